@@ -28,17 +28,17 @@ pub(crate) fn table(calibration: &Calibration) -> Table {
         marks: Vec::new(),
     });
     let mut notes = vec![
-        "measured minus the simulated engine's own moments; p99: 99 of 100 lie at most this far away, to either side"
+        "measured times minus the true times of the simulated engine; bias: their mean; p99: 99 % of the differences are at most this large, in either direction"
             .to_owned(),
-        format!("moments of arrival by the {} clock", calibration.timestamp_source),
+        format!("timestamps of arrivals: {} clock", calibration.timestamp_source),
     ];
     if let Some(flood) = &calibration.flood {
         let limit = match flood.is_limit {
-            true => "saturates",
-            false => "is not the limit yet: the server is",
+            true => "the client is the limit",
+            false => "the server is the limit, not the client",
         };
         notes.push(format!(
-            "a flood of {} streams brings {:.0} events/s, with {:.0} % of a processor: the client {limit}",
+            "maximum load: {} streams with {:.0} events/s, busiest client thread at {:.0} % of a CPU; {limit}",
             flood.streams,
             flood.events_per_s,
             flood.cpu_share * 100.0

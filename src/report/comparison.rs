@@ -100,7 +100,7 @@ fn differences(comparison: &Comparison, names: [&str; 2]) -> Table {
         ],
         marks: Vec::new(),
     });
-    let mut notes = vec!["a changed environment is an event with this name, not a regression".to_owned()];
+    let mut notes = vec!["a difference of the environment or the load forbids a verdict; it is reported under this name, not as a regression".to_owned()];
     notes.retain(|_| {
         comparison
             .differences
@@ -108,9 +108,9 @@ fn differences(comparison: &Comparison, names: [&str; 2]) -> Table {
             .any(|(difference, _)| difference.kind.forbids_verdict())
     });
     Table {
-        title: "What differs".to_owned(),
+        title: "Differences".to_owned(),
         columns: vec![
-            text_column("of the", 0),
+            text_column("kind", 0),
             text_column("what", 0),
             text_column(names[0], 0),
             text_column(names[1], 0),
@@ -162,9 +162,9 @@ fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
     }
     notes.extend(labels.left_out.clone());
     notes.push(format!(
-        "a start of the engine (of a running server, a repeat) is one observation, a value the geometric mean of these; change: candidate relative to baseline with its {:.0} % \
-         interval; worse, better: beyond the practical bound of {:.1} % and beyond chance among all metrics; same: the {:.0} % interval lies within \
-         the bound; can show: the smallest loss that these starts show nine times of ten",
+        "a value is the geometric mean over starts of the engine (over repeats on an attached server); change: candidate relative to baseline, with its {:.0} % \
+         interval; worse, better: the change exceeds the practical bound of {:.1} % and is significant among all metrics; same: the {:.0} % interval is within \
+         the bound; can show: the smallest loss that this number of starts detects with 90 % probability",
         CONFIDENCE * 100.0,
         comparison.bound * 100.0,
         EQUIVALENCE_CONFIDENCE * 100.0,
@@ -175,15 +175,15 @@ fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
         .any(|row| row.percentile_bounds != [None, None])
     {
         notes.push(
-            "a percentile with two bounds: where the requests of one start alone let it lie, with 95 % confidence by order statistics"
+            "a percentile with two bounds: its 95 % confidence interval within one start, by order statistics"
                 .to_owned(),
         );
     }
     let mut judged = comparison.rows.iter().filter(|row| row.verdict().is_some());
     if judged.any(|row| !row.answer.knows_drift()) {
         notes.push(
-            "the sides were not measured in turn: what the host changes by from one to the other is in no error, and can look like a change of the \
-             engine; `matrix compare RUN --arms` on a run whose engines or versions alternate takes it out"
+            "the two sides were not measured alternately: drift of the host between them is not part of the error and can look like a change of the \
+             engine; in a run whose engines or versions alternate, `matrix compare RUN --arms` removes it"
                 .to_owned(),
         );
     }
@@ -191,7 +191,7 @@ fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
     let may_use_noise = |row: &Judged| row.are_attached != [true; 2] && row.noise.is_none();
     if comparison.rows.iter().any(may_use_noise) {
         notes.push(
-            "where noise is missing, that of this host is not known: measure it with `matrix noise`, and three starts per side are enough"
+            "if noise is missing, the noise of this host is unknown: measure it with `matrix noise`, and three starts per side are enough"
                 .to_owned(),
         );
     }
@@ -246,13 +246,13 @@ fn suspect_notes(comparison: &Comparison, labels: &Labels) -> Vec<String> {
         Some(match (cells.len(), of_cell.len()) {
             (1, 1) => format!("{}: suspect: {first}", labels.name(cell)),
             (1, _) => format!(
-                "{}: suspect: {side}, {}: {} and the like",
+                "{}: suspect: {side}, {}, for example: {}",
                 labels.name(cell),
                 pluralize(total, "start", "starts"),
                 first.reason
             ),
             (count, _) => format!(
-                "suspect: {side}, {} of {count} cells: {} and the like",
+                "suspect: {side}, {} of {count} cells, for example: {}",
                 pluralize(total, "start", "starts"),
                 first.reason
             ),
@@ -473,7 +473,7 @@ pub(crate) fn noise_table<'a>(
             .left_out
             .clone()
             .into_iter()
-            .chain(["at most: what all starts vary by, its upper bound at 80 % confidence; visible change: with that, the smallest that five starts against five show nine times of ten".to_owned()])
+            .chain(["at most: upper bound of the variation between starts, at 80 % confidence; visible change: the smallest change that five starts against five detect with 90 % probability at that variation".to_owned()])
             .collect(),
         rows: rows.into_iter().map(row).collect(),
     }

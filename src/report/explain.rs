@@ -84,7 +84,7 @@ pub(crate) fn overview(judged: &[(&Summary, Option<Validity>)]) -> String {
 fn verdict(summary: &Summary, validity: Option<&Validity>) -> String {
     match (&summary.status, validity) {
         (MeasurementStatus::Done, Some(validity)) => validity.verdict.name().to_owned(),
-        (MeasurementStatus::Done, None) => "not judged (an older matrix measured it)".to_owned(),
+        (MeasurementStatus::Done, None) => "not judged (measured by an older version of matrix)".to_owned(),
         (MeasurementStatus::Failed { phase, reason, .. }, _) => {
             format!("failed in {}: {}", phase.name(), single_line(reason))
         }
@@ -171,13 +171,13 @@ fn client_in_words(client: &ClientFacts) -> String {
     let mut words = Vec::new();
     if let Some(lag) = &client.send_lag {
         words.push(format!(
-            "send lag mean {:.2}, P99 {:.2}, most {:.2} ms",
+            "send lag mean {:.2}, P99 {:.2}, maximum {:.2} ms",
             lag.mean_ms, lag.p99_ms, lag.max_ms
         ));
     }
     if let Some(share) = client.cpu_share {
         words.push(format!(
-            "busiest of {} threads {:.0} % of a processor",
+            "busiest of {} threads at {:.0} % of a processor",
             client.threads,
             100.0 * share
         ));
@@ -190,7 +190,7 @@ fn client_in_words(client: &ClientFacts) -> String {
     }
     if let Some(late) = client.late.filter(|late| late.max_ms > 0.0) {
         words.push(format!(
-            "events read together may be off by P99 {:.3}, most {:.2} ms",
+            "timestamps of events read together may be off by P99 {:.3}, maximum {:.2} ms",
             late.p99_ms, late.max_ms
         ));
     }
@@ -201,19 +201,19 @@ fn cache_reset_in_words(proof: &CacheResetRecord) -> String {
     let reset_note = match (proof.possible, proof.status, proof.success) {
         (false, ..) => match &proof.unique_prefix {
             Some(prefix) => format!(
-                "prompts begin with `{}` in the place of {} of their tokens, as none before them on this start",
+                "prompts start with the unique prefix `{}`, which replaces {} of their tokens",
                 prefix.letters, prefix.tokens
             ),
-            None => "cannot be emptied".to_owned(),
+            None => "cannot be reset".to_owned(),
         },
         (true, status, success) => {
-            let status = status.map_or_else(|| "no answer".to_owned(), |status| format!("status {status}"));
+            let status = status.map_or_else(|| "no response".to_owned(), |status| format!("status {status}"));
             let success = match success {
                 Some(true) => ", success",
                 Some(false) => ", no success",
-                None => ", success not told",
+                None => ", success not reported",
             };
-            format!("emptied: {status}{success}")
+            format!("reset: {status}{success}")
         }
     };
     let hits = match (proof.hits_in_window, proof.queries_in_window) {
@@ -221,7 +221,7 @@ fn cache_reset_in_words(proof: &CacheResetRecord) -> String {
         _ => "; hits not counted".to_owned(),
     };
     let fresh = if proof.is_fresh_start {
-        "; first on its start"
+        "; first measurement on its start"
     } else {
         ""
     };
@@ -249,7 +249,7 @@ fn telemetry_evidence(telemetry: &Telemetry) -> Vec<(String, String)> {
         words.extend(busy("others", host.other_cpus));
         words.extend(
             host.client_wait_s
-                .map(|wait| format!("client waited {wait:.3} s for one")),
+                .map(|wait| format!("client waited {wait:.3} s for a processor")),
         );
         words.extend(
             host.ranges
@@ -326,7 +326,7 @@ fn energy_in_words(energy: &Energy) -> String {
         let _ = write!(text, ", {above:.1} J above idle");
     }
     if let Some(other) = energy.disagrees_j {
-        let _ = write!(text, ", the other way {other:.1} J");
+        let _ = write!(text, ", {other:.1} J by the other method");
     }
     text
 }
@@ -338,7 +338,7 @@ fn source_in_words(facts: &SourceFacts) -> String {
     let bracketed = if facts.is_bracketed {
         ""
     } else {
-        ", not on both sides of the window"
+        ", window not enclosed by samples"
     };
     let trouble = facts
         .trouble

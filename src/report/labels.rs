@@ -53,7 +53,7 @@ impl Labels {
             .filter(|axis| axes_by_cell.values().any(|values| values.contains_key(*axis)))
             .collect();
         if !following.is_empty() {
-            notes.push(format!("told by the engine: {}", following.join(", ")));
+            notes.push(format!("determined by the engine: {}", following.join(", ")));
         }
         Self {
             shown_axes,
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(names, ["a m tp=1 s", "a m tp=2 s rate=8", "b m tp=1 s"]);
         assert_eq!(
             left_out.unwrap(),
-            "every cell: executor=process; told by the engine: variant"
+            "every cell: executor=process; determined by the engine: variant"
         );
     }
 

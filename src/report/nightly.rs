@@ -98,7 +98,7 @@ pub(crate) fn headline(night: &NightlyRun) -> String {
         (FindingKind::Missing, "missing"),
         (FindingKind::Invalid, "invalid"),
         (FindingKind::Environment, "changed in the environment"),
-        (FindingKind::Undecided, "suspected and not decided"),
+        (FindingKind::Undecided, "suspected and undecided"),
         (FindingKind::Unconfirmed, "suspected and not confirmed"),
         (FindingKind::Better, "better"),
     ];
@@ -107,7 +107,7 @@ pub(crate) fn headline(night: &NightlyRun) -> String {
     parts.extend(counts.map(|(count, word)| format!("{count} {word}")));
     let is_doubt = |finding: &&Finding| finding.kind == FindingKind::Unclear && finding.figure.is_none();
     let doubts = night.findings.iter().filter(is_doubt).count();
-    parts.extend((doubts > 0).then(|| format!("{doubts} with failed requests that starts do not agree on")));
+    parts.extend((doubts > 0).then(|| format!("{doubts} with an unclear change of failed requests")));
     let is_quiet = count(FindingKind::Worse) == 0 && night.baseline.is_some();
     match night.judged {
         None if parts.is_empty() => "nothing got worse".to_owned(),
@@ -118,7 +118,7 @@ pub(crate) fn headline(night: &NightlyRun) -> String {
         }
         Some(judged) if judged.unclear > 0 => {
             let shown = judged.visible_loss_share.map_or_else(String::new, |loss| {
-                format!("; these nights show a loss of {:.1} % or more", loss * 100.0)
+                format!("; the smallest detectable loss is {:.1} %", loss * 100.0)
             });
             parts.push(format!(
                 "{} judged: {} unclear{shown}",
@@ -234,7 +234,7 @@ pub(crate) fn message(night: &NightlyRun, over: usize) -> serde_json::Value {
         ));
     }
     if over > 0 {
-        lines.push(format!("no longer: {over} of what was told before"));
+        lines.push(format!("resolved: {over} earlier findings"));
     }
     lines.push(format!("run `{}`", escape_slack(night.run.as_str())));
     let text = lines.join("\n");
@@ -365,7 +365,7 @@ mod tests {
         };
         assert_eq!(
             headline(&wide),
-            "24 judged: 2 unclear; these nights show a loss of 8.1 % or more"
+            "24 judged: 2 unclear; the smallest detectable loss is 8.1 %"
         );
         let older = NightlyRun {
             judged: None,

@@ -134,12 +134,12 @@ fn raised_starts_note(plan: &Plan, last_durations: &LastDurations) -> String {
         .sum();
     let took = loading_s(plan, last_durations).map_or_else(String::new, |loading| {
         format!(
-            ", about {} by what they took last time",
+            ", about {} by their last durations",
             format_seconds(loading * share + measuring)
         )
     });
     format!(
-        "note: `target_ci` takes five first starts to tell how many more: `starts: {planned_by_matrix}` is raised to {stage}, {more} more engine starts{took}\n"
+        "note: `target_ci` needs five first starts to compute how many more it needs: `starts: {planned_by_matrix}` is raised to {stage}, {more} more engine starts{took}\n"
     )
 }
 
@@ -159,12 +159,8 @@ fn start_order_note(plan: &Plan, last_durations: &LastDurations) -> String {
     let chosen = plan.order();
     let cost = |order: StartOrder| {
         let OrderCost { starts, changes } = plan.order_cost(order);
-        let times = if changes == 1 {
-            "once"
-        } else {
-            &format!("{changes} times")
-        };
-        format!("{starts} engine starts, another engine {times}")
+        let changes = pluralize(changes, "change", "changes");
+        format!("{starts} engine starts, {changes} of the engine")
     };
     let (alternate, blocks) = (
         plan.order_cost(StartOrder::Alternate),
@@ -187,8 +183,8 @@ fn start_order_note(plan: &Plan, last_durations: &LastDurations) -> String {
     if let Some(loading) = loading_s(plan, last_durations) {
         let _ = writeln!(
             out,
-            "loading took {} a start last time: {} for all starts, in either order; after another engine it takes longer where memory does not \
-             hold the files of both",
+            "loading took {} per start last time: {} for all starts, in either order; a start after another engine takes longer if memory \
+             cannot cache the files of both",
             format_seconds(loading / plan.starts.len() as f64),
             format_seconds(loading)
         );
@@ -240,18 +236,19 @@ fn launch_notes(plan: &Plan, launch: &Launch) -> Vec<String> {
         .count();
     if launch.is_attached() && starts > 1 {
         notes.push(format!(
-            "someone else started this server: its {starts} starts are repeats on it, and no start of its own is measured"
+            "attached server: its {starts} starts are repeats on the running server"
         ));
     }
     if launch.api.unique_prefixes {
         notes.push(
-            "nothing empties its caches: the prompts of each measurement begin with letters of its own, in the place of as many tokens \
+            "its caches cannot be reset: the prompts of each measurement start with a unique prefix, which replaces as many tokens \
              (`unique_prefixes`)"
                 .to_owned(),
         );
     } else if launch.is_attached() && launch.api.reset.is_none() {
         notes.push(
-            "nothing empties its caches, and prompts are sent as drawn (`unique_prefixes: false`)".to_owned(),
+            "its caches cannot be reset, and prompts are sent unchanged (`unique_prefixes: false`)"
+                .to_owned(),
         );
     }
     notes
@@ -271,9 +268,9 @@ fn load_in_words(cell: &Cell) -> String {
         Some(search) => {
             let prompts = search
                 .prompts
-                .map(|prompts| format!("{prompts} requests a point"));
+                .map(|prompts| format!("{prompts} requests per point"));
             let span = search.duration.or(scenario.limits.duration);
-            span.map(|span| format!("{span} a point")).or(prompts)
+            span.map(|span| format!("{span} per point")).or(prompts)
         }
         None => scenario.limits.duration.map(|span| format!("for {span}")),
     });

@@ -37,13 +37,13 @@ pub(crate) fn draw(table: &Table, width: u16, colors: bool) -> String {
         text.push('\n');
     }
     let notes = table.notes.iter().map(|note| single_line(note));
-    let no_room = (!left_out.is_empty()).then(|| {
+    let hidden = (!left_out.is_empty()).then(|| {
         format!(
-            "no room for: {} (shown in a wider terminal and in Markdown)",
+            "hidden columns: {} (shown in a wider terminal and in Markdown)",
             left_out.join(", ")
         )
     });
-    for note in notes.chain(no_room) {
+    for note in notes.chain(hidden) {
         text.push_str(&wrap_note(&note, width));
     }
     text
@@ -214,8 +214,9 @@ mod tests {
          sglang@0.5.1           4706.44
          sim�[2J@1 [simulated]     9.00
           a note
-          no room for: precision (shown in a
-            wider terminal and in Markdown)
+          hidden columns: precision (shown
+            in a wider terminal and in
+            Markdown)
         ");
     }
 
@@ -227,7 +228,7 @@ mod tests {
         table.columns[1].rank = 1;
         table.columns[2].rank = 5;
         let text = draw(&table, 36, false);
-        assert!(text.contains("no room for: precision ("), "{text}");
+        assert!(text.contains("hidden columns: precision ("), "{text}");
     }
 
     #[test]
@@ -236,10 +237,10 @@ mod tests {
         table.columns[1].rank = 1;
         table.columns[2].rank = 5;
         let text = draw(&table, 36, false);
-        assert!(text.contains("no room for: precision ("), "{text}");
+        assert!(text.contains("hidden columns: precision ("), "{text}");
         table.rows[1].cells[1] = Value::text("fp8");
         let text = draw(&table, 36, false);
-        assert!(text.contains("no room for: output ("), "{text}");
+        assert!(text.contains("hidden columns: output ("), "{text}");
     }
 
     #[test]
@@ -259,7 +260,7 @@ mod tests {
             let text = draw(&table(), width, true);
             let words: Vec<&str> = text.split_whitespace().collect();
             assert!(
-                words.join(" ").contains("no room for: precision"),
+                words.join(" ").contains("hidden columns: precision"),
                 "{width}: {text}"
             );
         }

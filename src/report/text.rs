@@ -41,7 +41,7 @@ pub(crate) fn markdown(document: &Document) -> String {
     }
     let doubts: Vec<_> = document.runs.iter().flat_map(|run| &run.doubts).collect();
     if !doubts.is_empty() {
-        text.push_str("\n## Passed over\n\n");
+        text.push_str("\n## Skipped\n\n");
         text.push_str(&super::markdown::list(&doubts));
     }
     text
@@ -63,7 +63,7 @@ pub(crate) fn terminal(document: &Document, width: u16, colors: bool) -> String 
     }
     let doubts: Vec<_> = document.runs.iter().flat_map(|run| &run.doubts).collect();
     if !doubts.is_empty() {
-        text.push_str("Passed over\n");
+        text.push_str("Skipped\n");
         for doubt in doubts {
             text.push_str(&format!("  {}\n", single_line(doubt)));
         }

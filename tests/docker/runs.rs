@@ -182,7 +182,7 @@ fn what_the_host_broke_is_measured_again_and_the_tables_say_so() {
     until_measuring(&bench, &mut child);
     daemon.docker(&["rm", "-f", &daemon.of_run(&bench)[0]]);
     let ran = end(child).exits(0);
-    let note = "tried again after a failure of class infrastructure in measure";
+    let note = "retried after a failure of class infrastructure in measure";
     assert!(ran.stdout.contains(note), "{}", ran.stdout);
     let run = bench.finished();
     let done = summary(&run, "again", "random-1k-1k");

@@ -68,7 +68,7 @@ fn engines_take_turns_within_one_model_unless_blocks_are_asked_for() {
 #[test]
 fn the_plan_tells_what_either_order_costs() {
     let bench = Bench::of(&matrix("{ starts: 2 }"));
-    let costs = "order: alternate (8 engine starts, another engine 5 times); `order: blocks` would be 8 engine starts, another engine 3 times";
+    let costs = "order: alternate (8 engine starts, 5 changes of the engine); `order: blocks` would be 8 engine starts, 3 changes of the engine";
     bench.call(&["plan", "matrices/m.yaml"]).exits(0).shows(costs);
     bench.run(&[]).exits(0);
     let planned = bench.call(&["plan", "matrices/m.yaml"]).exits(0).shows(costs);
@@ -78,7 +78,7 @@ fn the_plan_tells_what_either_order_costs() {
         .find(|line| line.starts_with("loading took "))
         .expect("the run tells how long loading takes");
     assert!(
-        loading.contains(" a start last time: ") && loading.contains(" for all starts"),
+        loading.contains(" per start last time: ") && loading.contains(" for all starts"),
         "{loading}"
     );
     bench.leaves_no_process();
@@ -94,7 +94,7 @@ fn arms_that_were_not_measured_are_not_judged_and_one_that_failed_has_failed() {
         let compared = compared
             .shows("2 of 2 metrics not judged")
             .shows("not measured (left out, or the run was interrupted)");
-        for wrong in ["What differs", "failed", "unknown"] {
+        for wrong in ["Differences", "failed", "unknown"] {
             assert!(!compared.stdout.contains(wrong), "{}", compared.stdout);
         }
     }

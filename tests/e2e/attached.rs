@@ -33,14 +33,14 @@ fn repeats_on_running_servers_are_cold_and_never_the_best() {
         .call(&["plan", "matrices/m.yaml"])
         .exits(0)
         .shows("unknown GPUs")
-        .shows("its 3 starts are repeats on it")
-        .shows("the prompts of each measurement begin with letters of its own");
+        .shows("its 3 starts are repeats on the running server")
+        .shows("the prompts of each measurement start with a unique prefix");
     let ran = bench
         .run(&[])
         .exits(0)
         .shows("the number of GPUs is not known for both sides")
         .shows("their measurements are repeats")
-        .shows("begin with letters of its own");
+        .shows("start with a unique prefix");
     assert!(!ran.stdout.contains("[best]"), "{}", ran.stdout);
     let ran = ran
         .says("  attached: http://")
@@ -162,7 +162,7 @@ fn prompts_as_drawn_on_a_running_server_are_warm_or_unproven() {
     bench
         .call(&["plan", "matrices/m.yaml"])
         .exits(0)
-        .shows("prompts are sent as drawn");
+        .shows("prompts are sent unchanged");
     bench.run(&[]).exits(0);
     let run = bench.finished();
     for summary in &run.summaries {

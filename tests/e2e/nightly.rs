@@ -228,7 +228,7 @@ fn a_loss_on_one_model_is_confirmed_told_once_and_quiet_when_accepted() {
         message["text"]
             .as_str()
             .expect("it has a text")
-            .contains("no longer: 1"),
+            .contains("resolved: 1"),
         "{message}"
     );
     let shown = bench
@@ -242,7 +242,7 @@ fn a_loss_on_one_model_is_confirmed_told_once_and_quiet_when_accepted() {
     bench
         .call(&["history", "t"])
         .exits(0)
-        .shows("Nights of t")
+        .shows("Nightly runs of t")
         .shows("baseline: ");
     bench.leaves_no_process();
 }

@@ -77,7 +77,7 @@ fn a_suspect_that_the_budget_has_no_room_for_is_undecided_and_nothing_else() {
         .exits(5)
         .says("it stays undecided: it takes")
         .says("`--budget` does not allow more")
-        .shows("t: 1 suspected and not decided\n")
+        .shows("t: 1 suspected and undecided\n")
         .shows("  undecided: ")
         .shows("neither confirmed nor refuted");
     for word in ["nothing got worse", "not confirmed", "unconfirmed", "  worse: "] {
@@ -86,7 +86,7 @@ fn a_suspect_that_the_budget_has_no_room_for_is_undecided_and_nothing_else() {
     let run = newest(&bench);
     let page = fs::read_to_string(run.join("nightly.md")).expect("there is a page");
     assert!(
-        page.starts_with("# t: 1 suspected and not decided\n") && page.contains("| undecided | "),
+        page.starts_with("# t: 1 suspected and undecided\n") && page.contains("| undecided | "),
         "{page}"
     );
     let measured = fs::read_dir(run.join("cells")).expect("there are cells").count();

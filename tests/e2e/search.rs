@@ -124,9 +124,9 @@ fn the_plan_of_a_search_tells_its_slo_and_how_much_a_point_sends() {
         bench.call(&["plan", "matrices/m.yaml"]).exits(0)
     };
     let attainment = "from 1 to 32 at 90 % attainment";
-    planned(MATRIX).shows(&format!("{attainment}, 20 requests a point, SLO TTFT 90ms,"));
+    planned(MATRIX).shows(&format!("{attainment}, 20 requests per point, SLO TTFT 90ms,"));
     planned(&MATRIX.replace("prompts: 20 }", "duration: 90s }"))
-        .shows(&format!("{attainment}, 1m 30s a point, SLO TTFT 90ms,"));
+        .shows(&format!("{attainment}, 1m 30s per point, SLO TTFT 90ms,"));
     planned(&MATRIX.replace(
         "stages: [{ rate: 5, duration: 1s }, { rate: 20, duration: 500ms }]",
         "rate: 5\n      duration: 10s",

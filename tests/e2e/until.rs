@@ -140,11 +140,11 @@ fn a_quiet_cell_is_left_alone_and_a_noisy_one_started_again_up_to_the_most() {
         ran.stderr
     );
     let ran = ran
-        .shows("narrow enough, within ±50 %: ")
-        .shows("not within ±50 %, 6 starts are the most: ");
+        .shows("precise enough, within ±50 %: ")
+        .shows("not within ±50 %, the maximum of 6 starts is reached: ");
     for (why, engine, other) in [
-        ("narrow enough", "quiet", "noisy"),
-        ("6 starts are the most", "noisy", "quiet"),
+        ("precise enough", "quiet", "noisy"),
+        ("the maximum of 6 starts is reached", "noisy", "quiet"),
     ] {
         let note = ran
             .stdout
@@ -158,7 +158,7 @@ fn a_quiet_cell_is_left_alone_and_a_noisy_one_started_again_up_to_the_most() {
     bench
         .call(&["report", &folder])
         .exits(0)
-        .shows("6 starts are the most");
+        .shows("the maximum of 6 starts is reached");
     bench.run(&["--resume"]).exits(0);
     let again = bench.finished();
     assert_eq!(again.plan, run.plan);
@@ -228,7 +228,10 @@ fn what_was_stopped_in_a_later_round_goes_on_there() {
     let folder = bench.run_folder().display().to_string();
     bench.call(&["report", &folder]).exits(0);
 
-    bench.run(&["--resume"]).exits(0).shows("7 starts are the most");
+    bench
+        .run(&["--resume"])
+        .exits(0)
+        .shows("the maximum of 7 starts is reached");
     let run = bench.finished();
     assert_eq!(run.plan, stopped.plan, "nothing is planned twice");
     assert_eq!(starts(&run, "noisy"), 7);
@@ -286,7 +289,7 @@ fn a_night_looks_at_all_starts_and_decides_by_fresh_ones() {
     bench
         .run(&["--resume", &name])
         .exits(0)
-        .shows("not within ±90 %, 6 starts are the most");
+        .shows("not within ±90 %, the maximum of 6 starts is reached");
     let run = Run::read(&night).expect("it can be read");
     assert_eq!((run.plan.starts.len(), run.summaries.len()), (6, 6));
     bench.leaves_no_process();

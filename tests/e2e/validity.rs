@@ -240,7 +240,7 @@ fn unique_prefixes_keep_caches_cold_and_lengths_as_they_are() {
     bench
         .run(&[])
         .exits(3)
-        .shows("the prompts of each measurement begin with letters of its own")
+        .shows("the prompts of each measurement start with a unique prefix")
         .shows("prompts as drawn against prompts with unique prefixes");
     let run = bench.finished();
     let of = |engine: &str| -> Vec<&Summary> {
@@ -285,7 +285,7 @@ fn unique_prefixes_keep_caches_cold_and_lengths_as_they_are() {
     bench
         .call(&["explain", "engine=unique"])
         .exits(0)
-        .shows("in the place of");
+        .shows("prompts start with the unique prefix");
     bench.leaves_no_process();
 }
 

@@ -221,7 +221,7 @@ fn bars_table(bars: &Bars) -> Table {
         title: bars.title.clone(),
         columns: vec![
             column("name", "", Align::Left),
-            column("median", bars.unit, Align::Right),
+            column("mean", bars.unit, Align::Right),
             column("each measurement", bars.unit, Align::Left),
         ],
         rows: rows.collect(),
@@ -291,11 +291,11 @@ fn dated_table(plot: &Plot) -> Table {
         title: plot.title.clone(),
         columns: first
             .chain(values)
-            .chain([column("what happened", "", Align::Left)])
+            .chain([column("events", "", Align::Left)])
             .collect(),
         rows: rows.collect(),
         notes: (left_out > 0)
-            .then(|| format!("{left_out} earlier ones are left out"))
+            .then(|| format!("{left_out} earlier rows are left out"))
             .into_iter()
             .collect(),
     }
@@ -319,9 +319,9 @@ fn over_time_table(plot: &Plot) -> Table {
         title: plot.title.clone(),
         columns: vec![
             column("line", "", Align::Left),
-            column("least", plot.y.unit, Align::Right),
+            column("minimum", plot.y.unit, Align::Right),
             column("mean", plot.y.unit, Align::Right),
-            column("most", plot.y.unit, Align::Right),
+            column("maximum", plot.y.unit, Align::Right),
         ],
         rows: rows.collect(),
         notes: Vec::new(),

@@ -52,7 +52,7 @@ pub(super) fn draw(plot: &Plot) -> String {
     }
     axes(&mut svg, plot, (&x, &y), left);
     draw_events(&mut svg, plot, &x);
-    // Lines behind others are drawn first.
+    // Background lines are drawn first.
     let (behind, before): (Vec<&Line>, Vec<&Line>) = plot
         .lines
         .iter()
@@ -287,7 +287,7 @@ fn alt_text(plot: &Plot) -> String {
     let happened: Vec<&str> = plot.events.iter().map(|event| event.title.as_str()).collect();
     let happened = match happened[..] {
         [] => String::new(),
-        _ => format!("; what happened: {}", happened.join("; ")),
+        _ => format!("; events: {}", happened.join("; ")),
     };
     format!("{}: {over}; lines: {}{happened}", plot.title, names.join(", "))
 }

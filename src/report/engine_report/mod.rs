@@ -44,7 +44,7 @@ pub(crate) fn engine_report(report_cells: &[ReportCell<'_>], machine: Option<&Ma
         text.push_str("**Simulated**: these figures come from the simulated engine and say nothing about a real one.\n\n");
     }
     if report_cells.iter().any(is_imported) {
-        text.push_str("**Imported**: these figures were read from what another tool wrote; they are as good as that.\n\n");
+        text.push_str("**Imported**: these figures were read from the output of another tool and are only as reliable as that output.\n\n");
     }
     text.push_str(&reproduce::measured_period(report_cells));
     text.push_str(&installation(&launches));
@@ -289,7 +289,7 @@ fn workload_in_words(cell: &ReportCell<'_>) -> String {
         if let MeasurementStatus::Failed { tail, .. } = &summary.status
             && !tail.is_empty()
         {
-            text.push_str("The engine's last words:\n\n");
+            text.push_str("Last lines of the engine's log:\n\n");
             text.push_str(&code_block(&tail.join("\n"), "text"));
             text.push('\n');
         }
@@ -305,7 +305,7 @@ fn remarks(cell: &ReportCell<'_>, chosen: Option<&Summary>) -> Vec<String> {
     let requested = cell.cell.scenario.workload.prompts;
     match cell.summaries.iter().find_map(|summary| summary.prompts) {
         Some(sent) if sent != requested => {
-            remarks.push(format!("prompts: {sent}, of {requested} that were asked for"));
+            remarks.push(format!("prompts: {sent} of {requested} requested"));
         }
         _ => remarks.push(format!("prompts: {requested}")),
     }
@@ -328,7 +328,7 @@ fn remarks(cell: &ReportCell<'_>, chosen: Option<&Summary>) -> Vec<String> {
             "output throughput"
         };
         remarks.push(format!(
-            "measured {} times, {} of them done; shown is start {}, repeat {}; {word}: {spread} tok/s",
+            "measured {} times, {} of them done; the block shows start {}, repeat {}; {word}: {spread} tok/s",
             cell.summaries.len(),
             values.len(),
             summary.start,
@@ -370,7 +370,7 @@ fn measurement_remarks(summary: &Summary) -> Vec<String> {
         let unknown: Vec<&str> = imported.unknown.iter().map(|what| what.name()).collect();
         let unknown = match unknown.is_empty() {
             true => String::new(),
-            false => format!("; it does not tell {}", unknown.join(", ")),
+            false => format!("; unknown: {}", unknown.join(", ")),
         };
         remarks.push(format!(
             "read from {}, line {}, measured with {}{unknown}",
@@ -400,7 +400,7 @@ fn measurement_remarks(summary: &Summary) -> Vec<String> {
     }
     for retry in &summary.retries {
         remarks.push(format!(
-            "tried again after a failure of class {} in {}: {}",
+            "retried after a failure of class {} in {}: {}",
             retry.class.name(),
             retry.phase.name(),
             retry.reason

@@ -50,7 +50,7 @@ pub(super) fn reproduce_section(cells: &[ReportCell<'_>]) -> Option<String> {
             Profile::Current => "current",
         };
         let words = format!(
-            "{} prompts by the rules {rules}, seed {}",
+            "{} prompts, profile {rules}, seed {}",
             scenario.workload.prompts, scenario.seed
         );
         sent.insert(cell.scenario(), words);
@@ -60,9 +60,9 @@ pub(super) fn reproduce_section(cells: &[ReportCell<'_>]) -> Option<String> {
         .map(|(scenario, words)| format!("{scenario}: {words}"))
         .collect();
     Some(format!(
-        "## {HEADING}\n\nThe matrix as it was run lies with the results as `matrix.yaml`, the recipes of its engines beside it in `recipes/`. \
-         Put it back into the folder where its paths begin, then:\n\n{}\nWhat was sent is the same where its digest, above in each \
-         workload, is the same:\n\n{}\n",
+        "## {HEADING}\n\nThe results folder contains the matrix of the run as `matrix.yaml`, and the recipes of its engines in `recipes/`. \
+         Copy the matrix into the folder that its relative paths start from, then run:\n\n{}\nEqual digests of the prompts, listed above for \
+         each workload, mean that the same prompts were sent:\n\n{}\n",
         code_block(&command, "shell"),
         list(&sent)
     ))

@@ -130,14 +130,14 @@ pub(crate) fn series_table(history: &History<'_>) -> Table {
         }
     };
     let explained = format!(
-        "trend: the last {TREND_NIGHTS} nights at most, the lowest to the highest of them; · where a night has no figure"
+        "trend: the last {TREND_NIGHTS} nightly runs at most, scaled from their lowest to their highest value; ·: no figure"
     );
     Table {
-        title: format!("Nights of {}", history.matrix),
+        title: format!("Nightly runs of {}", history.matrix),
         columns: vec![
             text_column("cell", 0),
             text_column("figure", 0),
-            number_column("nights", "", 1),
+            number_column("runs", "", 1),
             number_column("first", "", 1),
             number_column("last", "", 0),
             number_column("changes", "", 0),
@@ -173,9 +173,9 @@ pub(crate) fn events_table(history: &History<'_>) -> Table {
         marks: Vec::new(),
     };
     Table {
-        title: "What else changed".to_owned(),
+        title: "Other changes".to_owned(),
         columns: vec![
-            text_column("night", 0),
+            text_column("date", 0),
             text_column("event", 0),
             text_column("cells", 1),
         ],
@@ -240,7 +240,7 @@ pub(crate) fn findings_table(history: &History<'_>, nights: &[NightlyRun]) -> Ta
     let when = [
         text_column("last", 0),
         text_column("first", 0),
-        number_column("nights", "", 0),
+        number_column("runs", "", 0),
     ];
     let what = [
         text_column("kind", 0),
@@ -249,7 +249,7 @@ pub(crate) fn findings_table(history: &History<'_>, nights: &[NightlyRun]) -> Ta
     ];
     let left_out = repeated_findings.len().saturating_sub(MAX_FINDINGS);
     Table {
-        title: "What nights found".to_owned(),
+        title: "Findings of nightly runs".to_owned(),
         columns: when
             .into_iter()
             .filter(|_| nights.len() > 1)

@@ -23,7 +23,7 @@ fn a_history_shows_trend_changes_and_events() {
     };
     let narrow = draw(&table(&history), narrow);
     assert!(
-        narrow.contains("no room for: ") && !narrow.contains('▇'),
+        narrow.contains("hidden columns: ") && !narrow.contains('▇'),
         "{narrow}"
     );
 }

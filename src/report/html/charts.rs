@@ -198,7 +198,7 @@ pub(super) fn tradeoff_charts(document: &Document) -> Vec<Chart> {
                 x: axis("output per user"),
                 y: axis(match tradeoff.is_per_gpu {
                     true => "output per GPU",
-                    false => "output of the engine, which has no GPU",
+                    false => "output of the engine (no GPU)",
                 }),
                 lines,
                 window: None,

@@ -32,7 +32,7 @@ pub(super) fn series_chart(series: &Series, title: &str) -> Option<Chart> {
     Some(Chart::Plot(Plot {
         title: title.to_owned(),
         x: Axis {
-            label: "night".to_owned(),
+            label: "date".to_owned(),
             unit: "",
             kind: AxisKind::Dates,
         },
@@ -66,7 +66,7 @@ pub(super) fn legend() -> Vec<Key> {
             Vec::new(),
         )),
         line(new_line(
-            "the baseline of the night",
+            "the baseline of the nightly run",
             BASELINE_COLOR,
             StrokeStyle::Line,
             Vec::new(),
@@ -78,7 +78,7 @@ pub(super) fn legend() -> Vec<Key> {
         (PlotEventStyle::Better, "level changed for the better"),
         (
             PlotEventStyle::Break,
-            "machine or prompts changed: what lies before is something else",
+            "machine or prompts changed: earlier values are not comparable",
         ),
         (PlotEventStyle::Note, "engine changed, or baseline moved"),
         (PlotEventStyle::MissingNight, "failed, invalid or not measured"),

@@ -48,23 +48,23 @@ pub(super) fn view(history: &History<'_>) -> HistoryView {
     let last = history.nights.last();
     let last_findings = last.map(|night| history::findings_table(history, std::slice::from_ref(night)));
     let mut contents = vec![
-        Entry::new("last", "The last night"),
+        Entry::new("last", "The last nightly run"),
         Entry::new("figures", "Figures"),
-        Entry::new("trends", "Night after night"),
+        Entry::new("trends", "Trends"),
     ];
     contents.extend(events.is_some().then(|| Entry::new("events", "Events")));
     contents.extend(findings.is_some().then(|| Entry::new("findings", "Findings")));
     let every = history::series_table(history);
     HistoryView {
-        title: single_line(&format!("Nights of {}", history.matrix)),
+        title: single_line(&format!("Nightly runs of {}", history.matrix)),
         about: subtitle(history),
         warnings: warnings(&history.series),
         contents,
         last: last.map_or_else(String::new, |last| {
-            let baseline = last.baseline.as_ref().map_or_else(
-                || "held against nothing".to_owned(),
-                |run| format!("held against {run}"),
-            );
+            let baseline = last
+                .baseline
+                .as_ref()
+                .map_or_else(|| "no baseline".to_owned(), |run| format!("compared with {run}"));
             single_line(&format!(
                 "{}, run {}, {baseline}: {}.",
                 date(&last.at),
@@ -74,7 +74,7 @@ pub(super) fn view(history: &History<'_>) -> HistoryView {
         }),
         last_findings: last_findings
             .filter(|findings| !findings.rows.is_empty())
-            .map(|findings| with_caption(table_view(&findings), "What it found")),
+            .map(|findings| with_caption(table_view(&findings), "Its findings")),
         figures_table: with_caption(table_view(&every), "Every gating figure"),
         legend: history_charts::legend(),
         left_out: history.series.len() - drawn.len(),
@@ -90,11 +90,11 @@ pub(super) fn view(history: &History<'_>) -> HistoryView {
 
 fn subtitle(history: &History<'_>) -> String {
     let count = match history.nights.len() {
-        1 => "1 night".to_owned(),
-        count => format!("{count} nights"),
+        1 => "1 nightly run".to_owned(),
+        count => format!("{count} nightly runs"),
     };
     match history.nights {
-        [] => "No night".to_owned(),
+        [] => "No nightly run".to_owned(),
         [first, .., last] => single_line(&format!("{count}, {} to {}", date(&first.at), date(&last.at))),
         [only] => single_line(&format!("{count}, {}", date(&only.at))),
     }

@@ -150,7 +150,7 @@ fn warnings(document: &Document) -> Vec<String> {
     }
     if let imported @ 1.. = count(Origin::Imported) {
         warnings.push(format!(
-            "{} read from what other tools wrote; what those did not write is unknown.",
+            "{} read from the output of other tools; facts that it lacks are unknown.",
             share_in_words(imported)
                 + if imported == document.cells.len() {
                     " was"
@@ -165,7 +165,7 @@ fn warnings(document: &Document) -> Vec<String> {
 fn contents(has_tradeoffs: bool, has_courses: bool) -> Vec<Entry> {
     let entry = Entry::new;
     let mut entries = vec![entry("summary", "Summary"), entry("comparisons", "Side by side")];
-    entries.extend(has_tradeoffs.then(|| entry("tradeoffs", "Users against GPUs")));
+    entries.extend(has_tradeoffs.then(|| entry("tradeoffs", "Throughput per GPU vs. interactivity")));
     entries.extend(has_courses.then(|| entry("time", "Over time")));
     entries.push(entry("validity", "Validity"));
     entries.push(entry("machine", "Machine"));

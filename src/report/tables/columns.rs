@@ -205,7 +205,7 @@ pub(super) fn has_search(group: &[&ReportCell<'_>]) -> bool {
 }
 
 pub(super) fn search_column() -> Column {
-    text_column("highest that holds the SLO", 0)
+    text_column("highest that meets the SLO", 0)
 }
 
 /// The results of a cell's searches: the value with its attainment, and whether the limit was bracketed.

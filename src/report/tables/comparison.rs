@@ -59,7 +59,7 @@ fn table(comparison_group: &Group<'_, '_>) -> Table {
                     ratio_remarks.push(format!("{name}: {}", implausible_ratio_note()));
                 }
                 if ratio.is_reference && !remarks.is_empty() {
-                    ratio_remarks.push(format!("{name}: a reference of its own: {}", remarks.join(", ")));
+                    ratio_remarks.push(format!("{name}: separate reference: {}", remarks.join(", ")));
                 } else if !remarks.is_empty() {
                     ratio_remarks.push(format!(
                         "{name}: compared with {} with differences: {}",
@@ -76,7 +76,7 @@ fn table(comparison_group: &Group<'_, '_>) -> Table {
             RatioOrReason::Refused(why, per_gpu) => {
                 let per_gpu = per_gpu.map_or_else(String::new, |ratio| {
                     format!(
-                        "; per GPU it has {ratio:.2} of its {}",
+                        "; ratio of {} per GPU: {ratio:.2}",
                         comparison_group.metric().label()
                     )
                 });
@@ -166,10 +166,10 @@ fn ratio_notes(comparison_group: &Group<'_, '_>) -> Option<String> {
         is_of_one_start |= ratio.is_single_start();
     }
     if has_interval {
-        words.push("[a, b]: 95 % interval of the ratio; (a–b): the least and the most of the measurements");
+        words.push("[a, b]: 95 % interval of the ratio; (a–b): minimum and maximum of the measurements");
     }
     if is_of_one_start {
-        words.push("n=1: of a single start on one side, so nothing tells how far off it is");
+        words.push("n=1: one side has a single start, so the error of the ratio is unknown");
     }
     (!words.is_empty()).then(|| words.join("; "))
 }

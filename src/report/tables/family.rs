@@ -176,7 +176,7 @@ fn ratio_to_reference(group: &Group<'_, '_>, at: usize, answers: &Answers) -> Ra
         .filter(|other| group.rows[*other].launch.engine.name == group.reference)
         .collect();
     if references.is_empty() {
-        return RatioOrReason::Refused(vec!["it is not in this table".to_owned()], None);
+        return RatioOrReason::Refused(vec!["the reference is not in this table".to_owned()], None);
     }
     let mut refused = Vec::new();
     for other in references {
@@ -310,7 +310,7 @@ fn common_rounds_note(ratio: &Ratio, reference: &ReportCell<'_>, cell: &ReportCe
     let common = ratio.starts[0].min(ratio.starts[1]);
     (common < starts[0].max(starts[1]) && ratio.starts[0] == ratio.starts[1]).then(|| {
         format!(
-            "the ratio is of the {common} rounds in which both count, the values are of all {} and {} starts",
+            "the ratio uses the {common} rounds in which both starts count, the values use all {} and {} starts",
             starts[0], starts[1]
         )
     })

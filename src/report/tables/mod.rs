@@ -391,7 +391,7 @@ fn ending_in_words(summary: &Summary) -> String {
     }
 }
 
-const DEFINITIONS: &str = "definitions: matrix (TTFT and E2E from sending to the first and last token, ITL per token); ±: the client's own error, 99 of 100 moments lie within it";
+const DEFINITIONS: &str = "definitions: matrix (TTFT and E2E from sending to the first and last token, ITL per token); ±: the client's own error, which 99 % of its timestamps do not exceed";
 
 /// Appends to names of rows that would read alike the axis values in which they differ.
 fn disambiguate(cells: &[&ReportCell<'_>], names: &mut [String], is_alike: &dyn Fn(usize, usize) -> bool) {

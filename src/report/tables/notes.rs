@@ -39,7 +39,7 @@ pub(super) fn row_notes(named: &[(String, &ReportCell<'_>)]) -> Vec<String> {
     }
     if has(Origin::Imported) {
         notes.push(
-            "[imported]: read from what another tool wrote; E2E and TPOT up to the last line, ITL between events, as that tool has them"
+            "[imported]: read from the output of another tool; E2E and TPOT end at the last line, ITL is the time between events, as that tool defines them"
                 .to_owned(),
         );
     }
@@ -58,7 +58,7 @@ pub(super) fn row_notes(named: &[(String, &ReportCell<'_>)]) -> Vec<String> {
     notes.extend(attached_note(named));
     if named.iter().any(|(_, cell)| cell.counted_summaries().count() > 1) {
         notes.push(
-            "n measurements: the mean over starts, with the least and the most of the measurements; ok/failed counts them together"
+            "n measurements: a value is the mean over starts, with minimum and maximum of the measurements; ok/failed is their sum"
                 .to_owned(),
         );
     }
@@ -73,7 +73,7 @@ fn attached_note(named: &[(String, &ReportCell<'_>)]) -> Option<String> {
     let names: Vec<&str> = with.map(|(name, _)| name.as_str()).collect();
     (!names.is_empty()).then(|| {
         format!(
-            "{}: servers that someone else started: their measurements are repeats, and say nothing of another start",
+            "{}: attached servers: their measurements are repeats on one start and do not show how starts vary",
             names.join(", ")
         )
     })
@@ -89,7 +89,7 @@ fn unique_prefix_note(named: &[(String, &ReportCell<'_>)]) -> Option<String> {
     let names: Vec<&str> = with.map(|(name, _)| name.as_str()).collect();
     (!names.is_empty()).then(|| {
         format!(
-            "{}: nothing empties the engine's caches, so the prompts of each measurement begin with letters of its own in the place of as many \
+            "{}: the engine's caches cannot be reset, so the prompts of each measurement start with a unique prefix, which replaces as many \
              tokens",
             names.join(", ")
         )
@@ -109,7 +109,7 @@ fn measurement_notes(summary: &Summary) -> impl Iterator<Item = String> {
         .then(|| concurrent_launches_note(&summary.concurrent_launches));
     let retries = summary.retries.iter().map(|retry| {
         format!(
-            "tried again after a failure of class {} in {}: {}",
+            "retried after a failure of class {} in {}: {}",
             retry.class.name(),
             retry.phase.name(),
             retry.reason
@@ -188,7 +188,7 @@ pub(crate) fn reason_in_words(reason: &Reason) -> String {
 /// Says which launches ran on the same host at the same time.
 pub(crate) fn concurrent_launches_note(launches: &[LaunchId]) -> String {
     let names: Vec<&str> = launches.iter().map(LaunchId::as_str).collect();
-    format!("measured beside {} on the same host", names.join(", "))
+    format!("measured while {} ran on the same host", names.join(", "))
 }
 
 /// The note on the mark of rough values, if there are any.
@@ -201,7 +201,7 @@ pub(super) fn approximate_note(rows: &[Row]) -> Option<String> {
 
 pub(super) fn approximate_mark_text() -> String {
     format!(
-        "~: rough: fewer than {:.0} requests lie beyond this percentile",
+        "~: rough: fewer than {:.0} requests are beyond this percentile",
         percentile::MIN_OBSERVATIONS_BEYOND
     )
 }
@@ -264,10 +264,13 @@ pub(super) fn precision_notes(named: &[(String, &ReportCell<'_>)]) -> Vec<String
                     stop_rule.half_width
                 )
             }
-            NextStep::TargetReached => format!("narrow enough, within {}", stop_rule.half_width),
-            NextStep::MoreStarts(_) => format!("not yet within {}, `--resume` goes on", stop_rule.half_width),
+            NextStep::TargetReached => format!("precise enough, within {}", stop_rule.half_width),
+            NextStep::MoreStarts(_) => format!(
+                "not yet within {}; continue with `--resume`",
+                stop_rule.half_width
+            ),
             NextStep::MaxStartsReached => format!(
-                "not within {}, {} starts are the most",
+                "not within {}, the maximum of {} starts is reached",
                 stop_rule.half_width, stop_rule.most
             ),
             NextStep::BudgetSpent => {
@@ -279,7 +282,7 @@ pub(super) fn precision_notes(named: &[(String, &ReportCell<'_>)]) -> Vec<String
                     stop_rule.half_width
                 )
             }
-            NextStep::NotPossible(why) => format!("not started again, {why}"),
+            NextStep::NotPossible(why) => format!("no further starts, {why}"),
         };
         let figure = precision.figure.as_ref().map(|figure| {
             format!(

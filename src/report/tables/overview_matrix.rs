@@ -22,7 +22,7 @@ pub(super) fn is_implausible(ratio: f64) -> bool {
 /// The note on a striking ratio.
 pub(super) fn implausible_ratio_note() -> String {
     format!(
-        "a ratio beyond {IMPLAUSIBLE_RATIO:.0} is more often a broken run than a better engine: look at both"
+        "a ratio beyond {IMPLAUSIBLE_RATIO:.0} is more often caused by a broken run than by a better engine: check both"
     )
 }
 
@@ -247,11 +247,12 @@ fn notes(
         _ => "the reference",
     };
     let mut notes = vec![format!(
-        "×: of the metric of {reference} in the same row, n=1 of a single start on one side; ≠: the two may not be compared"
+        "×: ratio to {reference} in the same row; n=1: one side has a single start; ≠: the two are not comparable"
     )];
     if everywhere.contains(&Mark::Simulated) {
         notes.push(
-            "every cell was measured on the simulated engine; says nothing about a real one".to_owned(),
+            "every cell was measured on the simulated engine; the figures say nothing about a real one"
+                .to_owned(),
         );
     }
     let is_rough = |group: &&Group<'_, '_>| {
@@ -299,8 +300,8 @@ fn notes(
     notes.extend(burst_ttft_note(&group));
     if alone > 0 {
         notes.push(format!(
-            "{alone} more {} of one engine alone",
-            if alone == 1 { "row is" } else { "rows are" }
+            "{alone} more {} only one engine",
+            if alone == 1 { "row has" } else { "rows have" }
         ));
     }
     notes

@@ -59,7 +59,7 @@ fn each_ratio_that_is_not_printed_is_explained() {
     );
     assert_eq!(
         why(Case::new("vllm", "bf16", 4, 20_000.0)),
-        "4 GPUs against 1; per GPU it has 1.25 of its output throughput"
+        "4 GPUs against 1; ratio of output throughput per GPU: 1.25"
     );
     assert!(why(other().with_prompts("others")).starts_with("prompts "));
     assert!(why(other().on_simulated_engine()).contains("simulated"));
@@ -86,7 +86,7 @@ fn a_reference_that_failed_or_is_absent_gives_no_ratio() {
         absent
             .notes
             .iter()
-            .any(|note| note.ends_with("it is not in this table"))
+            .any(|note| note.ends_with("the reference is not in this table"))
     );
 }
 
@@ -205,7 +205,7 @@ fn a_table_is_never_wider_than_the_terminal() {
             widest <= usize::from(width),
             "{widest} columns in {width}:\n{text}"
         );
-        assert_eq!(text.contains("no room for"), width < 400, "{width}");
+        assert_eq!(text.contains("hidden columns"), width < 400, "{width}");
     }
 }
 
@@ -322,7 +322,7 @@ fn what_differs_without_changing_the_question_is_said_beside_the_ratio() {
     let cases = [Case::new("sglang", "bf16", 1, 4000.0), attached];
     let table = table_of(&cases, None);
     assert_eq!(ratios(&table), ["1.00", "1.25 n=1"]);
-    let note = "vllm@1.0: compared with sglang with differences: engine that ran already against from an image, the GPU model is not known for both sides";
+    let note = "vllm@1.0: compared with sglang with differences: engine that was already running against from an image, the GPU model is not known for both sides";
     assert!(table.notes.contains(&note.to_owned()), "{:?}", table.notes);
 }
 
@@ -359,7 +359,7 @@ fn all_engines_stand_side_by_side_in_one_table() {
     for note in [
         "lmdeploy@1, 1 row: no ratio: precision fp8 against bf16",
         "vllm@2, 1 row: no ratio: 2 GPUs against 1",
-        "1 more row is of one engine alone",
+        "1 more row has only one engine",
     ] {
         assert!(
             table.notes.contains(&note.to_owned()),
@@ -454,12 +454,12 @@ fn how_well_cells_are_known_is_told_once_for_all_that_ended_alike() {
     let notes = overview(&rows).notes;
     for note in [
         format!(
-            "narrow enough, within ±2 %: {}: output throughput ±1.4 % after 5 starts; {}: output throughput ±0.9 % after 3 starts",
+            "precise enough, within ±2 %: {}: output throughput ±1.4 % after 5 starts; {}: output throughput ±0.9 % after 3 starts",
             name(0),
             name(2)
         ),
         format!(
-            "not within ±2 %, 12 starts are the most: {}: output throughput ±3.1 % after 12 starts",
+            "not within ±2 %, the maximum of 12 starts is reached: {}: output throughput ±3.1 % after 12 starts",
             name(1)
         ),
         format!(
@@ -467,7 +467,7 @@ fn how_well_cells_are_known_is_told_once_for_all_that_ended_alike() {
             name(3)
         ),
         format!(
-            "not started again, start 1: failed in launch: no memory: {}",
+            "no further starts, start 1: failed in launch: no memory: {}",
             name(4)
         ),
     ] {
