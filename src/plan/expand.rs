@@ -220,7 +220,7 @@ fn uneven_groups(site: &ResolveContext<'_>, uneven: &UnevenZip) -> Diagnostic {
         site.engine, site.model, site.scenario
     ))
     .with_help(
-        "give each axis of the group the same number of values, or take the group out of `zip` to cross them",
+        "give each axis of the group the same number of values, or remove the group from `zip` to cross them",
     );
     match site.matrix.zip[uneven.group]
         .first()

@@ -8,7 +8,7 @@ pub(crate) fn markdown(document: &Document) -> String {
     let mut text = format!("# {}\n\n", escape(&document.title));
     for run in &document.runs {
         text.push_str(&format!(
-            "Run {}, begun {}, {}.\n\n",
+            "Run {}, started {}, {}.\n\n",
             escape(&run.run),
             escape(&run.began),
             escape(&run.tool)
