@@ -144,8 +144,8 @@ fn the_published_reports_come_back_to_the_byte_and_their_mistakes_are_told() {
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     for mistake in [
         "sglang-v0.5.1.md:25: the table of contents says `SGLang v0.10.1`, the title says `SGLang v0.5.1`",
-        "sglang-v0.5.1.md:858: the text says 10000 prompts, and 1000 were asked for",
-        "sglang-v0.5.1.md:1062: the text says 10000 prompts, and 1000 were asked for",
+        "sglang-v0.5.1.md:858: the text says 10000 prompts, but 1000 were requested",
+        "sglang-v0.5.1.md:1062: the text says 10000 prompts, but 1000 were requested",
         "lmdeploy-v0.10.0.md:100: events carry 2.10 tokens on average",
         "lmdeploy-v0.10.0.md:998: the command serves `openai/gpt-oss-20b`, the client's arguments name `openai/gpt-oss-120b`",
     ] {
@@ -337,7 +337,7 @@ fn one_run_takes_every_format_and_other_commands_work_on_it() {
     );
     assert!(ran.stderr.contains("warning: report.md:17: "), "{}", ran.stderr);
     // The formats of the fixtures print the figures of one measurement.
-    let twins = ran.stderr.matches("the same measurement is in `").count();
+    let twins = ran.stderr.matches("` has the same measurement").count();
     assert_eq!(twins, 5, "{}", ran.stderr);
     assert_eq!(summaries(&folder.path().join("results/r")).len(), 10);
     for format in ["terminal", "markdown"] {

@@ -200,7 +200,7 @@ impl Block {
                 self.warnings.push(Warning::new(
                     number,
                     WarningSubject::Nothing,
-                    format!("the label `{label}` is not known, its value is left out"),
+                    format!("unknown label `{label}`; its value is ignored"),
                 ));
             }
         }
@@ -260,7 +260,7 @@ impl Block {
                 self.warnings.push(Warning::new(
                     line,
                     WarningSubject::Figures,
-                    format!("`{value}` is no number for {}, it is left out", metric.label()),
+                    format!("`{value}` is not a number for {}; it is ignored", metric.label()),
                 ));
                 return;
             }
@@ -282,7 +282,7 @@ impl Block {
                 line,
                 WarningSubject::Figures,
                 format!(
-                    "{} stands in the block twice with two values, the second counts",
+                    "{} appears twice in the block with different values; the second is used",
                     metric.label()
                 ),
             ));

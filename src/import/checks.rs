@@ -178,7 +178,7 @@ impl Checks<'_> {
             self.warn(
                 line,
                 WarningSubject::Figures,
-                format!("{label} is {printed_digits} {unit}, and {from} come to {computed_digits}"),
+                format!("{label} is {printed_digits} {unit}, but {from} is {computed_digits}"),
             );
         }
     }
@@ -190,7 +190,7 @@ impl Checks<'_> {
         {
             let [above, below] = with_differing_digits(low.midpoint(), high.midpoint());
             let message = format!(
-                "{} is {above} {unit}, above {} with {below} {unit}",
+                "{} ({above} {unit}) is above {} ({below} {unit})",
                 lower.label(),
                 upper.label(),
                 unit = lower.unit().symbol(),
@@ -213,7 +213,7 @@ impl Checks<'_> {
             // A name of another family is an arbitrary served model name.
             if names::are_same_family(&name, &model_name) && !is_one {
                 let message =
-                    format!("the client asks for `{served}`, and its arguments name the model `{model}`");
+                    format!("the client sends the model name `{served}`, but the model is `{model}`");
                 self.warn(result.options.line, WarningSubject::Identity, message);
             }
         }
@@ -276,7 +276,8 @@ impl Checks<'_> {
             return;
         };
         if let Some(prompts) = options.prompts.filter(|prompts| completed > *prompts as f64) {
-            let message = format!("{completed} requests succeeded, and only {prompts} were asked for");
+            let message =
+                format!("{completed} requests succeeded, but the client was to send only {prompts}");
             self.warn(line, WarningSubject::Identity, message);
         }
         let failed = self.result.figure(Metric::Failed).unwrap_or(0.0);
@@ -285,7 +286,8 @@ impl Checks<'_> {
             && completed + failed > prompts as f64
         {
             let message = format!(
-                "{completed} requests succeeded and {failed} failed, and only {prompts} were asked for"
+                "{completed} requests succeeded and {failed} failed, but the client was to send only \
+                 {prompts}"
             );
             self.warn(line, WarningSubject::Figures, message);
         }
@@ -306,7 +308,7 @@ impl Checks<'_> {
                 && sum as f64 != total
             {
                 let what = Metric::Tokens(count).label();
-                let message = format!("{sum} {what} were prepared, and the block counts {total}");
+                let message = format!("{sum} {what} were prepared, but the block counts {total}");
                 self.warn(line, WarningSubject::Figures, message);
             }
         }
@@ -316,7 +318,10 @@ impl Checks<'_> {
         ) && options.is_random()
             && output > completed * f64::from(length)
         {
-            let message = format!("{output} output tokens are more than {completed} answers of {length}");
+            let message = format!(
+                "{output} output tokens are more than {completed} answers of at most \
+                {length} tokens can have"
+            );
             self.warn(line, WarningSubject::Figures, message);
         }
         self.check_prompt_lengths(completed);
@@ -326,7 +331,7 @@ impl Checks<'_> {
             && (recounted.midpoint() - output).abs() > MAX_RECOUNT_DIFFERENCE * output
         {
             let message = format!(
-                "{} output tokens are counted in the texts, throughput is made of {output}",
+                "{} output tokens are counted in the texts, but throughput is computed from {output}",
                 recounted.midpoint().round()
             );
             self.warn(line, WarningSubject::Nothing, message);
@@ -343,7 +348,7 @@ impl Checks<'_> {
         ) && input.high < MIN_PROMPT_TOKEN_SHARE * completed * f64::from(length)
         {
             let message = format!(
-                "{} input tokens are {:.0} for each of {completed} prompts, and {length} were asked for",
+                "{} input tokens are {:.0} for each of {completed} prompts, but {length} were requested",
                 input.midpoint(),
                 input.midpoint() / completed,
             );
@@ -380,13 +385,14 @@ impl Checks<'_> {
             / rate;
         if MAX_DURATION_FACTOR * duration.high + chance < due {
             let message = format!(
-                "{completed} requests at {rate}/s fall due in {due:.0} s, and the load took only {:.2} s",
+                "{completed} requests at {rate}/s fall due in {due:.0} s, but the load took only {:.2} s",
                 duration.midpoint()
             );
             self.warn(line, WarningSubject::Figures, message);
         } else if duration.low > MAX_DURATION_FACTOR * due + chance + last / 1000.0 {
             let message = format!(
-                "{completed} requests at {rate}/s fall due in {due:.0} s, and the load took {:.2} s: the rate was not reached, the load was {:.2} requests/s",
+                "{completed} requests at {rate}/s fall due in {due:.0} s, but the load took {:.2} s: the \
+                 rate was not reached, it was {:.2} requests/s",
                 duration.midpoint(),
                 completed / duration.midpoint(),
             );
@@ -411,8 +417,8 @@ impl Checks<'_> {
         ) && output.high < completed * f64::from(length) * (1.0 - Bounds::default().short_outputs)
         {
             let message = format!(
-                "{} output tokens are {:.0} for each of {completed} answers, and {length} were asked for: answers are short, unless \
-                 the client ran with `--disable-ignore-eos`",
+                "{} output tokens are {:.0} for each of {completed} answers, but {length} were requested: \
+                 answers are short, unless the client ran with `--disable-ignore-eos`",
                 output.midpoint(),
                 output.midpoint() / completed,
             );
@@ -495,7 +501,7 @@ impl Checks<'_> {
                     && value.low > duration.high
                 {
                     let message = format!(
-                        "{} is {:.2} ms, longer than the whole measurement with {:.2}",
+                        "{} is {:.2} ms, longer than the whole measurement ({:.2} ms)",
                         time(statistic, sample).label(),
                         value.midpoint(),
                         duration.midpoint(),
@@ -510,7 +516,7 @@ impl Checks<'_> {
     }
 
     fn warn_over_limit(&mut self, line: u32, observed: &str, max: f64) {
-        let message = format!("{observed}, and at most {max} requests were to be under way at a time");
+        let message = format!("{observed}, but the concurrency limit is {max}");
         self.warn(line, WarningSubject::Figures, message);
     }
 
@@ -526,12 +532,8 @@ impl Checks<'_> {
         let by_times = || {
             let e2e = self.range(time(Mean, LatencyKind::E2e))?;
             let under_way = e2e.times(completed).divided_by(duration)?;
-            let words = "requests × mean E2E / duration come to";
-            Some((
-                under_way,
-                line,
-                format!("{words} {:.2} requests under way", under_way.midpoint()),
-            ))
+            let words = "requests × mean E2E / duration is";
+            Some((under_way, line, format!("{words} {:.2}", under_way.midpoint())))
         };
         let printed = self.printed(Metric::MeanConcurrency).map(|(range, line)| {
             let label = Metric::MeanConcurrency.label();
@@ -576,7 +578,7 @@ impl Checks<'_> {
         self.check_equal(
             time(Mean, LatencyKind::E2e),
             whole,
-            &format!("mean TTFT and {} times mean TPOT", length - 1.0),
+            &format!("mean TTFT + {} × mean TPOT", length - 1.0),
         );
     }
 
@@ -594,7 +596,8 @@ impl Checks<'_> {
             let each = (e2e - ttft) * completed / (output - completed);
             if output > completed && tpot.high * MAX_TPOT_WEIGHT_FACTOR < each {
                 let message = format!(
-                    "mean TPOT is {:.2} ms, and mean E2E, mean TTFT and the output tokens come to {each:.2} ms for each",
+                    "mean TPOT is {:.2} ms, but mean E2E, mean TTFT and the output tokens imply {each:.2} \
+                     ms per token",
                     tpot.midpoint()
                 );
                 self.warn(line, WarningSubject::Figures, message);
@@ -613,7 +616,8 @@ impl Checks<'_> {
         };
         if !is_told && tpot.low > 0.0 && itl.low > MAX_ITL_FACTOR * tpot.high {
             let message = format!(
-                "mean ITL is {:.2} ms, and mean TPOT {:.2} ms: events carry about {:.1} tokens, and ITL is the time between events",
+                "mean ITL is {:.2} ms, but mean TPOT is {:.2} ms: events carry about {:.1} tokens, so ITL \
+                 is the time between events",
                 itl.midpoint(),
                 tpot.midpoint(),
                 itl.midpoint() / tpot.midpoint(),
@@ -647,8 +651,8 @@ impl Checks<'_> {
         let rest = output - completed;
         if itl.low > 0.0 && rest > 0.0 && gaps > MAX_GAP_FACTOR * rest {
             let message = format!(
-                "mean ITL is {:.2} ms, and the answers took {:.2} ms on average after their first token: that is time for {:.0} tokens \
-                 each, and they have {:.0}",
+                "mean ITL is {:.2} ms, but the answers took {:.2} ms on average after their first token: \
+                 that is time for {:.0} further tokens each, and they have {:.0}",
                 itl.midpoint(),
                 e2e - ttft,
                 gaps / completed,
@@ -662,7 +666,8 @@ impl Checks<'_> {
         let tokens = (output - completed) / gaps;
         if is_divided && tokens > MAX_ITL_FACTOR {
             let message = format!(
-                "mean ITL is {:.2} ms for each token by this tool's way to count, and mean E2E, TTFT and the output tokens come to {:.2} ms",
+                "mean ITL, which this tool computes per token, is {:.2} ms, but mean E2E, TTFT and the \
+                 output tokens imply {:.2} ms",
                 itl.midpoint(),
                 itl.midpoint() / tokens
             );
@@ -670,8 +675,8 @@ impl Checks<'_> {
         }
         if !is_divided && !accepts_more && tokens > MULTI_TOKEN_FACTOR {
             let message = format!(
-                "events carry {tokens:.2} tokens on average (output tokens and mean E2E, TTFT and ITL say so): ITL is the time \
-                 between events, per token it is about {:.2} ms",
+                "events carry {tokens:.2} tokens on average (from output tokens and mean E2E, TTFT and \
+                 ITL): ITL is the time between events; per token it is about {:.2} ms",
                 itl.midpoint() / tokens
             );
             // A few percent are only noted. A larger share makes the measurement suspect as chunked.

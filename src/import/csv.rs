@@ -56,7 +56,7 @@ pub(super) fn read(text: &str) -> Parsed {
         let cells: Vec<&str> = line.split(',').map(str::trim).collect();
         if cells.len() != columns.len() {
             let says = format!(
-                "the row has {} cells, the columns are {}; it is left out",
+                "the row has {} values, but the header has {} columns; the row is ignored",
                 cells.len(),
                 columns.len()
             );
@@ -86,7 +86,7 @@ fn result_from_row(line: u32, row: &BTreeMap<String, Value>) -> ResultBlock {
             Err(_) => result.warn(
                 line,
                 WarningSubject::Figures,
-                format!("`{cell}` is no number for `{column}`, it is left out"),
+                format!("`{cell}` is not a number for `{column}`; it is ignored"),
             ),
         }
     }

@@ -39,7 +39,7 @@ impl DeclaredFacts {
             line => line,
         };
         for (what, declared, in_file) in self.contradictions(result) {
-            let message = format!("{what} `{declared}` is declared, and the file says `{in_file}`");
+            let message = format!("{what} `{declared}` is declared, but the file says `{in_file}`");
             result.warn(line, WarningSubject::Declared, message);
         }
         if result.engine.is_none() {

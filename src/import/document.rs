@@ -28,7 +28,7 @@ pub(super) fn read(text: &str) -> Result<Parsed, String> {
     scanner.finish_block(last, true);
     scanner.compare_contents();
     match scanner.results.is_empty() {
-        true => Err("there is no block below `Serving Benchmark Result`, no JSON and no CSV".to_owned()),
+        true => Err("it has no `Serving Benchmark Result` block, no JSON and no CSV".to_owned()),
         false => Ok((scanner.results, scanner.warnings)),
     }
 }
@@ -272,7 +272,7 @@ impl Scanner {
             self.warnings.push(Warning::new(
                 block.line,
                 WarningSubject::Nothing,
-                "a block without `Successful requests:` is left out",
+                "the block has no `Successful requests:` and is ignored",
             ));
             return;
         }
@@ -280,7 +280,7 @@ impl Scanner {
             block.warnings.push(Warning::new(
                 number,
                 WarningSubject::Figures,
-                "the block is cut before its last line, what is missing is unknown",
+                "the block is cut off before its last line; the missing figures stay unknown",
             ));
         }
         let mut result = ResultBlock::new(block.line, block.tool, block.profile());
@@ -345,7 +345,7 @@ impl Scanner {
             result.warn(
                 *line,
                 WarningSubject::Identity,
-                format!("the title says version `{version}` and the image is `{image}`"),
+                format!("the title says version `{version}`, but the image is `{image}`"),
             );
         }
     }
@@ -446,7 +446,7 @@ impl Scanner {
                 Some(version) => {
                     format!("the table of contents says `{entry}`, the title says `{engine} {version}`")
                 }
-                None => format!("the table of contents names `{entry}`, and there is no such heading"),
+                None => format!("the table of contents names `{entry}`, but there is no such heading"),
             };
             self.warnings
                 .push(Warning::new(*line, WarningSubject::Nothing, says));
@@ -521,7 +521,7 @@ fn compare_quoted_options(result: &mut ResultBlock, line: u32, quoted: &ClientOp
         result.warn(
             line,
             WarningSubject::Identity,
-            format!("the text says {quoted_value} prompts, and {sent} were asked for"),
+            format!("the text says {quoted_value} prompts, but {sent} were requested"),
         );
     }
     if let (Some(quoted_value), Some(sent)) = (quoted.seed, result.options.seed)
@@ -530,7 +530,7 @@ fn compare_quoted_options(result: &mut ResultBlock, line: u32, quoted: &ClientOp
         result.warn(
             line,
             WarningSubject::Identity,
-            format!("the text says seed {quoted_value}, and {sent} was asked for"),
+            format!("the text says seed {quoted_value}, but the client used {sent}"),
         );
     }
 }

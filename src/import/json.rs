@@ -68,15 +68,15 @@ pub(super) fn read(text: &str) -> Result<Parsed, String> {
         }
         let read = match serde_json::from_str(line) {
             Ok(Value::Object(object)) => result_from_object(number, &object),
-            Ok(_) => Err("it is no object".to_owned()),
-            Err(error) => Err(format!("it is no JSON: {error}")),
+            Ok(_) => Err("it is not a JSON object".to_owned()),
+            Err(error) => Err(format!("it is not valid JSON: {error}")),
         };
         match read {
             Ok(one) => results.push(one),
             Err(why) => warnings.push(Warning::new(
                 number,
                 WarningSubject::Nothing,
-                format!("the line is left out: {why}"),
+                format!("the line is ignored: {why}"),
             )),
         }
     }
@@ -128,7 +128,7 @@ fn strict_json(text: &str) -> String {
 fn result_from_object(line: u32, object: &Map<String, Value>) -> Result<ResultBlock, String> {
     let has = |key: &str| object.contains_key(key);
     if !has("completed") || !has("duration") {
-        return Err("it has no `completed` and `duration`, so it is no result of a benchmark".to_owned());
+        return Err("it has no `completed` or no `duration`, so it is not a benchmark result".to_owned());
     }
     let tool = match has("model_id") || has("endpoint_type") {
         true => Tool::VllmBench,
@@ -163,7 +163,7 @@ fn result_from_object(line: u32, object: &Map<String, Value>) -> Result<ResultBl
         {
             let label = metric.label();
             let message =
-                format!("{label} is told twice, as {before:.2} and as {value:.2}, the second counts");
+                format!("{label} appears twice, as {before:.2} and as {value:.2}; the second is used");
             parsed.warn(line, WarningSubject::Figures, message);
         }
         // A figure without a value was not requested, such as goodput without SLO.
@@ -228,7 +228,7 @@ fn check_lists(result: &mut ResultBlock, object: &Map<String, Value>) {
     if let (Some((errors, total)), Some(completed)) = (failed, completed)
         && completed + errors as f64 > total as f64
     {
-        let message = format!("{errors} of {total} requests have an error, and {completed} succeeded");
+        let message = format!("{errors} of {total} requests have an error, but {completed} succeeded");
         result.warn(line, WarningSubject::Figures, message);
     }
     check_totals(result, object, failed.is_some_and(|(errors, _)| errors > 0));
@@ -241,7 +241,7 @@ fn check_lists(result: &mut ResultBlock, object: &Map<String, Value>) {
     let ttfts: Vec<f64> = ttfts.iter().filter_map(parse_number).collect();
     if completed.is_some_and(|completed| completed > ttfts.len() as f64) {
         let message = format!(
-            "{} requests succeeded, and {} have a TTFT",
+            "{} requests succeeded, but only {} have a TTFT",
             completed.unwrap_or_default(),
             ttfts.len()
         );
@@ -252,7 +252,10 @@ fn check_lists(result: &mut ResultBlock, object: &Map<String, Value>) {
         && completed == Some(ttfts.len() as f64)
         && (printed - mean).abs() > MAX_MEAN_DIFFERENCE * mean.abs()
     {
-        let message = format!("mean TTFT is {printed:.2} ms, and those of the requests come to {mean:.2}");
+        let message = format!(
+            "mean TTFT is {printed:.2} ms, but the TTFTs of the requests have a mean of \
+            {mean:.2} ms"
+        );
         result.warn(line, WarningSubject::Figures, message);
     }
 }
@@ -276,13 +279,13 @@ fn check_totals(result: &mut ResultBlock, object: &Map<String, Value>, has_error
         let list_len = values.len() as f64;
         // Too few TTFTs are reported together with their mean.
         if completed > list_len && count.is_some() {
-            let message = format!("{completed} requests succeeded, and {list_len} have {what}");
+            let message = format!("{completed} requests succeeded, but only {list_len} have {what}");
             result.warn(line, WarningSubject::Figures, message);
             continue;
         }
         if let Some(failed) = failed.filter(|failed| completed + failed < list_len) {
             let message =
-                format!("{completed} requests succeeded and {failed} failed, and {list_len} have {what}");
+                format!("{completed} requests succeeded and {failed} failed, but {list_len} have {what}");
             result.warn(line, WarningSubject::Figures, message);
             continue;
         }
@@ -300,7 +303,7 @@ fn check_totals(result: &mut ResultBlock, object: &Map<String, Value>, has_error
             let sum: f64 = values.iter().sum();
             if (printed - sum).abs() > MAX_MEAN_DIFFERENCE * printed.max(sum) {
                 let label = metric.label();
-                let message = format!("{label} are {printed}, and those of the requests come to {sum}");
+                let message = format!("{label} are {printed}, but those of the requests add up to {sum}");
                 result.warn(line, WarningSubject::Figures, message);
             }
         }
@@ -339,7 +342,7 @@ fn apply_matrix_fields(result: &mut ResultBlock, object: &Map<String, Value>) {
         Some(Err(error)) => result.warn(
             result.line,
             WarningSubject::Figures,
-            format!("what was found of its validity cannot be read: {error}"),
+            format!("its `matrix.validity` cannot be read: {error}"),
         ),
     }
     let started = &mut result.launch_info;
@@ -427,16 +430,19 @@ mod tests {
         for (wrong, why) in [
             (
                 r#""errors": ["", "timeout"]"#,
-                "1 of 2 requests have an error, and 2 succeeded",
+                "1 of 2 requests have an error, but 2 succeeded",
             ),
-            (r#""ttfts": [0.1]"#, "2 requests succeeded, and 1 have a TTFT"),
+            (
+                r#""ttfts": [0.1]"#,
+                "2 requests succeeded, but only 1 have a TTFT",
+            ),
             (
                 r#""mean_ttft_ms": 20.0, "ttfts": [0.1, 0.2]"#,
-                "mean TTFT is 20.00 ms, and those of the requests come to 150.00",
+                "mean TTFT is 20.00 ms, but the TTFTs of the requests have a mean of 150.00 ms",
             ),
             (
                 r#""num_prompts": 3, "failed": 2"#,
-                "2 requests succeeded and 2 failed, and only 3 were asked for",
+                "2 requests succeeded and 2 failed, but the client was to send only 3",
             ),
         ] {
             assert_eq!(message(wrong), [why], "{wrong}");

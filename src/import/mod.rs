@@ -49,8 +49,8 @@ pub(crate) struct ImportedFile {
 /// Why a file gives no cell.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{file}` holds no results that can be read: {reason}; give a console log or a Markdown report with blocks of bench_serving, \
-     its JSON lines or CSV, or the JSON of `vllm bench serve`"
+    "no results found in `{file}`: {reason}; use a console log or a Markdown report with blocks of \
+     bench_serving, its JSON lines or CSV, or the JSON of `vllm bench serve`"
 )]
 pub(crate) struct UnreadableFile {
     pub file: String,
@@ -179,7 +179,7 @@ pub(crate) fn read(file: &str, text: &str) -> Result<ImportedFile, UnreadableFil
     };
     let (mut results, warnings) = read.map_err(unread)?;
     if results.is_empty() {
-        return Err(unread("none is complete".to_owned()));
+        return Err(unread("no result is complete".to_owned()));
     }
     for one in &mut results {
         let mut warnings = checks::find_contradictions(one);

@@ -62,7 +62,10 @@ fn check_mean_gap(result: &mut ResultBlock, gaps: &[Vec<f64>]) {
     };
     let mean = gaps.iter().flatten().sum::<f64>() / count as f64 * 1000.0;
     if (printed - mean).abs() > MAX_MEAN_DIFFERENCE * mean.abs() {
-        let message = format!("mean ITL is {printed:.2} ms, and those of the requests come to {mean:.2}");
+        let message = format!(
+            "mean ITL is {printed:.2} ms, but the gaps of the requests have a mean of \
+            {mean:.2} ms"
+        );
         result.warn(result.line, WarningSubject::Figures, message);
     }
 }
@@ -78,7 +81,8 @@ fn check_duration(result: &mut ResultBlock, seconds: f64) {
         || duration > MAX_DURATION_FACTOR * seconds + CLIENT_OVERHEAD_S + before;
     if is_off {
         let message = format!(
-            "the load took {duration:.2} s, and by the moments of its requests {seconds:.2} s from the first start to the last token"
+            "the load took {duration:.2} s, but by the timestamps of its requests {seconds:.2} s from the \
+             first start to the last token"
         );
         result.warn(result.line, WarningSubject::Figures, message);
     }

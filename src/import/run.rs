@@ -668,28 +668,29 @@ fn validity(result: &ResultBlock, file: &str, warnings: &[&Warning]) -> Validity
         ));
     }
     if let Some(what) = warnings_about(WarningSubject::Figures) {
-        let advice =
-            "the figures contradict each other as they were published; ask who measured, or measure again";
+        let advice = "the published figures contradict each other; ask the authors, or measure again";
         reasons.push(reason(ReasonCode::Imported, Verdict::Suspect, what, advice));
     }
     if let Some(what) = warnings_about(WarningSubject::Identity) {
-        let advice = "what was published names two things for one; the client's arguments were believed";
+        let advice = "the file contradicts itself about model, version or workload; the client's arguments \
+            were used";
         reasons.push(reason(ReasonCode::Imported, Verdict::Suspect, what, advice));
     }
     if let Some(what) = warnings_about(WarningSubject::Declared) {
-        let advice = "the file was believed; declare what it tells, or leave that away";
+        let advice = "the value in the file was used; correct the declaration, or remove it";
         reasons.push(reason(ReasonCode::Imported, Verdict::Suspect, what, advice));
     }
     if let Some(what) = warnings_about(WarningSubject::Chunks) {
-        let advice =
-            "compare throughput, TTFT and E2E; not ITL with that of an engine that sends each token apart";
+        let advice = "compare throughput, TTFT and E2E; do not compare ITL with that of an engine that sends each \
+             token separately";
         reasons.push(reason(ReasonCode::ChunkedTokens, Verdict::Suspect, what, advice));
     }
     reasons.push(reason(
         ReasonCode::Imported,
         Verdict::Valid,
-        "read from what another tool wrote".to_owned(),
-        "what that tool did not write is unknown: the client's own error, the machine, whether caches were empty",
+        "imported from the output of another tool".to_owned(),
+        "facts that the tool did not write are unknown: the client's own error, the machine, whether caches \
+         were empty",
     ));
     Validity::from_reasons(reasons)
 }

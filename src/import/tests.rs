@@ -258,7 +258,7 @@ fn rows_of_csv_are_read_and_a_cut_one_is_told() {
     assert_eq!(imports.summaries.len(), 2);
     assert_eq!(
         imports.warnings,
-        ["lmdeploy.csv:5: the row has 3 cells, the columns are 18; it is left out"]
+        ["lmdeploy.csv:5: the row has 3 values, but the header has 18 columns; the row is ignored"]
     );
     let first = &imports.summaries[0];
     assert_eq!(
@@ -271,17 +271,17 @@ fn rows_of_csv_are_read_and_a_cut_one_is_told() {
 #[test]
 fn what_holds_no_results_is_refused_with_what_would_do() {
     for (text, why) in [
-        ("", "there is no block"),
+        ("", "it has no `Serving Benchmark Result` block"),
         ("{\"a\": 1}", "it has no `completed`"),
-        ("{\"completed\": 1", "it is no JSON"),
+        ("{\"completed\": 1", "it is not valid JSON"),
         (
             "============ Serving Benchmark Result ============\nBackend: x\n",
-            "there is no block",
+            "it has no `Serving Benchmark Result` block",
         ),
     ] {
         let error = read("f.txt", text).unwrap_err().to_string();
         assert!(error.contains("`f.txt`") && error.contains(why), "{error}");
-        assert!(error.contains("give a console log"), "{error}");
+        assert!(error.contains("use a console log"), "{error}");
     }
 }
 
@@ -291,7 +291,7 @@ fn a_block_that_was_cut_keeps_what_it_has_and_says_so() {
     let imports = import("cut.log", &LAYOUTS[..end]);
     assert_eq!(imports.summaries.len(), 1);
     assert!(
-        imports.warnings[0].contains("the block is cut"),
+        imports.warnings[0].contains("the block is cut off"),
         "{:?}",
         imports.warnings
     );
@@ -334,7 +334,7 @@ fn one_measurement_in_two_formats_is_one_row() {
         "random-32-16-ratio-0"
     );
     assert!(
-        imports.warnings[0].contains("the same measurement is in `b.json` too"),
+        imports.warnings[0].contains("`b.json` has the same measurement"),
         "{:?}",
         imports.warnings
     );
@@ -498,15 +498,15 @@ Mean ITL (ms):                           117.65
             "9.50",
             "10.50",
             11,
-            "goodput is 10.50 req/s, above request throughput",
+            "goodput (10.50 req/s) is above request throughput",
         ),
         (
             "max_concurrency=500",
             "max_concurrency=400",
             12,
-            "and at most 400 requests were to be under way",
+            "but the concurrency limit is 400",
         ),
-        ("2560.00", "1e400", 10, "`1e400` is no number"),
+        ("2560.00", "1e400", 10, "`1e400` is not a number"),
     ] {
         let messages = warnings(&block.replace(from, to));
         let is_told = |warning: &&String| warning.contains(words) && warning.contains(&format!(":{line}"));
@@ -551,21 +551,21 @@ fn rates_and_lengths_that_were_asked_for_and_not_measured_are_told() {
         for (block_text, words) in [
             (
                 warnings("8.0", 400.0, whole, backend, 5.69),
-                "the rate was not reached, the load was 2.00 requests/s",
+                "the rate was not reached, it was 2.00 requests/s",
             ),
             (
                 warnings("8.0", 50.0, whole, backend, 5.69),
-                "fall due in 100 s, and the load took only 50.00 s",
+                "fall due in 100 s, but the load took only 50.00 s",
             ),
             (
                 warnings("8.0", 103.0, whole / 2, backend, 5.69),
-                "are 512 for each of 800 prompts, and 1024 were asked for",
+                "are 512 for each of 800 prompts, but 1024 were requested",
             ),
             (
                 warnings("8.0", 103.0, whole, backend, 17.1),
                 match backend {
                     "vllm" => "events carry 3.00 tokens",
-                    _ => "mean ITL is 17.10 ms for each token",
+                    _ => "mean ITL, which this tool computes per token, is 17.10 ms",
                 },
             ),
         ] {
@@ -647,7 +647,7 @@ fn answers_shorter_than_asked_are_told() {
     };
     let messages = warnings(64, "");
     assert!(
-        messages[0].contains("64 output tokens are 8 for each of 8 answers, and 16 were asked for"),
+        messages[0].contains("64 output tokens are 8 for each of 8 answers, but 16 were requested"),
         "{messages:?}"
     );
     for (tokens, more) in [
@@ -682,27 +682,27 @@ fn objects_of_vllm_that_contradict_their_limit_or_their_lists_are_told() {
     for (wrong, why) in [
         (
             serde_json::json!({"duration": 2.0}),
-            "requests × mean E2E / duration come to 4.00 requests under way, and at most 2",
+            "requests × mean E2E / duration is 4.00, but the concurrency limit is 2",
         ),
         (
             serde_json::json!({"max_concurrent_requests": 500}),
-            "peak concurrency is 500, and at most 2 requests",
+            "peak concurrency is 500, but the concurrency limit is 2",
         ),
         (
             serde_json::json!({"output_lens": [16, 16, 1, 1]}),
-            "output tokens are 64, and those of the requests come to 34",
+            "output tokens are 64, but those of the requests add up to 34",
         ),
         (
             serde_json::json!({"input_lens": [32, 32, 32, 64]}),
-            "prompt tokens are 128, and those of the requests come to 160",
+            "prompt tokens are 128, but those of the requests add up to 160",
         ),
         (
             serde_json::json!({"output_lens": [16, 16]}),
-            "4 requests succeeded, and 2 have an output length",
+            "4 requests succeeded, but only 2 have an output length",
         ),
         (
             serde_json::json!({"ttfts": [0.1, 0.1, 0.1, 0.1, 0.1]}),
-            "4 requests succeeded and 0 failed, and 5 have a TTFT",
+            "4 requests succeeded and 0 failed, but 5 have a TTFT",
         ),
     ] {
         let messages = warnings(wrong.clone());
@@ -735,40 +735,41 @@ fn figures_that_no_measurement_has_together_are_told() {
     for (wrong, why) in [
         (
             serde_json::json!({"max_output_tokens_per_s": 600.0}),
-            "peak output throughput is 600.00 tok/s, and 256000 output tokens in 200.00 s are 1280.00 tok/s on average",
+            "peak output throughput is 600.00 tok/s, but 256000 output tokens in 200.00 s are 1280.00 tok/s \
+             on average",
         ),
         (
             serde_json::json!({"median_ttft_ms": 20.0, "std_ttft_ms": 1.0}),
-            "a standard deviation of 1.00 ms allows 1.05 ms between them",
+            "a standard deviation of 1.00 ms allows a difference of at most 1.05 ms",
         ),
         (
             serde_json::json!({"std_ttft_ms": 0.0}),
-            "a standard deviation of 0.00 ms allows 0.05 ms",
+            "a standard deviation of 0.00 ms allows a difference of at most 0.05 ms",
         ),
         (
             serde_json::json!({"mean_ttft_ms": 700.0, "median_ttft_ms": 680.0}),
-            "mean TTFT is 700.00 ms, and p99 TTFT 600.00 ms: a standard deviation of 50.00 ms allows",
+            "mean TTFT is 700.00 ms, but p99 TTFT is 600.00 ms: a standard deviation of 50.00 ms allows",
         ),
         (
             serde_json::json!({"mean_ttft_ms": 9000.0, "std_ttft_ms": null}),
-            "with no value above 200050.00 ms the mean is",
+            "if no value is above 200050.00 ms, the mean is at most",
         ),
         (
             serde_json::json!({"p50_ttft_ms": 200.0}),
-            "median TTFT is told twice, as 380.00 and as 200.00",
+            "median TTFT appears twice, as 380.00 and as 200.00",
         ),
         (
             serde_json::json!({"max_concurrent_requests": 8}),
-            "peak concurrency is 8, and by their times 63.20 requests were under way",
+            "peak concurrency is 8, but by their latencies 63.20 requests were in flight",
         ),
         (
             serde_json::json!({"mean_itl_ms": 20.0, "median_itl_ms": 20.0, "p99_itl_ms": 30.0}),
-            "mean ITL is 20.00 ms, and mean TPOT 48.00 ms: that is time for more than 2.3 events",
+            "mean ITL is 20.00 ms, but mean TPOT is 48.00 ms: that is time for more than 2.3 events",
         ),
         (
             serde_json::json!({"mean_tpot_ms": 30.0, "median_tpot_ms": 30.0, "p99_tpot_ms": 33.0,
                 "mean_itl_ms": 30.0, "median_itl_ms": 30.0, "p99_itl_ms": 35.0}),
-            "64 at a time, take 125.78 s, and the load took 200.00 s",
+            "64 at a time, take 125.78 s, but the load took 200.00 s",
         ),
     ] {
         let messages = warnings_of_vllm(wrong.clone());
@@ -867,11 +868,11 @@ fn moments_of_requests_are_held_against_the_figures() {
     assert_eq!(messages_for(0.048, 0.187), "");
     let quick = messages_for(0.02, 0.194);
     assert!(
-        quick.contains("mean ITL is 48.00 ms, and those of the requests come to 20.00"),
+        quick.contains("mean ITL is 48.00 ms, but the gaps of the requests have a mean of 20.00 ms"),
         "{quick}"
     );
     for spacing in [0.01, 0.3] {
-        let words = "the load took 200.00 s, and by the moments of its requests";
+        let words = "the load took 200.00 s, but by the timestamps of its requests";
         assert!(
             messages_for(0.048, spacing).contains(words),
             "{}",
@@ -884,7 +885,7 @@ fn moments_of_requests_are_held_against_the_figures() {
     assert!(
         !warnings_of_vllm(failed)
             .join("\n")
-            .contains("those of the requests come to")
+            .contains("the gaps of the requests have a mean of")
     );
 }
 
@@ -935,8 +936,8 @@ fn servers_in_logs_are_read_and_held_against_what_is_declared() {
         assert_eq!(
             imports.warnings,
             [
-                "x.log:1: number of GPUs `1` is declared, and the file says `8`",
-                "x.log:1: precision `bf16` is declared, and the file says `fp8`",
+                "x.log:1: number of GPUs `1` is declared, but the file says `8`",
+                "x.log:1: precision `bf16` is declared, but the file says `fp8`",
             ],
             "{server}"
         );
@@ -997,21 +998,21 @@ fn what_is_declared_otherwise_than_a_file_tells_is_told() {
                 engine: Some("other".to_owned()),
                 ..DeclaredFacts::default()
             },
-            "engine `other` is declared, and the file says `ACME`",
+            "engine `other` is declared, but the file says `ACME`",
         ),
         (
             DeclaredFacts {
                 version: Some("v1.3".to_owned()),
                 ..DeclaredFacts::default()
             },
-            "version `v1.3` is declared, and the file says `v1.2.0`",
+            "version `v1.3` is declared, but the file says `v1.2.0`",
         ),
         (
             DeclaredFacts {
                 model: Some("acme/tiny-2b".to_owned()),
                 ..DeclaredFacts::default()
             },
-            "model `acme/tiny-2b` is declared, and the file says `acme/tiny-1b`",
+            "model `acme/tiny-2b` is declared, but the file says `acme/tiny-1b`",
         ),
     ] {
         let messages = warnings(declared);
@@ -1124,7 +1125,7 @@ fn settings_of_the_client_are_compared() {
         );
     }
     let served = import("x.log", &log_with("", &[("served_model_name", "'tiny-7b-awq'")]));
-    let why = "the client asks for `tiny-7b-awq`, and its arguments name the model `acme/tiny-1b`";
+    let why = "the client sends the model name `tiny-7b-awq`, but the model is `acme/tiny-1b`";
     assert!(
         served.warnings.iter().any(|warning| warning.contains(why)),
         "{:?}",

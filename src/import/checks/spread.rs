@@ -82,7 +82,7 @@ impl Checks<'_> {
                 let allowed = std.high / (share / (1.0 - share)).sqrt();
                 (allowed < MAX_SPREAD_SHARE * distance).then(|| {
                     format!(
-                        "a standard deviation of {:.2} ms allows {allowed:.2} ms between them",
+                        "a standard deviation of {:.2} ms allows a difference of at most {allowed:.2} ms",
                         std.midpoint()
                     )
                 })
@@ -90,13 +90,13 @@ impl Checks<'_> {
             None if is_below => self.max_value(sample).and_then(|longest| {
                 let highest = share * percentile.range.high + (1.0 - share) * longest;
                 (highest < MAX_SPREAD_SHARE * mean.low).then(|| {
-                    format!("with no value above {longest:.2} ms the mean is {highest:.2} ms at most")
+                    format!("if no value is above {longest:.2} ms, the mean is at most {highest:.2} ms")
                 })
             }),
             None => None,
         };
         let says = format!(
-            "{} is {:.2} ms, and {} {:.2} ms: {}",
+            "{} is {:.2} ms, but {} is {:.2} ms: {}",
             time(Mean, sample).label(),
             mean.midpoint(),
             percentile.metric.label(),

@@ -101,7 +101,7 @@ impl Checks<'_> {
         let least = output / self.tokens_per_event()? / seconds;
         (peak.high < MIN_PEAK_SHARE * least).then(|| {
             let message = format!(
-                "{} is {:.2} tok/s, and {output} output tokens in {:.2} s are {:.2} tok/s on average",
+                "{} is {:.2} tok/s, but {output} output tokens in {:.2} s are {:.2} tok/s on average",
                 Metric::PeakOutput.label(),
                 peak.midpoint(),
                 duration.midpoint(),
@@ -142,7 +142,7 @@ impl Checks<'_> {
             .divided_by(self.range(Metric::Duration)?)?;
         (peak.high < MIN_PEAK_SHARE * under_way.low).then(|| {
             let message = format!(
-                "{} is {:.0}, and by their times {:.2} requests were under way on average",
+                "{} is {:.0}, but by their latencies {:.2} requests were in flight on average",
                 Metric::PeakConcurrency.label(),
                 peak.midpoint(),
                 under_way.midpoint(),
@@ -177,7 +177,8 @@ impl Checks<'_> {
         let busy = (whole.high + CLIENT_PAUSE_MS) * completed / slots;
         (duration.low * 1000.0 > MAX_IDLE_FACTOR * busy + self.last_response_ms()? + CLIENT_OVERHEAD_MS).then(|| {
             let message = format!(
-                "{completed} requests of {:.2} ms on average, {slots} at a time, take {:.2} s, and the load took {:.2} s",
+                "{completed} requests of {:.2} ms on average, {slots} at a time, take {:.2} s, but the load \
+                 took {:.2} s",
                 whole.midpoint(),
                 whole.midpoint() * completed / slots / 1000.0,
                 duration.midpoint(),
@@ -196,7 +197,8 @@ impl Checks<'_> {
         };
         if itl.low > 0.0 && tpot.low > MAX_GAP_FACTOR * itl.high {
             let message = format!(
-                "mean ITL is {:.2} ms, and mean TPOT {:.2} ms: that is time for more than {:.1} events for each token",
+                "mean ITL is {:.2} ms, but mean TPOT is {:.2} ms: that is time for more than {:.1} events \
+                 per token",
                 itl.midpoint(),
                 self.range(time(Mean, LatencyKind::Tpot))
                     .map_or(tpot.low, Range::midpoint),
