@@ -219,7 +219,7 @@ fn a_container_that_the_kernel_kills_for_memory_is_a_matter_of_capacity() {
     let page = post_mortem(&bench);
     assert!(page.contains("- class: capacity"), "{page}");
     assert!(page.contains("- killed for memory: yes"), "{page}");
-    let kernel = "It cannot be read";
+    let kernel = "The kernel log cannot be read";
     assert!(page.contains("Killed process") || page.contains(kernel), "{page}");
     assert!(daemon.of_run(&bench).is_empty());
 }

@@ -237,7 +237,7 @@ fn a_running_server_that_died_is_not_said_to_go_on() {
         })
         .collect();
     assert!(
-        pages[0].contains("someone else started the engine"),
+        pages[0].contains("attached server: its exit is not visible"),
         "{}",
         pages[0]
     );

@@ -372,7 +372,10 @@ fn a_history_that_is_a_pipe_or_a_link_is_refused_before_anything_is_measured() {
         assert_eq!(entries.count(), 1, "there is the folder of nights alone");
     };
     refused("it is not a regular file");
-    bench.call(&["history", "t"]).exits(2).says("it is no plain file");
+    bench
+        .call(&["history", "t"])
+        .exits(2)
+        .says("it is not a regular file");
     // Another matrix has none, and names are looked for in all of them.
     bench
         .call(&["history", "other"])

@@ -47,7 +47,7 @@ fn a_broken_summary_is_told_in_every_format_and_in_a_comparison() {
             ran.stderr
         );
         assert!(
-            names(&ran, "cannot be understood"),
+            names(&ran, "is not valid: "),
             "{format}: {}{}",
             ran.stdout,
             ran.stderr
@@ -97,11 +97,19 @@ fn a_pipe_or_a_device_in_the_place_of_a_file_is_refused_at_once() {
         )
         .expect("a pipe can be made");
         let ran = bench.call(&["report", "results/r"]);
-        assert!(ran.stderr.contains("no plain file"), "{name}: {}", ran.stderr);
+        assert!(
+            ran.stderr.contains("not a regular file"),
+            "{name}: {}",
+            ran.stderr
+        );
         fs::remove_file(&path).expect("it can be removed");
         std::os::unix::fs::symlink("/dev/zero", &path).expect("a link can be made");
         let ran = bench.call(&["report", "results/r"]);
-        assert!(ran.stderr.contains("no plain file"), "{name}: {}", ran.stderr);
+        assert!(
+            ran.stderr.contains("not a regular file"),
+            "{name}: {}",
+            ran.stderr
+        );
     }
 }
 
@@ -126,7 +134,7 @@ fn a_summary_that_contradicts_itself_is_told_and_not_shown() {
         told["figures"]["matrix"] = figures;
         fs::write(&path, told.to_string()).expect("it can be written");
         let ran = bench.call(&["report", "results/r"]).exits(0);
-        let is_told = names(&ran, "summary.json") && names(&ran, "cannot be understood");
+        let is_told = names(&ran, "summary.json") && names(&ran, "is not valid: ");
         assert_eq!(
             is_told,
             !words.is_empty(),
@@ -192,7 +200,7 @@ fn copies_of_a_start_count_once() {
         .call(&["report", "results/r", "--format", "terminal"])
         .exits(0);
     assert!(
-        names(&ran, "is a copy of start 1, repeat 1: it counts once"),
+        names(&ran, "is a copy of start 1, repeat 1: only one is used"),
         "{}{}",
         ran.stdout,
         ran.stderr

@@ -211,7 +211,7 @@ impl Summary {
             may_not && value.is_some_and(|value| value < 0.0)
         });
         if let Some((name, Some(value))) = negative {
-            return Some(format!("`{name}` is {value}"));
+            return Some(format!("`{name}` is {value}, but cannot be negative"));
         }
         let value = |name: &str| figures.get(name).copied().flatten();
         let duration = value("duration_s")?;
@@ -220,7 +220,10 @@ impl Summary {
             let come = rate_value * duration;
             let is_same = (come - counted).abs() <= RATE_TOLERANCE * (counted + 1.0);
             (!is_same).then(|| {
-                format!("`{rate}` is {rate_value:.2} over {duration:.2} s, which makes {come:.0}, and `{count}` is {counted:.0}")
+                format!(
+                    "`{rate}` is {rate_value:.2} over {duration:.2} s, which makes {come:.0}, but \
+                    `{count}` is {counted:.0}"
+                )
             })
         })
     }
@@ -319,15 +322,15 @@ impl AnswerStats {
 /// Metrics by name, such as `mean_ttft_ms`; `None` where a metric has no meaning.
 pub(crate) type MetricValues = BTreeMap<String, Option<f64>>;
 
-/// The definitions a figure follows.
+/// The set of definitions that a metric follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Definitions {
-    /// What the fork of bench_serving in lmdeploy of 2025 would print.
+    /// As printed by the bench_serving fork in LMDeploy (2025).
     Classic,
-    /// What bench_serving of sglang 0.5.23 would print.
+    /// As printed by bench_serving of SGLang 0.5.23.
     Current,
-    /// Ours: every known fault of the others mended.
+    /// The definitions of `matrix`, without the known faults of the others.
     Matrix,
 }
 
@@ -342,13 +345,13 @@ impl Definitions {
     }
 }
 
-/// Where figures come from.
+/// How the metrics were obtained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Origin {
     /// Measured on an engine.
     Measured,
-    /// Read from what another tool wrote.
+    /// Imported from the output of another tool.
     Imported,
     /// Measured on the simulated engine.
     Simulated,
@@ -475,13 +478,13 @@ impl FailureClass {
     /// The meaning in a few words, for users.
     pub const fn description(self) -> &'static str {
         match self {
-            Self::Spec => "what the matrix asks for cannot be",
-            Self::Image => "the image or environment could not be had",
+            Self::Spec => "the matrix asks for something impossible",
+            Self::Image => "the image or environment could not be prepared",
             Self::Capacity => "too little memory or too few devices",
-            Self::Engine => "the engine died, hung or lied",
-            Self::Infrastructure => "the host or its container runtime; such a try is made again",
-            Self::Client => "our own fault",
-            Self::Validity => "measured to its end, and worth no figure",
+            Self::Engine => "the engine crashed, hung or gave wrong answers",
+            Self::Infrastructure => "the host or its container runtime failed; the cell is retried",
+            Self::Client => "`matrix` itself failed",
+            Self::Validity => "the measurement completed, but is invalid",
         }
     }
 

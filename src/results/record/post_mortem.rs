@@ -87,15 +87,15 @@ impl PostMortem {
         add_line(
             "devices",
             match devices.is_empty() {
-                true => "none leased".to_owned(),
+                true => "none".to_owned(),
                 false => devices.join(", "),
             }
             .as_str(),
         );
-        add_line("tries before this one", &self.retries.len().to_string());
+        add_line("earlier attempts", &self.retries.len().to_string());
         for retry in &self.retries {
             page.push_str(&format!(
-                "  - {} in {}, tried again after {} s: {}\n",
+                "  - {} in {}, retried after {} s: {}\n",
                 retry.class.name(),
                 retry.phase.name(),
                 retry.pause_s,
@@ -104,21 +104,21 @@ impl PostMortem {
         }
         page.push_str("\n## How the engine was started\n\n");
         page.push_str(&fenced_block("sh", &self.command));
-        page.push_str("\n## What the kernel said since then of GPUs and memory\n\n");
+        page.push_str("\n## Kernel messages about GPUs and memory since the start\n\n");
         match &self.kernel {
             KernelLog::Lines(lines) if lines.is_empty() => page.push_str("Nothing.\n"),
             KernelLog::Lines(lines) => page.push_str(&fenced_block("", &lines.join("\n"))),
-            KernelLog::Unreadable(why) => page.push_str(&format!("It cannot be read: {why}.\n")),
+            KernelLog::Unreadable(why) => page.push_str(&format!("The kernel log cannot be read: {why}.\n")),
         }
         if self.is_attached {
             page.push_str(
-                "\n## The engine's log\n\nIt is where the engine was started, and is not seen from here.\n",
+                "\n## The engine's log\n\n`matrix` did not start this engine and cannot read its log.\n",
             );
             return page;
         }
         page.push_str(&format!("\n## The engine's last {} lines\n\n", self.log.len()));
         match self.log.is_empty() {
-            true => page.push_str("It said nothing.\n"),
+            true => page.push_str("The log is empty.\n"),
             false => page.push_str(&fenced_block("", &self.log.join("\n"))),
         }
         page
@@ -127,8 +127,8 @@ impl PostMortem {
     fn write_end(&self, add_line: &mut impl FnMut(&str, &str)) {
         let Some(end) = self.end else {
             let why = match self.is_attached {
-                true => "– (someone else started the engine: its end is not seen)",
-                false => "– (the engine had not ended)",
+                true => "– (attached server: its exit is not visible)",
+                false => "– (the engine was still running)",
             };
             add_line("exit code", why);
             add_line("killed for memory", "–");
@@ -137,14 +137,14 @@ impl PostMortem {
         match (end.code, end.signal) {
             (Some(code), _) => add_line("exit code", &code.to_string()),
             (None, Some(signal)) => add_line("exit code", &format!("– (signal {signal})")),
-            (None, None) => add_line("exit code", "– (nobody tells)"),
+            (None, None) => add_line("exit code", "– (unknown)"),
         }
         add_line(
             "killed for memory",
             match end.out_of_memory {
                 Some(true) => "yes",
                 Some(false) => "no",
-                None => "– (nobody tells)",
+                None => "– (unknown)",
             },
         );
     }
@@ -222,13 +222,19 @@ mod tests {
         };
         let page = post_mortem.to_markdown();
         assert!(page.contains("- exit code: –"), "{page}");
-        assert!(page.contains("It cannot be read: permission denied."), "{page}");
-        assert!(page.contains("It said nothing."), "{page}");
+        assert!(
+            page.contains("The kernel log cannot be read: permission denied."),
+            "{page}"
+        );
+        assert!(page.contains("The log is empty."), "{page}");
         post_mortem.is_attached = true;
         let page = post_mortem.to_markdown();
-        assert!(page.contains("someone else started the engine"), "{page}");
         assert!(
-            !page.contains("had not ended") && !page.contains("last 0 lines"),
+            page.contains("attached server: its exit is not visible"),
+            "{page}"
+        );
+        assert!(
+            !page.contains("was still running") && !page.contains("last 0 lines"),
             "{page}"
         );
     }

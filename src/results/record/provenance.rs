@@ -87,7 +87,7 @@ impl UnknownFact {
             Self::Tp => "the tensor-parallel size",
             Self::Gpus => "the number of GPUs",
             Self::Dataset => "the data set",
-            Self::Lengths => "the lengths that were asked for",
+            Self::Lengths => "the requested lengths",
             Self::Seed => "the seed",
             Self::Prompts => "the number of prompts",
             Self::Rate => "the request rate",

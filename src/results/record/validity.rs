@@ -3,18 +3,18 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The judgement that everything downstream obeys, from good to bad.
+/// How far a measurement or metric can be trusted, from best to worst.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// Nothing speaks against it.
+    /// There is no reason to doubt it.
     #[default]
     Valid,
-    /// Its figures stand, and something beside them is to be known before they are believed.
+    /// Its metrics are kept and marked: read the reasons before you use them.
     Suspect,
-    /// Its figures are no measurement of what was asked: no ratio, no win, no baseline, no alarm.
+    /// Its metrics do not measure what was requested: they enter no ratio, comparison, baseline or alarm.
     Invalid,
 }
 
@@ -85,19 +85,19 @@ impl Validity {
     }
 }
 
-/// A family of figures that a reason may concern alone.
+/// A family of metrics; a reason may concern only some families.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum MetricFamily {
-    /// Times to the first token.
+    /// Time to first token.
     Ttft,
-    /// Times between tokens.
+    /// Time between tokens.
     Itl,
-    /// Times per token of an answer, and what is derived from them.
+    /// Time per output token, and metrics derived from it.
     Tpot,
     /// Goodput and SLO attainment.
     Goodput,
-    /// Energy, power and what is derived from them.
+    /// Energy, power and metrics derived from them.
     Energy,
 }
 
@@ -116,24 +116,24 @@ impl MetricFamily {
     }
 }
 
-/// One finding.
+/// One reason for the validity of a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Reason {
-    /// Its stable name.
+    /// The stable name of the reason.
     pub code: ReasonCode,
-    /// What it makes of the measurement; what leaves it valid is written as a note.
+    /// Effect on the measurement: `note`, `suspect` or `invalid`.
     #[serde(with = "weight")]
     #[schemars(with = "weight::Weight")]
     pub weight: Verdict,
-    /// The families of figures that it concerns; empty if it concerns the whole measurement.
+    /// Metric families that the reason concerns; empty if it concerns the whole measurement.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub only: Vec<MetricFamily>,
-    /// What was measured, with its unit.
+    /// The measured value, with its unit.
     pub measured: String,
-    /// What it was held against; none where there is nothing to hold it against.
+    /// The threshold for the measured value; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<String>,
-    /// What happened and what to do about it.
+    /// What happened and how to fix it.
     pub advice: String,
 }
 
@@ -144,16 +144,16 @@ mod weight {
 
     use super::Verdict;
 
-    /// What a finding makes of a measurement.
+    /// Effect of a reason on a measurement.
     #[derive(Clone, Copy, Serialize, Deserialize, JsonSchema)]
     #[serde(rename_all = "kebab-case")]
     pub(super) enum Weight {
-        /// Nothing: it is a remark. Older records call it `valid`.
+        /// A remark without effect. Older records call it `valid`.
         #[serde(alias = "valid")]
         Note,
-        /// Its figures stand, and this is to be known before they are believed.
+        /// The metrics are kept and marked: read the reason before you use them.
         Suspect,
-        /// Its figures are no measurement of what was asked.
+        /// The metrics do not measure what was requested.
         Invalid,
     }
 
@@ -188,55 +188,55 @@ impl Reason {
     }
 }
 
-/// The stable name of a finding. What each means and does is told in the table of `analysis::validity`.
+/// The stable name of a reason. `matrix explain --codes` describes all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReasonCode {
-    /// Requests were sent later than they fell due, by the client's own fault.
+    /// Requests were sent or answers read late because of the client.
     ClientLate,
-    /// A thread of the client had nearly no processor time left.
+    /// A thread of the client used nearly all of a processor.
     ClientSaturated,
-    /// Client and engine ran on the same processors.
+    /// Client and engine may have run on the same processors.
     ClientSharesCpus,
-    /// Requests were not sent at the rate that was asked for.
+    /// Requests were not sent at the rate at which they fell due.
     RateNotReached,
-    /// The arrivals that were drawn came at another rate than was asked for.
+    /// The drawn arrivals have another rate than requested.
     RateDrawn,
     /// More requests failed than the scenario allows.
     Errors,
-    /// Answers ended before the length that was asked for.
+    /// Answers ended before the requested length.
     OutputShort,
-    /// Answers went on beyond the length that was asked for.
+    /// Answers exceeded the requested length.
     OutputLong,
-    /// The server counts other prompt tokens than were sent.
+    /// The server reports another number of prompt tokens than was sent.
     PromptTokensDisagree,
     /// The server reports no output tokens.
     TokensUncounted,
-    /// Answers are one token over and over.
+    /// Answers repeat a few tokens, repeat the prompt, or are the same for all prompts.
     AnswersDegenerate,
-    /// The engine's count of output tokens and ours differ.
+    /// The engine's count of output tokens differs from the client's.
     TokensDisagree,
-    /// Several tokens come in one chunk: times between tokens are those between chunks.
+    /// Chunks have several tokens: times between tokens are times between chunks.
     ChunkedTokens,
-    /// Answers begin with an event that is none of the model's: TTFT is its moment.
+    /// Answers begin with an event that is not from the model, and TTFT is the time of that event.
     FirstEventAhead,
-    /// Prompts that should be new to the engine were found in its prefix cache.
+    /// Prompts that should be new to the engine were in its prefix cache.
     CacheWarm,
-    /// Nobody can tell whether the caches were empty.
+    /// It is unknown whether the caches were empty.
     ResetUnproven,
-    /// A GPU slowed down for heat.
+    /// A GPU slowed down because of heat.
     ThrottledThermal,
     /// A GPU slowed down at its power limit.
     ThrottledPower,
-    /// A GPU's hardware slowed it down: power brake or a fault of its supply.
+    /// A GPU's hardware slowed it down: power brake or a fault of the power supply.
     ThrottledHardware,
-    /// A GPU's clock wandered while it was busy.
+    /// A GPU's clock varied while it was busy.
     ClocksSpread,
-    /// Somebody else's process was on a GPU of the launch.
+    /// A process that does not belong to the engine was on a GPU of the launch.
     GpuShared,
-    /// A GPU's memory was taken before the engine was started.
+    /// A GPU's memory was in use before the engine was started.
     GpuNotAtRest,
-    /// The engine stopped requests that ran, and did their work again.
+    /// The engine preempted running requests and repeated their work.
     Preempted,
     /// The engine's KV cache was full.
     KvCacheFull,
@@ -250,43 +250,43 @@ pub enum ReasonCode {
     GpuMemoryUnexplained,
     /// A GPU reported errors.
     GpuErrors,
-    /// A GPU's bus was slower than it can be.
+    /// A GPU's PCIe link was slower than device and slot allow.
     PcieDowntrained,
     /// The engine ran on processors far from its GPUs.
     NumaRemote,
-    /// The engine began anew within the window.
+    /// The engine restarted within the window.
     EngineRestarted,
-    /// The counters of the engine's page of metrics fell, and not to where one begins.
+    /// Counters of the engine's metrics page fell, but not to the values of a restarted engine.
     MetricsMixed,
-    /// The engine tells of itself otherwise than earlier in the run.
+    /// The engine reports other facts about itself than earlier in the run.
     EngineChanged,
-    /// The engine says that it serves another model.
+    /// The engine reports that it serves another model.
     WrongModel,
-    /// The engine says that it computes in another precision.
+    /// The engine reports that it computes in another precision.
     WrongPrecision,
-    /// A source of telemetry was silent for a part of the window.
+    /// A telemetry source returned no values for a part of the window.
     TelemetryGap,
-    /// Too few requests for the percentiles that are printed.
+    /// There are too few requests for the printed percentiles.
     FewSamples,
     /// The measurement was too short.
     WindowShort,
     /// Throughput never became steady.
     NeverSteady,
-    /// Requests came faster than they were answered, to the end.
+    /// Requests arrived faster than they were answered until the end.
     QueueGrowing,
-    /// The wall clock was set meanwhile.
+    /// The wall clock was set during the measurement.
     ClockJump,
     /// Energy counter and integrated power differ.
     EnergyDisagrees,
-    /// It could not be verified that the socket that answered was the engine's.
+    /// It could not be verified that the responding socket belongs to the engine.
     ListenerUnverified,
-    /// Something else ran on this host meanwhile.
+    /// Something else ran on this host during the measurement.
     Neighbour,
-    /// The matrix allows more than usual before a measurement is doubted.
+    /// The matrix sets looser bounds than the defaults.
     BoundsLoosened,
-    /// The GPUs are only pretended.
+    /// The GPUs are simulated.
     PretendedGpus,
-    /// Another tool measured it; what that tool did not write is unknown.
+    /// Another tool measured it; facts that this tool did not write are unknown.
     Imported,
     /// The engine is simulated.
     Simulated,

@@ -34,7 +34,7 @@ impl Journal {
         if length < text.len() as u64 {
             file.set_len(length)
                 .and_then(|()| file.sync_all())
-                .io_context("cut the torn last line of", &path)?;
+                .io_context("cut off the incomplete last line of", &path)?;
         }
         Ok(Self {
             file,
@@ -97,11 +97,11 @@ pub(crate) fn read_journal(path: &Path) -> io::Result<JournalContents> {
     {
         match serde_json::from_slice::<JournalLine>(line) {
             Ok(line) => contents.events.push((line.at, line.event)),
-            Err(error) => contents.warnings.push(format!(
-                "`{}`:{}: passed over: {error}",
-                path.display(),
-                index + 1
-            )),
+            Err(error) => {
+                contents
+                    .warnings
+                    .push(format!("`{}`:{}: ignored: {error}", path.display(), index + 1))
+            }
         }
     }
     Ok(contents)

@@ -81,7 +81,7 @@ impl Log {
             true => std::fs::rename(&tail, sibling(&self.path, "tail-before"))?,
             false => writeln!(
                 self.file,
-                "[matrix: the log is too long: its end is in `{}` and `{}`, and what lies between is lost]",
+                "[matrix: the log is too long: its end is in `{}` and `{}`, the middle is lost]",
                 file_name(&tail),
                 file_name(&sibling(&self.path, "tail-before"))
             )?,

@@ -75,13 +75,14 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// The folder holds no run.
-    #[error("`{}` is no run: it holds no `run.json`; name a folder below the results folder that does", path.display())]
+    #[error("`{}` is not a run: it has no `run.json`; name a folder of a run below the results folder", path.display())]
     NoRun {
         /// The folder.
         path: PathBuf,
     },
     /// No run or matrix has this name.
-    #[error("`{name}` names no run: it is neither the folder of one, nor a run or a matrix with runs below `{}`; `--results` names another folder of runs{}", root.display(), suggestion(near.as_deref()))]
+    #[error("no run `{name}` found: it is neither the folder of a run, nor a run or a matrix with runs \
+        below `{}`; use `--results` for another results folder{}", root.display(), suggestion(near.as_deref()))]
     UnknownName {
         /// The name that was asked for.
         name: String,
@@ -99,7 +100,7 @@ pub enum StoreError {
         pid: Option<u32>,
     },
     /// A newer `matrix` wrote the run.
-    #[error("`{}` has format {theirs}, and this `matrix` knows formats up to {ours}; use a newer `matrix`", path.display())]
+    #[error("`{}` has format {theirs}, but this `matrix` reads formats up to {ours}; use a newer `matrix`", path.display())]
     Newer {
         /// The file with the newer format.
         path: PathBuf,
@@ -117,7 +118,7 @@ pub enum StoreError {
         help: &'static str,
     },
     /// The content of a file is invalid.
-    #[error("`{}` cannot be understood: {why}; restore it from a copy, or remove the run", path.display())]
+    #[error("`{}` is not valid: {why}; restore it from a backup, or remove the run", path.display())]
     Malformed {
         /// The invalid file.
         path: PathBuf,
@@ -125,7 +126,8 @@ pub enum StoreError {
         why: String,
     },
     /// The content of a baseline file is invalid.
-    #[error("`{}` cannot be read as a baseline: {why}; name a run or a file that `matrix baseline set` wrote, or restore that from a copy", path.display())]
+    #[error("`{}` is not a valid baseline: {why}; name a run or a file written by `matrix baseline set`, or \
+        restore that file from a backup", path.display())]
     MalformedBaseline {
         /// The invalid file.
         path: PathBuf,
@@ -134,7 +136,8 @@ pub enum StoreError {
     },
     /// A name that is not a plain file name or is reserved by the store.
     #[error(
-        "`{name}` cannot be the name of {what}; use letters, digits, `.`, `-` and `_`, and no name of the store's own"
+        "`{name}` cannot be the name of {what}; use letters, digits, `.`, `-` and `_`, and no name that is \
+         reserved in the results folder"
     )]
     InvalidName {
         /// The rejected name.
@@ -143,7 +146,7 @@ pub enum StoreError {
         what: &'static str,
     },
     /// The run's folder was moved or removed while it was open.
-    #[error("the folder of the run, `{}`, was {} while the run was under way", path.display(), describe_move(now.as_deref()))]
+    #[error("the folder of the run, `{}`, was {} during the run", path.display(), describe_move(now.as_deref()))]
     Moved {
         /// The original path.
         path: PathBuf,

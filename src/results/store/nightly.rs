@@ -92,7 +92,7 @@ impl NightlyStore {
             open_file(OpenOptions::new().create(true).append(true), &path).io_context("open", &path)?;
         if whole < text.len() {
             file.set_len(whole as u64)
-                .io_context("cut the torn last line of", &path)?;
+                .io_context("cut off the incomplete last line of", &path)?;
         }
         file.write_all(&line_of(night))
             .and_then(|()| file.sync_all())
@@ -176,11 +176,7 @@ pub(crate) fn history(root: &Path, matrix: &str) -> Result<(Vec<NightlyRun>, Vec
                 }
                 None => nights.push(night),
             },
-            Err(error) => warnings.push(format!(
-                "`{}`:{}: passed over: {error}",
-                path.display(),
-                index + 1
-            )),
+            Err(error) => warnings.push(format!("`{}`:{}: ignored: {error}", path.display(), index + 1)),
         }
     }
     Ok((nights, warnings))

@@ -104,12 +104,13 @@ impl Run {
         let mut summaries = BTreeMap::new();
         for folder in cell_folders(&self.folder)? {
             let path = folder.join(layout::SUMMARY);
-            let result = read_json(&path, "it was not finished").and_then(|summary: Summary| {
-                match summary.contradiction() {
-                    Some(reason) => Err(StoreError::Malformed { path, why: reason }),
-                    None => Ok(summary),
-                }
-            });
+            let result =
+                read_json(&path, "the measurement was not finished").and_then(
+                    |summary: Summary| match summary.contradiction() {
+                        Some(reason) => Err(StoreError::Malformed { path, why: reason }),
+                        None => Ok(summary),
+                    },
+                );
             let summary = match result {
                 Ok(summary) => summary,
                 Err(error) => {
@@ -117,7 +118,8 @@ impl Run {
                     self.warnings.push(match partial::partial_progress(&folder) {
                         Err(_) => reason.clone(),
                         Ok(reached) => format!(
-                            "{reason}; the requests that had ended are in `{}`: {}, the last one {:.1} s after the load began",
+                            "{reason}; `{}` has the requests that had ended: {}, the last one {:.1} s after \
+                             the load began",
                             layout::PARTIAL,
                             reached.requests,
                             reached.last_end_s
@@ -135,7 +137,7 @@ impl Run {
             if let Some(other) = self.cell_paths.insert(measurement.clone(), folder.clone()) {
                 let (one, two) = (other.display(), folder.display());
                 self.warnings.push(format!(
-                    "`{one}` and `{two}` hold the same measurement; the second counts"
+                    "`{one}` and `{two}` contain the same measurement; the second is used"
                 ));
             }
             summaries.insert(measurement, summary);
@@ -147,7 +149,7 @@ impl Run {
         self.unplanned.extend(summaries.into_values());
         if let Some(first) = self.unplanned.first() {
             self.warnings.push(format!(
-                "the plan does not have {} measured {} of `{}`, such as `{}`: not shown",
+                "the plan does not contain {} measured {} of `{}`, such as `{}`: not shown",
                 self.unplanned.len(),
                 if self.unplanned.len() == 1 {
                     "cell"
@@ -174,7 +176,7 @@ impl Run {
             };
             match originals.iter().find(is_copy) {
                 Some((original, _)) => self.warnings.push(format!(
-                    "start {}, repeat {} of `{}` is a copy of start {}, repeat {}: it counts once",
+                    "start {}, repeat {} of `{}` is a copy of start {}, repeat {}: only one is used",
                     measurement.start, measurement.repeat, measurement.cell, original.start, original.repeat
                 )),
                 None => originals.push((measurement, summary)),
@@ -202,7 +204,7 @@ impl Run {
         let (file, path) = self.open(
             measurement,
             layout::REQUESTS,
-            "the figures in `summary.json` are all that is left",
+            "only the metrics in `summary.json` are left",
         )?;
         read_lines(file, &path)
     }
@@ -212,7 +214,7 @@ impl Run {
     /// # Errors
     /// The measurement is not finished, or the file is invalid.
     pub fn read_seconds(&self, measurement: &Measurement) -> Result<Option<Vec<SecondHistogram>>> {
-        let help = "the requests tell the same";
+        let help = "the requests contain the same data";
         match self.open(measurement, layout::HISTOGRAMS, help) {
             Ok((file, path)) => read_lines(file, &path).map(Some),
             Err(StoreError::Missing { .. }) if self.cell_dir(measurement).is_some() => Ok(None),
@@ -225,7 +227,7 @@ impl Run {
     /// # Errors
     /// The measurement is not finished, or the file is invalid.
     pub fn read_telemetry(&self, measurement: &Measurement) -> Result<Option<Vec<Sample>>> {
-        let help = "what `summary.json` says of the window is all that is left";
+        let help = "only the statistics in `summary.json` are left";
         match self.open(measurement, layout::TELEMETRY, help) {
             Ok((file, path)) => read_lines(file, &path).map(Some),
             Err(StoreError::Missing { .. }) if self.cell_dir(measurement).is_some() => Ok(None),
@@ -238,7 +240,7 @@ impl Run {
     /// # Errors
     /// The file is missing or cannot be read.
     pub fn read_engine_log(&self, measurement: &Measurement) -> Result<String> {
-        let (file, path) = self.open(measurement, layout::ENGINE_LOG, "what the engine said is lost")?;
+        let (file, path) = self.open(measurement, layout::ENGINE_LOG, "the engine's log is lost")?;
         io::read_to_string(file).io_context("read", &path)
     }
 
@@ -273,7 +275,10 @@ pub(super) fn open_regular_file(path: &Path) -> io::Result<File> {
         .open(path)?;
     match file.metadata()?.is_file() {
         true => Ok(file),
-        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no plain file")),
+        false => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is not a regular file",
+        )),
     }
 }
 

@@ -476,7 +476,7 @@ impl Store {
     /// Reads the summary of a finished measurement.
     pub(crate) fn summary(&self, measurement: &Measurement) -> Result<Summary> {
         let path = self.cell_dir(measurement).join(layout::SUMMARY);
-        reader::read_json(&path, "it was not finished")
+        reader::read_json(&path, "the measurement was not finished")
     }
 
     /// Writes a report into the run's folder, replacing an earlier one, and returns its path. Fails if the

@@ -207,7 +207,7 @@ fn a_measurement_that_was_cut_off_anywhere_is_not_finished_and_is_done_again() {
         assert!(
             run.unfinished[0]
                 .reason
-                .ends_with("summary.json` is missing; it was not finished")
+                .ends_with("summary.json` is missing; the measurement was not finished")
         );
         let refused = run.read_requests(&measurement(&summary.cell)).unwrap_err();
         assert!(

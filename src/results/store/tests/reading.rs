@@ -26,7 +26,7 @@ fn a_newer_format_is_refused_whatever_else_it_holds() {
     ] {
         let text = refused.to_string();
         assert!(
-            text.ends_with("has format 3, and this `matrix` knows formats up to 2; use a newer `matrix`"),
+            text.ends_with("has format 3, but this `matrix` reads formats up to 2; use a newer `matrix`"),
             "{text}"
         );
     }
@@ -37,7 +37,7 @@ fn what_is_missing_is_named_with_what_to_do() {
     let root = tempfile::tempdir().unwrap();
     let refused = Run::read(root.path()).unwrap_err();
     assert!(
-        refused.to_string().contains("is no run: it holds no `run.json`"),
+        refused.to_string().contains("is not a run: it has no `run.json`"),
         "{refused}"
     );
     let plan = plan();
