@@ -95,7 +95,7 @@ impl State {
                 self.total = *measurements;
                 self.cells = Cells::new(*finished);
                 let before = if *finished > 0 {
-                    format!(", {finished} of them finished before")
+                    format!(", {finished} of them already finished")
                 } else {
                     String::new()
                 };
@@ -111,18 +111,20 @@ impl State {
                     several => format!("{several} more starts"),
                 };
                 self.print_line(&format!(
-                    "{more}, {} in all: some cells are not known well enough",
+                    "{more}, {} in total: some cells are not precise enough yet",
                     cells_measured(*measurements)
                 ));
             }
-            Event::Swept { what } => self.print_line(&format!("swept up what an earlier run left: {what}")),
+            Event::Swept { what } => self.print_line(&format!("removed orphans of an earlier run: {what}")),
             Event::Note { message } => self.print_line(message),
             Event::Warning { message } => self.print_line(&format!("warning: {message}")),
             Event::Stopping { now: false } => self.print_line(
-                "stopping: the cell under way is saved and its engine stopped; once more kills at once",
+                "stopping: the running cell is saved and its engine stopped; a second signal kills \
+                 everything at once",
             ),
             Event::Stopping { now: true } => self.print_line(
-                "killing everything that was started; its shared memory is freed by the next run or `matrix clean`",
+                "killing everything that this run started; the next run or `matrix clean` frees its shared \
+                 memory",
             ),
             Event::RunEnded {
                 done,

@@ -39,7 +39,7 @@ impl std::str::FromStr for DieAfter {
         match text.parse::<crate::base::units::HumanDuration>() {
             Ok(span) => Ok(Self::Time(span.duration())),
             Err(_) => Err(format!(
-                "`{text}` is no moment to die; write it like `200ms`, `40tokens` or `3requests`"
+                "`{text}` is not a valid time or count; write it like `200ms`, `40tokens` or `3requests`"
             )),
         }
     }

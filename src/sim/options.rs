@@ -154,7 +154,8 @@ impl Default for Options {
 #[derive(Clone, Debug, PartialEq, Error)]
 pub(crate) enum OptionsError {
     #[error(
-        "preset `{preset}` leaves no room for a KV cache on {gpus} GPU(s) beside {weights_gib} GiB of weights; raise `--tp`"
+        "preset `{preset}` leaves no memory for a KV cache on {gpus} GPU(s) with {weights_gib} GiB of \
+         weights; raise `--tp`"
     )]
     WeightsTooLarge {
         preset: &'static str,
@@ -196,22 +197,22 @@ impl Options {
             self.max_model_len >= 2,
             "--max-model-len",
             &self.max_model_len,
-            "give at least 2 tokens",
+            "use at least 2 tokens",
         )?;
         ensure(
             is_share(self.eos_rate),
             "--eos-rate",
             &self.eos_rate,
-            "give a chance from 0 to 1",
+            "use a probability from 0 to 1",
         )?;
         ensure(
             self.merge_chunks >= 1,
             "--merge-chunks",
             &self.merge_chunks,
-            "give at least 1 token",
+            "use at least 1 token",
         )?;
         if let Some(share) = self.faults.early_end {
-            ensure(is_share(share), "--early-end", &share, "give a share from 0 to 1")?;
+            ensure(is_share(share), "--early-end", &share, "use a share from 0 to 1")?;
         }
         match &self.timing {
             Timing::Batched(cost) => {
@@ -219,32 +220,32 @@ impl Options {
                     cost.block_tokens > 0,
                     "--block-tokens",
                     &cost.block_tokens,
-                    "give at least 1 token",
+                    "use at least 1 token",
                 )?;
                 ensure(
                     cost.step_tokens > 0,
                     "--step-tokens",
                     &cost.step_tokens,
-                    "give at least 1 token",
+                    "use at least 1 token",
                 )?;
                 ensure(
                     cost.max_running > 0,
                     "--max-running",
                     &cost.max_running,
-                    "let at least 1 request run",
+                    "allow at least 1 running request",
                 )?;
                 ensure(
                     (0.0..1.0).contains(&cost.jitter),
                     "--jitter",
                     &cost.jitter,
-                    "give a share from 0 to below 1",
+                    "use a share from 0 to below 1",
                 )?;
                 let rate = cost.prefill_rate;
                 ensure(
                     rate > 0.0,
                     "--prefill-rate",
                     &rate,
-                    "give tokens per second above 0",
+                    "use tokens per second above 0",
                 )?;
                 // Otherwise a sequence of maximum length would wait forever.
                 let least = self.max_model_len.div_ceil(cost.block_tokens) * cost.block_tokens;
@@ -252,14 +253,14 @@ impl Options {
                     cost.kv_tokens >= least,
                     "--kv-tokens",
                     &cost.kv_tokens,
-                    "hold at least `--max-model-len` tokens",
+                    "use at least `--max-model-len` tokens",
                 )
             }
             Timing::Exact(schedule) => ensure(
                 is_share(schedule.spread),
                 "--spread",
                 &schedule.spread,
-                "give a share from 0% to 100%",
+                "use a share from 0% to 100%",
             ),
             Timing::Flood { .. } => Ok(()),
         }
@@ -285,7 +286,7 @@ mod tests {
         .unwrap_err();
         assert_eq!(
             fault.to_string(),
-            "`--eos-rate` is 1.5; give a chance from 0 to 1"
+            "`--eos-rate` is 1.5; use a probability from 0 to 1"
         );
         let fault = Options {
             max_model_len: 10_000_000,

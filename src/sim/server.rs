@@ -47,7 +47,7 @@ pub(crate) enum SimError {
     #[error("cannot start the simulated engine: {0}; see the limits of this user (`ulimit -a`)")]
     System(#[from] std::io::Error),
     /// A fault ended the engine. All connections have been reset, and the process must exit with this status.
-    #[error("the simulated engine died as it was told to (exit status: {status})")]
+    #[error("the simulated engine crashed as requested (exit status: {status})")]
     InjectedDeath {
         /// Exit status of the process.
         status: u8,
@@ -217,7 +217,7 @@ async fn wait_for_stop_signal(ignores_sigterm: bool, log: &Log) -> std::io::Resu
                 if !ignores_sigterm {
                     return Ok(());
                 }
-                startup::log_line(&**log, "SIGTERM ignored, as told");
+                startup::log_line(&**log, "SIGTERM ignored, as requested");
             }
         }
     }

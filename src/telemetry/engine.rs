@@ -70,7 +70,7 @@ impl Probe for EngineProbe {
         self.runtime = Some(runtime);
         let values = engine_values(&scrape?, &self.page.names);
         if values.is_empty() {
-            return Err("the page of metrics has none of the names that the recipe gives".to_owned());
+            return Err("the metrics page has none of the metrics that the recipe names".to_owned());
         }
         Ok(vec![Reading { device: None, values }])
     }
@@ -82,7 +82,7 @@ async fn fetch(page: &MetricsPage) -> Result<Scrape, String> {
     let answer = response.map_err(|error| error_text(&error))?;
     let status = answer.status;
     if !status.is_success() {
-        return Err(format!("the page of metrics answers with status {status}"));
+        return Err(format!("the metrics page answers with status {status}"));
     }
     let text = answer.text().await.map_err(|error| error_text(&error))?;
     Ok(Scrape::parse(&text))
@@ -119,9 +119,9 @@ pub(crate) fn engine_values(scrape: &Scrape, names: &BTreeMap<String, Vec<String
 fn error_text(error: &ControlError) -> String {
     match error {
         ControlError::Silent { error, .. } if error.is_timeout() => {
-            format!("no answer within {} s", ANSWER_TIMEOUT.as_secs())
+            format!("no response within {} s", ANSWER_TIMEOUT.as_secs())
         }
-        ControlError::Silent { error, .. } => format!("no answer: {}", root_cause(error)),
+        ControlError::Silent { error, .. } => format!("no response: {}", root_cause(error)),
         _ => BodyError::TooLong.to_string(),
     }
 }

@@ -195,7 +195,7 @@ impl ProbeThread {
                 Ok(Ok(readings)) => state.store(at, readings),
                 Ok(Err(reason)) => state.last_error = Some(reason),
                 Err(panic) => {
-                    state.last_error = Some(format!("its probe broke: {}", panic_text(&*panic)));
+                    state.last_error = Some(format!("its probe panicked: {}", panic_text(&*panic)));
                     return;
                 }
             }
@@ -315,7 +315,7 @@ impl ThreadState {
     fn current_error(&self, now: MonotonicTime) -> Option<String> {
         let since = self.reading_since.filter(|_| self.is_hanging(now));
         match since.map(|since| now.since(since)) {
-            Some(since) => Some(format!("hangs since {:.1} s", since.as_secs_f64())),
+            Some(since) => Some(format!("no response for {:.1} s", since.as_secs_f64())),
             None => self.last_error.clone(),
         }
     }
@@ -335,7 +335,7 @@ fn signed_ns(from: MonotonicTime, to: MonotonicTime) -> i64 {
 fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "without a word".to_owned())
+        .unwrap_or_else(|| "without a message".to_owned())
 }
 
 #[cfg(test)]

@@ -334,7 +334,7 @@ fn outputs_that_end_early_are_counted() {
     bench
         .run(&["--resume", "--failed"])
         .exits(3)
-        .says("4 measurements, 2 of them finished before");
+        .says("4 measurements, 2 of them already finished");
     let run = bench.finished();
     let requests = run
         .read_requests(&run.plan.starts[0].cells[0])

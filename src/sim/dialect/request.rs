@@ -91,7 +91,7 @@ impl GenerationRequest {
         let sampling = body.sampling_params.unwrap_or_default();
         if body.n.or(sampling.n).unwrap_or(1) != 1 {
             return Err(RequestError::bad_request(
-                "the simulated engine gives one answer per request; ask for `n` = 1",
+                "the simulated engine returns one answer per request; set `n` to 1",
             ));
         }
         let mut prompt = Vec::new();

@@ -132,7 +132,7 @@ impl Gpus {
     pub fn snapshot(&self, device: u32) -> Result<DeviceSnapshot, String> {
         let gpu = self.facts.iter().find(|gpu| gpu.device == device);
         let gpu = gpu
-            .ok_or_else(|| format!("nobody tells about GPU {device}"))?
+            .ok_or_else(|| format!("no telemetry source reports GPU {device}"))?
             .clone();
         let backend = self.backend.clone();
         call_with_timeout(QUERY_TIMEOUT, "matrix-gpu-look", move || match &backend {
@@ -177,8 +177,8 @@ fn call_with_timeout<T: Send + 'static>(
             // After a timeout there is no receiver.
             let _ = sender.send(call());
         })
-        .map_err(|error| format!("no thread can be started: {error}"))?;
+        .map_err(|error| format!("cannot start a thread: {error}"))?;
     receiver
         .recv_timeout(limit)
-        .map_err(|_| format!("no answer within {} s", limit.as_secs()))
+        .map_err(|_| format!("no response within {} s", limit.as_secs()))
 }

@@ -220,7 +220,7 @@ impl QueriedDevice {
             Ok(value) => Ok(Some(value)),
             Err(error) if is_device_lost(&error) => {
                 self.device = None;
-                Err(format!("GPU {} tells nothing: {error}", self.index))
+                Err(format!("GPU {} cannot be read: {error}", self.index))
             }
             Err(error) => {
                 if matches!(
@@ -264,7 +264,7 @@ impl QueriedDevice {
     /// Returns `values`, or the last error if they are empty.
     fn result(&mut self, values: SampleValues) -> Result<SampleValues, String> {
         match self.last_error.take() {
-            Some(error) if values.is_empty() => Err(format!("GPU {} tells nothing: {error}", self.index)),
+            Some(error) if values.is_empty() => Err(format!("GPU {} cannot be read: {error}", self.index)),
             _ => Ok(values),
         }
     }

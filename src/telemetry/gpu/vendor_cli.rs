@@ -30,7 +30,7 @@ impl Program {
         files.find(|file| file.is_file()).map(Self)
     }
 
-    /// Runs the program and returns its output, or a one-line error. The program is killed after [`LIMIT`].
+    /// Runs the program and returns its output, or a one-line error. The program is killed after [`ANSWER_TIMEOUT`].
     pub(super) fn run(&self, args: &[&str]) -> Result<String, String> {
         let with_command = |what: String| format!("`{} {}` {what}", self.0.display(), args.join(" "));
         let mut child = Command::new(&self.0)
@@ -52,8 +52,8 @@ impl Program {
         let text = match reading {
             Ok(_) => receiver
                 .recv_timeout(ANSWER_TIMEOUT)
-                .map_err(|_| format!("gave no answer within {} s", ANSWER_TIMEOUT.as_secs())),
-            Err(error) => Err(format!("cannot be heard: {error}")),
+                .map_err(|_| format!("did not respond within {} s", ANSWER_TIMEOUT.as_secs())),
+            Err(error) => Err(format!("has unreadable output: {error}")),
         };
         if text.is_err() {
             // It fails only if the program has ended meanwhile.
@@ -64,7 +64,7 @@ impl Program {
         match (text, status) {
             (Ok(text), Ok(status)) if status.success() => Ok(text),
             (Ok(_), Ok(status)) => Err(with_command(format!("ended with {status}"))),
-            (Err(error), _) | (_, Err(error)) => Err(with_command(format!("cannot be heard: {error}"))),
+            (Err(error), _) | (_, Err(error)) => Err(with_command(format!("has unreadable output: {error}"))),
         }
     }
 }
@@ -81,7 +81,7 @@ pub(super) trait Tool: Clone + Send + 'static {
         let snapshot = snapshots.find(|(index, _)| *index == device);
         snapshot
             .map(|(_, look)| look)
-            .ok_or_else(|| format!("the tool tells nothing about device {device}"))
+            .ok_or_else(|| format!("the tool does not report device {device}"))
     }
 
     /// One probe for all devices of a launch.

@@ -203,7 +203,7 @@ fn who_hangs_is_cut_off_reported_and_left_behind() {
     let error = sampler.threads[0]
         .lock()
         .current_error(MonotonicTime::from_nanos(0).plus(now));
-    assert_eq!(error.as_deref(), Some("hangs since 10.0 s"));
+    assert_eq!(error.as_deref(), Some("no response for 10.0 s"));
     let (samples, facts) = sampler.samples_between(began, began, clock::now());
     assert!(!samples.is_empty(), "the other goes on");
     assert_eq!((facts[0].samples, facts[0].is_bracketed), (0, false));
@@ -240,7 +240,7 @@ fn errors_and_panics_are_told_and_an_answer_mends_an_error() {
     let to = clock::now();
     let (samples, facts) = sampler.samples_between(began, began, to);
     let error: Vec<Option<&str>> = facts.iter().map(|facts| facts.trouble.as_deref()).collect();
-    let broke = "its probe broke: at the disco";
+    let broke = "its probe panicked: at the disco";
     assert_eq!(error, [Some("no such device"), Some(broke), None, None]);
     assert_eq!(facts[3].samples, 0, "a reading without values is none");
     // Samples from after the window are included too.

@@ -17,7 +17,7 @@ const MAX_LINKS: u32 = 36;
 pub(super) fn read(nvml: &'static Nvml) -> Result<Vec<Gpu>, String> {
     let count = nvml
         .device_count()
-        .map_err(|error| format!("NVIDIA's library does not tell its devices: {error}"))?;
+        .map_err(|error| format!("NVIDIA's library cannot list its devices: {error}"))?;
     let driver = nvml.sys_driver_version().ok();
     let cuda = nvml.sys_cuda_driver_version().ok().map(|version| {
         format!(
