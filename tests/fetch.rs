@@ -245,7 +245,7 @@ fn a_wrong_digest_is_thrown_away_and_told() {
     });
     let output = fetch(folder.path(), &server, None, &[]);
     assert_eq!(output.status.code(), Some(4));
-    assert!(said(&output).contains("arrived wrong"), "{}", said(&output));
+    assert!(said(&output).contains("is corrupt"), "{}", said(&output));
     let blobs = folder
         .path()
         .join("hf/hub/datasets--anon8231489123--ShareGPT_Vicuna_unfiltered/blobs");

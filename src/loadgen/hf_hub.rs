@@ -82,8 +82,8 @@ pub(crate) enum FetchResult {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HubError {
     #[error(
-        "the hub refuses `{file}` of `{repository}` (status {status}): export HF_TOKEN with a token that may read it, and accept the \
-         model's terms on its page where it has some"
+        "the hub denies access to `{file}` of `{repository}` (status {status}): set HF_TOKEN to a token \
+         that may read it, and accept the terms on the model's page if there are any"
     )]
     Refused {
         repository: String,
@@ -107,7 +107,8 @@ pub(crate) enum HubError {
         reason: String,
     },
     #[error(
-        "`{file}` of `{repository}` arrived wrong: its digest is {actual}, and the hub says {expected}; it was thrown away, try again"
+        "`{file}` of `{repository}` is corrupt: its digest is {actual}, but the hub says {expected}; the \
+         download was deleted, try again"
     )]
     DigestMismatch {
         repository: String,
@@ -117,7 +118,7 @@ pub(crate) enum HubError {
         /// The digest from the hub.
         expected: String,
     },
-    #[error("cannot keep `{}`: {source}", path.display())]
+    #[error("cannot store `{}`: {source}", path.display())]
     Io {
         path: PathBuf,
         /// The error of the system.
@@ -258,7 +259,7 @@ impl Hub {
         ) else {
             return Err(interrupted_error(
                 hub_file,
-                &"the answer holds no digest and commit: is this a model hub?",
+                &"the response has no digest or no commit: is this a model hub?",
             ));
         };
         let size = header(headers, "x-linked-size").or_else(|| header(headers, "content-length"));
@@ -304,12 +305,15 @@ impl Hub {
             }
         }
         let present = match fs::metadata(&part) {
-            Ok(about) if about.len() > 0 => "; what came is kept, the same command goes on from there",
+            Ok(about) if about.len() > 0 => {
+                "; the downloaded part is kept, the same command continues from \
+                there"
+            }
             _ => "",
         };
         Err(interrupted_error(
             hub_file,
-            &format!("{last} ({MAX_ATTEMPTS} tries){present}"),
+            &format!("{last} ({MAX_ATTEMPTS} attempts){present}"),
         ))
     }
 
@@ -355,7 +359,7 @@ impl Hub {
         file.sync_all().map_err(AttemptError::Io)?;
         match facts.bytes {
             Some(bytes) if have < bytes => Err(AttemptError::Interrupted(format!(
-                "it ended after {have} of {bytes} bytes"
+                "the transfer ended after {have} of {bytes} bytes"
             ))),
             _ => Ok(()),
         }

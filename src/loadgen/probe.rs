@@ -68,8 +68,8 @@ pub(crate) enum ProbeError {
     },
     /// The answer is compressed although the request did not allow it. Later answers would be too.
     #[error(
-        "{address} failed the first request: {message}, and its events cannot be timed; turn compression off at the server, or at the proxy \
-         before it"
+        "{address} failed the first request: {message}, so its events cannot be timed; turn off compression \
+         in the server or in the proxy in front of it"
     )]
     Compressed { address: String, message: String },
     /// The answer broke off, could not be parsed, or held an error.

@@ -15,13 +15,13 @@ use crate::loadgen::tls::{TlsClient, native_roots};
 #[derive(Debug, Error)]
 pub enum RouteError {
     /// The name has no address.
-    #[error("the host `{host}` cannot be found: {source}")]
+    #[error("cannot resolve the host `{host}`: {source}")]
     Name {
         host: String,
         /// The error of the system.
         source: io::Error,
     },
-    #[error("no encrypted connection to `{host}` can be made: {reason}")]
+    #[error("cannot make a TLS connection to `{host}`: {reason}")]
     Tls { host: String, reason: String },
 }
 

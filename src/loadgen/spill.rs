@@ -83,14 +83,22 @@ impl Spill {
     pub(crate) fn missed_warning(&self) -> Option<String> {
         let missed = self.file.missed_blocks.load(Ordering::Relaxed);
         (missed > 0).then(|| {
-            format!("{missed} blocks of answers stayed in memory while the load ran: the disk was too slow or refused them")
+            format!(
+                "{missed} blocks of answers stayed in memory during the load: the disk was too slow or \
+                rejected them"
+            )
         })
     }
 
     /// Describes blocks that could not be read back. Results computed from them are incomplete.
     pub(crate) fn lost_warning(&self) -> Option<String> {
         let lost = self.file.lost_blocks.load(Ordering::Relaxed);
-        (lost > 0).then(|| format!("{lost} times a part of an answer could not be read from the disk again"))
+        (lost > 0).then(|| {
+            format!(
+                "{lost} parts of answers could not be read back from the disk, so \
+            results from them are incomplete"
+            )
+        })
     }
 
     /// Returns true if `length` bytes hold at least one block more than `held`.
@@ -203,7 +211,7 @@ impl BlockStore for SpillFile {
         let from = into.len();
         into.resize(from + place.length as usize, 0);
         if let Err(error) = self.file.read_exact_at(&mut into[from..], place.at) {
-            tracing::error!("a part of an answer cannot be read from the disk again: {error}");
+            tracing::error!("cannot read a part of an answer back from the disk: {error}");
             self.lost_blocks.fetch_add(1, Ordering::Relaxed);
             into.truncate(from);
         }

@@ -24,7 +24,7 @@ pub struct Target {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TargetError {
     /// The base URL is invalid.
-    #[error("`{url}` is no base URL: {reason}; write it like `http://host:8000`")]
+    #[error("`{url}` is not a base URL: {reason}; write it like `http://host:8000`")]
     Url {
         /// The URL as given, without the part before an `@`.
         url: String,
@@ -115,10 +115,10 @@ impl FromStr for Address {
         };
         let (authority, path) = rest.find('/').map_or((rest, ""), |slash| rest.split_at(slash));
         if authority.contains('@') {
-            return Err(url_error("credentials belong into a header"));
+            return Err(url_error("credentials must be in a header"));
         }
         if rest.bytes().any(|byte| !byte.is_ascii_graphic()) || rest.contains(['?', '#']) {
-            return Err(url_error("it may hold neither blanks, nor `?`, nor `#`"));
+            return Err(url_error("it must not contain spaces, `?` or `#`"));
         }
         let (host, port) = match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
             Some((host, "")) => (host, None),
@@ -139,7 +139,7 @@ impl FromStr for Address {
             Scheme::Https => 443,
         };
         if host.is_empty() {
-            return Err(url_error("it names no host"));
+            return Err(url_error("it has no host"));
         }
         Ok(Self {
             scheme,
@@ -169,13 +169,13 @@ impl Headers {
             };
             let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
             if name.is_empty() || !name.bytes().all(is_token) {
-                return header_error("its name may hold only letters, digits and `-`");
+                return header_error("its name may contain only letters, digits and `-`");
             }
             if value
                 .bytes()
                 .any(|byte| byte < b' ' && byte != b'\t' || byte == 0x7f)
             {
-                return header_error("its value holds a line break or another control character");
+                return header_error("its value contains a line break or another control character");
             }
             if ["content-length", "transfer-encoding", "connection"]
                 .iter()

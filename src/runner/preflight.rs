@@ -389,13 +389,13 @@ mod tests {
             let missing = whats.iter().map(|what| ((*what).to_owned(), help)).collect();
             group_inputs(&missing, Path::new("m.yaml"))
         };
-        let a = "no tokenizer for `a`; looked at x\nfetch it with `matrix fetch --tokenizer a`, or so";
-        let b = "no data file for `b`\nfetch it with `matrix fetch --dataset b`, or so";
-        let other = "no data file for `custom`\nname a file of its format";
+        let a = "no tokenizer found for `a`; searched x\nfetch it with `matrix fetch --tokenizer a`, or so";
+        let b = "no data file found for `b`\nfetch it with `matrix fetch --dataset b`, or so";
+        let other = "no data file found for `custom`\nset the scenario's `path` to a file of its format";
         assert_eq!(missing(&[]), []);
         let one = missing(&[a]);
         assert_eq!(one.len(), 1);
-        assert_eq!(one[0].what, "no tokenizer for `a`; looked at x");
+        assert_eq!(one[0].what, "no tokenizer found for `a`; searched x");
         assert!(
             one[0]
                 .help
@@ -409,7 +409,7 @@ mod tests {
         assert!(
             all[1]
                 .what
-                .starts_with("2 inputs are missing:\n  no data file for `b`\n  no tokenizer"),
+                .starts_with("2 inputs are missing:\n  no data file found for `b`\n  no tokenizer"),
             "{}",
             all[1].what
         );

@@ -144,7 +144,9 @@ fn custom_rows_are_sent_and_a_missing_file_is_named() {
     };
     assert_eq!(of(&file).exits(0).value("Successful requests"), "5");
     of("absent.jsonl").exits(2).says("absent.jsonl");
-    of("").exits(4).says("no data file for `custom`\nname a file");
+    of("")
+        .exits(4)
+        .says("no data file found for `custom`\nset the scenario's `path`");
 }
 
 #[test]

@@ -427,7 +427,7 @@ fn a_tokenizer_or_a_file_that_is_missing_is_named() {
     let port = sim.port.to_string();
     desk.call(&["--backend", "vllm", "--port", &port, "--hf-home", "none"])
         .exits(4)
-        .says("no tokenizer for `m`");
+        .says("no tokenizer found for `m`");
 }
 
 #[test]

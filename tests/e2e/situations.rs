@@ -514,7 +514,7 @@ fn a_server_whose_answers_are_compressed_is_not_waited_for() {
         fake.url()
     ));
     let ran = bench.run(&[]).exits(3).says("its responses cannot be measured");
-    let ran = ran.says("compressed (`gzip`)").says("turn compression off");
+    let ran = ran.says("compressed (`gzip`)").says("turn off compression");
     assert!(!ran.stderr.contains("timeouts:"), "{}", ran.stderr);
 }
 

@@ -69,7 +69,7 @@ fn conversation_prompt(
 ) -> Result<Option<(Prompt, usize)>, String> {
     let list = conversation
         .as_array()
-        .ok_or_else(|| "it is no list of turns".to_owned())?;
+        .ok_or_else(|| "it is not a list of turns".to_owned())?;
     let mut turns: Vec<Vec<Value>> = Vec::new();
     for turn in list {
         let messages = turn
@@ -103,7 +103,7 @@ fn conversation_prompt(
 fn message(message: &Value) -> Result<Value, String> {
     match (message.get("role"), message.get("content")) {
         (Some(role), Some(content)) => Ok(json!({"role": role, "content": content})),
-        _ => Err("a message lacks its `role` or its `content`".to_owned()),
+        _ => Err("a message has no `role` or no `content`".to_owned()),
     }
 }
 

@@ -201,7 +201,7 @@ impl<'de> Deserialize<'de> for Turn<'de> {
                         let value: &'de RawValue = map.next_value()?;
                         let json = value.get();
                         if !json.starts_with('"') {
-                            return Err(A::Error::custom(format!("a `value` is no string: {json:.40}")));
+                            return Err(A::Error::custom(format!("a `value` is not a string: {json:.40}")));
                         }
                         turn.0 = Some(json);
                     } else {

@@ -30,7 +30,7 @@ impl Caches {
         searched: &mut Vec<String>,
     ) -> Option<PathBuf> {
         let Some(home) = &self.hf_home else {
-            searched.push("the Hugging Face cache (none is known here)".to_owned());
+            searched.push("the Hugging Face cache (its folder is unknown)".to_owned());
             return None;
         };
         let folder = match kind {
@@ -53,7 +53,7 @@ impl Caches {
             0 => searched.push(pattern.display().to_string()),
             1 => return having.pop(),
             several => searched.push(format!(
-                "{} ({several} revisions have it and none is called `main`: name the folder of one)",
+                "{} ({several} revisions have it, but none is called `main`: use the path of one)",
                 pattern.display()
             )),
         }
@@ -136,7 +136,7 @@ mod tests {
     fn without_a_cache_the_message_says_so() {
         assert_eq!(
             find(&Caches::default()).1,
-            ["the Hugging Face cache (none is known here)"]
+            ["the Hugging Face cache (its folder is unknown)"]
         );
     }
 }

@@ -56,7 +56,7 @@ use crate::config::workload::{Profile, Workload};
 pub enum DatasetError {
     /// The data set's file is nowhere.
     #[error(
-        "no data file for `{}`{}\n{}",
+        "no data file found for `{}`{}\n{}",
         dataset.bench_serving_name(), searched_paths(searched), fix(*dataset)
     )]
     Missing {
@@ -74,7 +74,7 @@ pub enum DatasetError {
         error: std::io::Error,
     },
     /// The data set's file does not hold rows of its format.
-    #[error("`{}` does not hold rows of `{}`: {reason}", path.display(), dataset.bench_serving_name())]
+    #[error("`{}` does not contain valid rows of `{}`: {reason}", path.display(), dataset.bench_serving_name())]
     Malformed {
         /// The data set.
         dataset: DatasetName,
@@ -84,7 +84,7 @@ pub enum DatasetError {
         reason: String,
     },
     /// The data set's file does not hold conversations in the ShareGPT format.
-    #[error("`{}` does not hold conversations in the ShareGPT format: {reason}", path.display())]
+    #[error("`{}` does not contain conversations in the ShareGPT format: {reason}", path.display())]
     Invalid {
         /// The file.
         path: PathBuf,
@@ -105,8 +105,8 @@ pub enum DatasetError {
     },
     /// The `classic` profile wants a record per prompt.
     #[error(
-        "the data file has {available} usable conversations and the `classic` profile needs one for each of {requested} prompts; \
-         ask for fewer, or use the `current` profile"
+        "the data file has {available} usable conversations, but the `classic` profile needs one for each \
+         of {requested} prompts; request fewer prompts, or use the `current` profile"
     )]
     TooFew {
         /// Usable records.
@@ -115,7 +115,7 @@ pub enum DatasetError {
         requested: usize,
     },
     /// No prompt came out.
-    #[error("not one conversation of the data file gives a prompt under the rules of `{}`", dataset.bench_serving_name())]
+    #[error("no conversation of the data file yields a prompt under the rules of `{}`", dataset.bench_serving_name())]
     Empty {
         /// The data set.
         dataset: DatasetName,
@@ -216,7 +216,7 @@ impl RowInputs<'_> {
     fn path(&self) -> Result<&Path, DatasetError> {
         self.file.ok_or_else(|| DatasetError::Missing {
             dataset: self.dataset,
-            searched: vec!["no file: none was given".to_owned()],
+            searched: vec!["no path is set".to_owned()],
         })
     }
 }
@@ -346,13 +346,13 @@ pub fn prepare(
 fn searched_paths(searched: &[String]) -> String {
     match searched {
         [] => String::new(),
-        searched => format!("; looked at{}", path_lines(searched)),
+        searched => format!("; searched{}", path_lines(searched)),
     }
 }
 
 /// How to come by the file of a data set.
 fn fix(dataset: DatasetName) -> String {
-    let named = "name a file of its format as the scenario's `path` (in `matrix bench`, `--dataset-path`)";
+    let named = "set the scenario's `path` (in `matrix bench`, `--dataset-path`) to a file of its format";
     match dataset.fetched_as() {
         Some(fetched) => {
             let name = fetched.bench_serving_name();

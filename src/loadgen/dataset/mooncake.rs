@@ -89,7 +89,7 @@ fn parse_entry(line: &Value) -> Result<Entry, &'static str> {
         None => Vec::new(),
         Some(ids) => ids
             .as_array()
-            .ok_or("its `hash_ids` are no list")?
+            .ok_or("its `hash_ids` are not a list")?
             .iter()
             .map(ToString::to_string)
             .collect(),
@@ -99,7 +99,7 @@ fn parse_entry(line: &Value) -> Result<Entry, &'static str> {
         Some(length) => length
             .as_u64()
             .and_then(|length| u32::try_from(length).ok())
-            .ok_or("its `output_length` is no number of tokens")?,
+            .ok_or("its `output_length` is not a number of tokens")?,
     };
     Ok(Entry {
         timestamp: at,

@@ -136,7 +136,10 @@ impl<'a> PromptCache<'a> {
             return None;
         }
         if let Err(error) = private_files::create_cache_folder(self.folder) {
-            tracing::warn!("kept prompts in {} are not used: {error}", self.folder.display());
+            tracing::warn!(
+                "the prompt cache in {} is not used: {error}",
+                self.folder.display()
+            );
             return None;
         }
         let path = self.path(key);
@@ -155,7 +158,7 @@ impl<'a> PromptCache<'a> {
             })),
             None => {
                 tracing::warn!(
-                    "the kept prompts in {} are broken and are made anew",
+                    "the cached prompts in {} are corrupt and are generated again",
                     path.display()
                 );
                 let _ = fs::remove_file(&path);
@@ -182,7 +185,10 @@ impl<'a> PromptCache<'a> {
         }
         let parts = std::iter::once(first.into_bytes()).chain(file_parts(&head, prepared));
         if let Err(error) = self.write(&self.path(key), parts) {
-            tracing::warn!("cannot keep prompts in {}: {error}", self.folder.display());
+            tracing::warn!(
+                "cannot write the prompt cache in {}: {error}",
+                self.folder.display()
+            );
         }
         self.evict();
     }

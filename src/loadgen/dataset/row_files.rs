@@ -37,7 +37,7 @@ impl Record {
             return Some(
                 STANDARD
                     .decode(encoded)
-                    .map_err(|error| format!("its `{field}` is no base64: {error}")),
+                    .map_err(|error| format!("its `{field}` is not valid base64: {error}")),
             );
         }
         let path = data_file.with_file_name("").join(text);

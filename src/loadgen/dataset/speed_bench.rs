@@ -75,7 +75,7 @@ fn first_turns(requested: &SpeedBench, inputs: &RowInputs<'_>) -> Result<Vec<Str
             .and_then(Value::as_str);
         questions.push(
             question
-                .ok_or_else(|| malformed_row("it has no text as the first of its `turns`"))?
+                .ok_or_else(|| malformed_row("its first entry of `turns` is not a text"))?
                 .to_owned(),
         );
     }

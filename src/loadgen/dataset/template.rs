@@ -29,8 +29,8 @@ const TOOL_USE_TEMPLATE: &str = "tool_use";
 pub enum TemplateError {
     /// The tokenizer has no chat template.
     #[error(
-        "the tokenizer `{name}` has no chat template; looked at{}\nfetch its files with `matrix fetch --tokenizer {name}`, or name the \
-         tokenizer of a chat model",
+        "the tokenizer `{name}` has no chat template; searched{}\nfetch its files with `matrix fetch \
+         --tokenizer {name}`, or use the tokenizer of a chat model",
         path_lines(searched)
     )]
     Missing {
@@ -48,7 +48,7 @@ pub enum TemplateError {
         error: std::io::Error,
     },
     /// A file exists and holds no valid template.
-    #[error("`{}` holds no chat template that can be used: {reason}; fetch it anew", path.display())]
+    #[error("`{}` has no valid chat template: {reason}; fetch it again", path.display())]
     Invalid {
         /// The file.
         path: PathBuf,

@@ -25,7 +25,8 @@ use crate::base::threads::ThreadLimitError;
 pub enum TokenizerError {
     /// There is no `tokenizer.json` under this name.
     #[error(
-        "no tokenizer for `{name}`; looked at{}\n{}name a `tokenizer.json` or a folder that holds one (in `matrix bench`, `--tokenizer`)",
+        "no tokenizer found for `{name}`; searched{}\n{}use the path of a `tokenizer.json` or of its folder \
+         (in `matrix bench`, `--tokenizer`)",
         path_lines(searched),
         match is_model_id(name) {
             true => format!("fetch it with `matrix fetch --tokenizer {name}`, or "),
@@ -47,7 +48,7 @@ pub enum TokenizerError {
         error: io::Error,
     },
     /// A file exists and is not a valid tokenizer.
-    #[error("`{}` is no tokenizer that can be used: {reason}; fetch it anew", path.display())]
+    #[error("`{}` is not a valid tokenizer: {reason}; fetch it again", path.display())]
     Invalid {
         /// The file.
         path: PathBuf,
@@ -468,7 +469,7 @@ fn bytes_text(ids: &[u32]) -> String {
 fn read_model(path: &Path, digest: &str) -> Result<Model, String> {
     let bytes = fs::read(path).map_err(|error| error.to_string())?;
     if hex(&Sha256::digest(&bytes)) != digest {
-        return Err("it was changed while it was in use".to_owned());
+        return Err("it changed while it was in use".to_owned());
     }
     let mut model = tokenizers::Tokenizer::from_bytes(&bytes).map_err(|error| error.to_string())?;
     // Python's tokenizers disable both before they encode, whatever the file says.

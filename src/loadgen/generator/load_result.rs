@@ -80,7 +80,7 @@ pub enum LoadError {
     /// No encrypted connection can be made, whoever listens.
     #[error(transparent)]
     Route(RouteError),
-    #[error("request {index} cannot be written: {source}")]
+    #[error("request {index} cannot be encoded: {source}")]
     Encode { index: u32, source: EncodeError },
     /// A thread of the load generator could not start, or panicked.
     #[error("a thread of the load generator failed: {0}")]

@@ -127,8 +127,8 @@ pub(super) fn fill_record(
 
 fn unsent_record(pending: &PendingRequest, closed: CloseReason, at_ns: u64) -> Request {
     let message = match closed {
-        CloseReason::Stopped => "the run was stopped before it was sent",
-        CloseReason::TimeOver => "the time to send was over before a slot was free for it",
+        CloseReason::Stopped => "the run was stopped before the request was sent",
+        CloseReason::TimeOver => "the sending time ended before a slot was free for the request",
     };
     Request {
         end_ns: at_ns,

@@ -38,30 +38,35 @@ use crate::results::record::spilled::SpilledText;
 pub enum EncodeError {
     /// Token ids in a chat message.
     #[error(
-        "the chat protocol carries no token ids; send text, or use the protocol `completions` or `sglang-native`"
+        "the chat protocol cannot carry token ids; send text, or use the protocol `completions` or \
+         `sglang-native`"
     )]
     IdsInChat,
     /// A row has messages, and the dialect is not chat.
     #[error(
-        "only the chat protocol carries messages; use the protocol `chat` (in `matrix bench`, a chat backend)"
+        "only the chat protocol can carry messages; use the protocol `chat` (in `matrix bench`, a chat \
+         backend)"
     )]
     MessagesOutsideChat,
     /// A conversation has turns, and the dialect is not chat.
     #[error(
-        "only the chat protocol carries conversations of several turns; use the protocol `chat` (in `matrix bench`, a chat backend)"
+        "only the chat protocol can carry conversations of several turns; use the protocol `chat` (in \
+         `matrix bench`, a chat backend)"
     )]
     TurnsOutsideChat,
     /// Pictures that the dialect has no field for.
-    #[error("this protocol carries no pictures; use the protocol `chat`, `completions` or `sglang-native`")]
+    #[error("this protocol cannot carry images; use the protocol `chat`, `completions` or `sglang-native`")]
     Images,
     /// The dialect has no field for an adapter.
     #[error(
-        "this protocol names no LoRA adapter; use the protocol `chat`, `completions`, `sglang-native` or `embeddings`"
+        "this protocol cannot name a LoRA adapter; use the protocol `chat`, `completions`, `sglang-native` \
+         or `embeddings`"
     )]
     Lora,
     /// The dialect has no field for a routing key.
     #[error(
-        "this protocol has no routing key; use the protocol `chat`, `completions`, `sglang-native` or `embeddings`"
+        "this protocol cannot carry a routing key; use the protocol `chat`, `completions`, `sglang-native` \
+         or `embeddings`"
     )]
     RoutingKey,
 }
@@ -448,7 +453,7 @@ impl Decoder {
                 if let Err(error) = self.push_event(text, at_ns) {
                     self.set_failure(
                         RequestFailureClass::Garbled,
-                        format!("an event is not readable: {error}: {}", excerpt(line)),
+                        format!("an event cannot be parsed: {error}: {}", excerpt(line)),
                     );
                 }
             }
@@ -487,7 +492,7 @@ impl Decoder {
                 self.set_failure(
                     RequestFailureClass::Garbled,
                     format!(
-                        "the answer is neither a stream of events nor JSON: {}",
+                        "the response is neither an event stream nor JSON: {}",
                         excerpt(&push_plain)
                     ),
                 );
@@ -502,7 +507,7 @@ impl Decoder {
             }
         };
         if is_whole && is_empty {
-            let mut message = "the answer held no output".to_owned();
+            let mut message = "the response has no output".to_owned();
             if !self.first_silent_event.is_empty() {
                 message.push_str(&format!("; its last event: `{}`", self.first_silent_event));
             }
@@ -539,7 +544,7 @@ impl Decoder {
             let beginning = excerpt(&self.plain_lines);
             self.set_failure(
                 RequestFailureClass::Garbled,
-                format!("the answer is not a stream of events: {beginning}"),
+                format!("the response is not an event stream: {beginning}"),
             );
             return;
         }

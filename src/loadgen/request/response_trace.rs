@@ -19,9 +19,9 @@ pub(super) const PARSE_BLOCK_BYTES: usize = 32 << 10;
 const MAX_ERROR_BODY: usize = 64 << 10;
 /// Why an answer of unknown length may be incomplete.
 const TRUNCATED_MESSAGE: &str =
-    "the TLS connection ended without close_notify, and the answer told no length: its end may be missing";
+    "the TLS connection ended without close_notify and the response has no length, so its end may be missing";
 /// Start of the error message for a compressed answer.
-pub(crate) const COMPRESSED_MESSAGE: &str = "the answer is compressed";
+pub(crate) const COMPRESSED_MESSAGE: &str = "the response is compressed";
 
 /// The lines of an answer: counters for all lines, and the bytes of lines that are not parsed yet.
 #[derive(Default)]
@@ -238,7 +238,7 @@ impl ResponseTrace {
             None | Some("" | "identity") => Ok(()),
             Some(encoding) => Err(failure(
                 RequestFailureClass::Garbled,
-                format!("{COMPRESSED_MESSAGE} (`{encoding}`), which was not asked for"),
+                format!("{COMPRESSED_MESSAGE} (`{encoding}`), although the request does not allow it"),
             )),
         }
     }
@@ -256,13 +256,16 @@ impl ResponseTrace {
             self.lines.push(line, at, &mut self.decoder, self.zero, at_once);
             if self.lines.plain_bytes > self.bounds.line_bytes {
                 let limit = self.bounds.line_bytes;
-                let message = format!("an answer that is no stream of events exceeds {limit} bytes");
+                let message = format!("a response that is not an event stream exceeds {limit} bytes");
                 return Err(failure(RequestFailureClass::HugeLine, message));
             }
             if self.lines.event_count > self.bounds.events {
                 return Err(failure(
                     RequestFailureClass::Endless,
-                    format!("more than {} events arrived; cut", self.bounds.events),
+                    format!(
+                        "more than {} events arrived; the response was cut off",
+                        self.bounds.events
+                    ),
                 ));
             }
         }
@@ -355,16 +358,16 @@ impl ResponseTrace {
                 };
                 (
                     RequestFailureClass::Reset,
-                    format!("the {ended} ended before the answer told its end"),
+                    format!("the {ended} ended before the response marked its end"),
                 )
             }
             RequestEnd::Cancelled => (
                 RequestFailureClass::Cancelled,
-                "it was ended from our side".to_owned(),
+                "the client cancelled the request".to_owned(),
             ),
             RequestEnd::TimedOut if !decoded.chunks.is_empty() => (
                 RequestFailureClass::TimeoutAfterFirst,
-                format!("it did not end within {}", span(self.bounds.request)),
+                format!("the response did not end within {}", span(self.bounds.request)),
             ),
             RequestEnd::TimedOut => {
                 let limit = match self.has_body {
@@ -378,7 +381,7 @@ impl ResponseTrace {
                 };
                 (
                     RequestFailureClass::TimeoutBeforeFirst,
-                    format!("no {phase} came within {}", span(limit)),
+                    format!("no {phase} within {}", span(limit)),
                 )
             }
         };

@@ -148,7 +148,7 @@ async fn a_server_that_never_shakes_hands_times_out_and_a_closed_port_refuses() 
     for request in run_encrypted(silent).await.records {
         let failure = request.failure.unwrap();
         assert_eq!(failure.class, RequestFailureClass::TimeoutBeforeFirst);
-        assert_eq!(failure.message, "no connection came within 1s");
+        assert_eq!(failure.message, "no connection within 1s");
     }
     drop(listener);
     let result = run_encrypted(load(port, &[0])).await;
