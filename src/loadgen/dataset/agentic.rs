@@ -1,4 +1,5 @@
-//! The `agentic-trace` data set: an agent's recorded conversations, played turn by turn with the answers of the server.
+//! The `agentic-trace` data set: recorded conversations of an agent, replayed turn by turn with the server's
+//! answers.
 
 use std::sync::Arc;
 
@@ -9,11 +10,11 @@ use super::{Content, DatasetError, Extras, MakeRows, Prompt, RngState, RowInputs
 use crate::config::dataset::DatasetName;
 use crate::config::dataset::agentic_trace::AgenticTrace;
 
-/// Tokens asked for in each turn where nobody says how many.
+/// Output tokens of each turn if the scenario does not set a number.
 const DEFAULT_OUTPUT_TOKENS: u32 = 220;
 
 impl MakeRows for AgenticTrace {
-    /// The conversations of a file, from the offset on and round to it.
+    /// Reads the conversations of a file, from the offset to the end and then from the start to the offset.
     fn rows(&self, inputs: &RowInputs<'_>, _draws: &mut RngState) -> Result<Rows, DatasetError> {
         let spec = self.agentic_trace.clone().unwrap_or_default();
         let path = inputs.path()?;
@@ -61,7 +62,7 @@ impl MakeRows for AgenticTrace {
     }
 }
 
-/// A conversation with its number of turns; `None` if it says nothing.
+/// Returns a conversation with its number of turns; `None` if it has no messages.
 fn conversation_prompt(
     conversation: &Value,
     longest: usize,
@@ -99,7 +100,7 @@ fn conversation_prompt(
     Ok(Some((prompt, count)))
 }
 
-/// A message as it is sent: nothing but its role and its content.
+/// Reduces a message to its role and its content.
 fn message(message: &Value) -> Result<Value, String> {
     match (message.get("role"), message.get("content")) {
         (Some(role), Some(content)) => Ok(json!({"role": role, "content": content})),

@@ -50,7 +50,7 @@ impl ByteVocab {
             let from = vocab.bytes.len();
             match token.chars().map(byte).collect::<Option<Vec<u8>>>() {
                 Some(bytes) => vocab.bytes.extend(bytes),
-                // An added token is written as it is.
+                // An added token is written verbatim.
                 None => vocab.bytes.extend(token.as_bytes()),
             }
             let range = (u32::try_from(from).ok()?, u32::try_from(vocab.bytes.len()).ok()?);

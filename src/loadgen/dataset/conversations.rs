@@ -1,7 +1,8 @@
 //! Reads a file of conversations in the ShareGPT format as leniently as Python does.
 //!
-//! Of two equal keys the last one counts, and half of a surrogate pair reads as U+FFFD instead of spoiling the file.
-//! Finds the first two turns and skips the rest; what they say is read only of those that are sent. Not accepted, other than in Python: `NaN` and `Infinity`.
+//! Of two equal keys the last one is used, and a lone surrogate reads as U+FFFD. Unlike Python, it rejects
+//! `NaN` and `Infinity`. It finds the first two turns and skips the rest; the text of a turn is decoded only
+//! if the turn is sent.
 
 use std::fmt;
 use std::fs;
@@ -17,19 +18,19 @@ use crate::config::workload::Profile;
 /// The first two turns of a conversation.
 #[derive(Clone, Debug)]
 pub(super) struct TurnPair<'a> {
-    /// The first turn, whoever spoke.
+    /// The first turn, whatever its role.
     pub prompt: TurnText<'a>,
     pub completion: TurnText<'a>,
-    /// When it took place, where the file says so and somebody asked.
+    /// The time of the conversation, if the file has it and the workload replays times.
     pub timestamp: Option<Duration>,
 }
 
-/// What was said in a turn.
+/// The text of a turn.
 #[derive(Clone, Debug)]
 pub(super) enum TurnText<'a> {
-    /// A string as it stands in the file, quoted and escaped.
+    /// A JSON string as in the file, quoted and escaped.
     Quoted(&'a str),
-    /// Text that was read.
+    /// Decoded text.
     Plain(String),
 }
 
@@ -50,7 +51,6 @@ impl TurnText<'_> {
         }
     }
 
-    /// Whether nothing was said.
     pub(super) fn is_empty(&self) -> bool {
         match self {
             Self::Plain(text) => text.is_empty(),
@@ -77,7 +77,7 @@ impl ConversationFile {
         })
     }
 
-    /// The first two turns of every record that has two, in the order of the file.
+    /// Returns the first two turns of every record with at least two, in file order.
     pub(super) fn pairs(&self, profile: Profile) -> Result<Vec<TurnPair<'_>>, DatasetError> {
         parse(&self.bytes, profile).map_err(|reason| DatasetError::Invalid {
             path: self.path.clone(),
@@ -108,14 +108,14 @@ fn parse(bytes: &[u8], profile: Profile) -> Result<Vec<TurnPair<'_>>, String> {
     Ok(pairs)
 }
 
-/// A record: the turns under either key.
+/// A record; its turns are under one of two keys.
 #[derive(Default)]
 struct Record<'a> {
     conversations: Option<Turns<'a>>,
     conversation: Option<Turns<'a>>,
 }
 
-/// How many turns there are, and what the first two say.
+/// The number of turns, and the JSON strings of the first two.
 #[derive(Default)]
 struct Turns<'a> {
     count: usize,
@@ -123,7 +123,7 @@ struct Turns<'a> {
     second: Option<&'a str>,
 }
 
-/// What a turn says.
+/// The JSON string of a turn.
 #[derive(Default)]
 struct Turn<'a>(Option<&'a str>);
 
@@ -230,12 +230,12 @@ impl<'de> Deserialize<'de> for LenientText {
                 Ok(LenientText(text.to_owned()))
             }
         }
-        // As bytes, because only then does serde_json let lone surrogates pass.
+        // serde_json accepts lone surrogates only as bytes.
         deserializer.deserialize_bytes(Reader)
     }
 }
 
-/// UTF-8 in which a lone surrogate, encoded as three bytes, becomes one U+FFFD.
+/// Decodes UTF-8; a lone surrogate, encoded as three bytes, becomes one U+FFFD.
 fn decode_lenient(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     let mut rest = bytes;

@@ -1,4 +1,4 @@
-//! The `custom` data set: conversations in a file of JSON lines, of which the first turns are sent.
+//! The `custom` data set: conversations in a JSON lines file. The first turns are sent.
 
 use serde_json::Value;
 
@@ -15,8 +15,8 @@ impl MakeRows for Custom {
     }
 }
 
-/// The first two turns of every line that has two, with its moment if rows are sent at theirs; lines that are no JSON are passed
-/// over, as the Python tool does.
+/// Reads the first two turns of every line with at least two, and its timestamp if times are replayed. Lines
+/// that are not JSON are skipped, as in the Python tool.
 fn read(custom: &Custom, inputs: &RowInputs<'_>) -> Result<Vec<TurnPair<'static>>, DatasetError> {
     let path = inputs.path()?;
     let mut pairs = Vec::new();
@@ -46,7 +46,7 @@ fn read(custom: &Custom, inputs: &RowInputs<'_>) -> Result<Vec<TurnPair<'static>
     Ok(pairs)
 }
 
-/// What a turn says; a turn that says nothing says the empty text.
+/// The text of a turn; empty if the turn has none.
 fn turn_text(turn: &Value) -> Option<String> {
     let turn = turn.as_object()?;
     match turn.get("content").or_else(|| turn.get("value")) {

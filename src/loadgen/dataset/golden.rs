@@ -1,4 +1,5 @@
-//! Prompts that the Python tool was seen to draw from a small data set, with a tokenizer of one token per byte.
+//! Compares prompts with those recorded from the Python tool for a small data set and a tokenizer of one
+//! token per byte.
 
 use std::path::PathBuf;
 
@@ -9,7 +10,7 @@ use crate::config::dataset::random::Random;
 use crate::config::dataset::random_ids::RandomIds;
 use crate::config::dataset::sharegpt::Sharegpt;
 
-/// Sixteen records with every oddity the readers must handle; record 9 holds its turns under `key`.
+/// Sixteen records with all special cases of the readers; record 9 has its turns under `key`.
 fn data_set(key: &str) -> Value {
     let letters: Vec<char> = ('a'..='z').collect();
     let record = |at: usize| {
@@ -37,7 +38,7 @@ fn data_set(key: &str) -> Value {
     (0..16).map(record).collect()
 }
 
-/// The data set in a file, as a profile can read it.
+/// The data set in a file that the profile can read.
 struct Case {
     _folder: tempfile::TempDir,
     file: PathBuf,
@@ -102,7 +103,7 @@ fn random_ids(tokenize_prompt: bool) -> Workload {
     }
 }
 
-/// Text rows: prompt, its length, the output length.
+/// Returns rows of text: prompt, its length, output length.
 fn rows(prepared: &PreparedPrompts) -> Vec<(&str, u32, u32)> {
     prepared
         .prompts
@@ -114,7 +115,7 @@ fn rows(prepared: &PreparedPrompts) -> Vec<(&str, u32, u32)> {
         .collect()
 }
 
-/// Rows of ids: the ids and the output length.
+/// Returns rows of ids: ids and output length.
 fn id_rows(prepared: &PreparedPrompts) -> Vec<(Vec<u32>, u32)> {
     prepared
         .prompts
@@ -129,15 +130,15 @@ fn id_rows(prepared: &PreparedPrompts) -> Vec<(Vec<u32>, u32)> {
         .collect()
 }
 
-/// The next numbers of Python's and of numpy's generator.
+/// Returns the next numbers of Python's and of numpy's generator.
 pub(super) fn next_draws(prepared: &PreparedPrompts) -> (f64, f64) {
     let mut rng = prepared.rng.clone();
     (rng.python.random(), rng.numpy.random())
 }
 
-/// What numpy gives next when seed 1 has not been drawn from.
+/// numpy's next number if nothing was drawn since seed 1.
 const UNTOUCHED: f64 = 0.417022004702574;
-/// What Python gives next after seed 1 has shuffled the data set.
+/// Python's next number after it shuffled the data set with seed 1.
 const SHUFFLED: f64 = 0.02834747652200631;
 
 const SHAREGPT_ROWS: [(&str, u32, u32); 12] = [
@@ -229,7 +230,7 @@ fn a_fixed_output_length_and_a_suffix_are_the_tools() {
 #[test]
 fn a_bos_token_counts_in_prompts_and_in_completions() {
     let prepared = Case::new(Profile::Current, Tokenizer::bytes_with_bos()).prepare(1, &sharegpt(3));
-    // `x` has two tokens here and passes; with plain bytes it has one and does not.
+    // `x` has two tokens here and is allowed; with plain bytes it has one and is dropped.
     assert_eq!(
         rows(&prepared),
         [("Q15:abcdefghijklm", 18, 12), ("x", 2, 9), ("Q00:", 5, 5)]
@@ -432,10 +433,11 @@ fn gaps_go_on_where_the_data_set_stopped_drawing() {
     }
 }
 
-/// Source: docs/bench-serving.md T36: texts are tokenized many at a time, and the rows must not show it.
+/// Source: docs/bench-serving.md T36: texts are tokenized in batches, which must not change the rows.
 #[test]
 fn rows_taken_in_blocks_are_those_taken_one_by_one() {
-    // A third of the prompts is empty: `sharegpt` drops them and `random` passes them over, so one block is not enough.
+    // A third of the prompts is empty: `sharegpt` drops them and `random` skips them, so one batch is not
+    // enough.
     let prompt = |at: u32| match at % 3 {
         0 => String::new(),
         _ => format!("Q{at:03}"),

@@ -1,4 +1,5 @@
-//! Rows of the other data sets that the Python tool was seen to make, with a tokenizer of one token per byte.
+//! Compares rows of the other data sets with those recorded from the Python tool, with a tokenizer of one
+//! token per byte.
 //!
 //! Source: docs/bench-serving.md 14.1.
 
@@ -12,7 +13,7 @@ use crate::config::dataset::custom::Custom;
 use crate::config::dataset::generated_shared_prefix::{GeneratedSharedPrefix, Popularity, SharedPrefix};
 use crate::config::dataset::mooncake::{Mooncake, Replay};
 
-/// Prepares a workload from a file with this text under the rules of `current`.
+/// Prepares a workload from a file with this text under the profile `current`.
 fn prepare_from(
     workload: &Workload,
     tokenizer: &Tokenizer,
@@ -45,7 +46,7 @@ fn lengths(prepared: &PreparedPrompts) -> Vec<(u32, u32)> {
         .collect()
 }
 
-/// A tokenizer of one token per character: the first 256, with their numbers for ids.
+/// A tokenizer of one token per character: the first 256 characters, with their code points as ids.
 fn letters() -> Tokenizer {
     let letter = |id: u8| (char::from(id).to_string(), json!(id));
     let vocabulary: serde_json::Map<String, Value> = (0..=u8::MAX).map(letter).collect();
@@ -59,7 +60,7 @@ fn letters() -> Tokenizer {
     Tokenizer::open(".", folder.path(), &Caches::default()).unwrap()
 }
 
-/// Three groups of two: system prompts of 5, questions of 3, answers of 4 tokens.
+/// Prepares three groups of two: system prompts of 5, questions of 3 and answers of 4 tokens.
 fn shared_prefix(change: impl FnOnce(&mut GeneratedSharedPrefix, &mut SharedPrefix)) -> PreparedPrompts {
     shared_prefix_with(&Tokenizer::bytes(), change)
 }
@@ -107,7 +108,7 @@ const QUESTIONS: [[u32; 3]; 6] = [
     [59, 59, 56],
 ];
 
-/// The slots with the groups that they come from.
+/// The expected ids of each slot, for the group of each slot.
 fn slots(groups: [usize; 6]) -> Vec<Vec<u32>> {
     let slots = groups.iter().zip(QUESTIONS);
     slots

@@ -4,12 +4,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The folders that may hold files from earlier.
+/// The folders that may hold files of earlier downloads and runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Caches {
     /// The Hugging Face home, usually `~/.cache/huggingface` or `HF_HOME`. Its `hub` folder is searched.
     pub hf_home: Option<PathBuf>,
-    /// The folder of prepared prompts; without it they are prepared each time.
+    /// The folder of cached prompts; without it prompts are prepared each time.
     pub prompts: Option<PathBuf>,
 }
 
@@ -21,7 +21,7 @@ pub(super) enum Repository {
 
 impl Caches {
     /// Returns the file of a repository's `main` revision, if it was downloaded. Adds every searched place to
-    /// `looked`.
+    /// `searched`.
     pub(super) fn find(
         &self,
         kind: Repository,

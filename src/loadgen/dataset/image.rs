@@ -1,4 +1,4 @@
-//! The `image` data set: text of random tokens, and pictures of random pixels.
+//! The `image` data set: text of random tokens with images of random pixels.
 
 use super::images::{RgbImage, data_uris, token_breakdown};
 use super::random::draw_lengths;
@@ -7,10 +7,10 @@ use super::tokenizer::CleanUp;
 use super::{Content, DatasetError, MakeRows, Prompt, RngState, RowInputs, Rows, token_count};
 use crate::config::dataset::image::{Image, PictureContent, Pictures, Resolution, Size};
 
-/// How many bytes of pictures are drawn before they are encoded, so that memory holds few of them.
+/// Maximum bytes of pixels in memory before the images are encoded.
 const MAX_BUFFERED_BYTES: usize = 256 << 20;
 
-/// What is drawn for all rows before the first of them.
+/// The values that are drawn for all rows before the first row.
 struct ImagePlan {
     counts: Vec<u32>,
     input: Vec<u32>,
@@ -36,7 +36,7 @@ impl ImagePlan {
     }
 }
 
-/// A picture of a drawn or given size.
+/// Draws an image of a drawn or fixed size.
 fn draw_image(spec: &Pictures, rng: &mut RngState) -> RgbImage {
     let Size { width, height } = match spec.resolution {
         Resolution::Fixed(size) => size,
@@ -48,7 +48,7 @@ fn draw_image(spec: &Pictures, rng: &mut RngState) -> RgbImage {
                 let drawn = rng.numpy.randint(min.into(), u64::from(max) + 1);
                 u32::try_from(drawn).expect("a drawn side is at most the longest")
             };
-            // The order counts.
+            // The order of the draws matters.
             let width = side(min.width, max.width);
             let height = side(min.height, max.height);
             Size { width, height }
@@ -67,7 +67,7 @@ fn draw_image(spec: &Pictures, rng: &mut RngState) -> RgbImage {
 }
 
 impl MakeRows for Image {
-    /// Draws text and pictures row by row.
+    /// Draws text and images row by row.
     fn rows(&self, inputs: &RowInputs<'_>, rng: &mut RngState) -> Result<Rows, DatasetError> {
         let tokenizer = inputs.tokenizer;
         let template = ChatTemplate::open(tokenizer)?;
@@ -122,7 +122,7 @@ impl MakeRows for Image {
     }
 }
 
-/// What the Python tool says of number and size of the pictures.
+/// The lines that the Python tool prints about number and size of the images.
 fn printed_lines(spec: &Pictures, plan: &ImagePlan, sizes: &[Size]) -> Vec<String> {
     let counts = &plan.counts;
     let mean = |sum: u64, count: usize| sum as f64 / count.max(1) as f64;
@@ -175,12 +175,12 @@ mod tests {
         }
     }
 
-    /// The ids of the golden vectors: all bytes but the one that stands for a picture.
+    /// The ids of the golden vectors: all bytes except the image placeholder.
     fn ids() -> Vec<u32> {
         (0..256).filter(|id| *id != 7).collect()
     }
 
-    /// For each row its ids, its output length and its pictures.
+    /// Returns ids, output length and images of each row.
     fn draw_rows(pictures: &Pictures) -> Vec<(Vec<u32>, u32, Vec<RgbImage>)> {
         let image = image(pictures.clone());
         let mut rng = RngState::new(1);

@@ -1,7 +1,6 @@
-//! JSON as Python reads and writes it: files of JSON lines, and texts of JSON that are counted.
+//! Reads and writes JSON as Python does: JSON lines files, and JSON texts whose tokens are counted.
 //!
-//! Half of a surrogate pair reads as U+FFFD instead of spoiling its line. Not accepted, other than in Python: `NaN` and
-//! `Infinity`.
+//! A lone surrogate reads as U+FFFD. Unlike Python, it rejects `NaN` and `Infinity`.
 
 use std::fs;
 use std::io;
@@ -15,7 +14,7 @@ use serde_json::ser::{Formatter, Serializer};
 use super::DatasetError;
 use crate::config::dataset::DatasetName;
 
-/// The lines of a file that hold something, each with its number from 1.
+/// The lines of a file, with numbers from 1.
 pub(super) struct Lines {
     text: String,
 }
@@ -29,7 +28,7 @@ impl Lines {
         Ok(Self { text })
     }
 
-    /// Every line that is not blank.
+    /// Returns the lines that are not blank.
     pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &str)> {
         let numbered = (1..).zip(self.text.lines());
         numbered
@@ -37,14 +36,14 @@ impl Lines {
             .filter(|(_, line)| !line.is_empty())
     }
 
-    /// Every line that is JSON; the others are passed over.
+    /// Returns the lines that are JSON and skips the others.
     pub(super) fn values(&self) -> impl Iterator<Item = (usize, Value)> {
         self.iter()
             .filter_map(|(number, line)| Some((number, parse_value(line).ok()?)))
     }
 }
 
-/// When a row took place, on the clock of its file: its `timestamp`, in milliseconds.
+/// Reads the `timestamp` of a row, in milliseconds on the clock of its file.
 pub(super) fn row_timestamp(timestamp: Option<&Value>) -> Result<Duration, &'static str> {
     timestamp
         .and_then(Value::as_f64)
@@ -52,7 +51,7 @@ pub(super) fn row_timestamp(timestamp: Option<&Value>) -> Result<Duration, &'sta
         .ok_or("it has no `timestamp` in milliseconds")
 }
 
-/// A text of JSON, lone surrogates allowed.
+/// Parses JSON in which lone surrogates are allowed.
 pub(super) fn parse_value(json: &str) -> Result<Value, serde_json::Error> {
     serde_json::from_str(json).or_else(|error| match without_lone_surrogates(json) {
         Some(mended) => serde_json::from_str(&mended),
@@ -60,7 +59,7 @@ pub(super) fn parse_value(json: &str) -> Result<Value, serde_json::Error> {
     })
 }
 
-/// The text with every escape of a lone surrogate made one of U+FFFD; `None` if it holds none.
+/// Replaces every escaped lone surrogate by U+FFFD; `None` if there is none.
 fn without_lone_surrogates(json: &str) -> Option<String> {
     let unit = |at: usize| -> Option<u16> {
         let escape = json.get(at..at + 6)?;
@@ -77,14 +76,14 @@ fn without_lone_surrogates(json: &str) -> Option<String> {
                 done = here + 6;
                 done
             }
-            // The character behind the stroke is no stroke that begins an escape.
+            // The character after a backslash begins no escape, even if it is a backslash.
             _ => here + 1 + json[here + 1..].chars().next().map_or(0, char::len_utf8),
         };
     }
     (done > 0).then(|| mended + &json[done..])
 }
 
-/// A line that is not what it should be.
+/// Returns the error for a line of the wrong form.
 pub(super) fn malformed_line(dataset: DatasetName, path: &Path, number: usize, reason: &str) -> DatasetError {
     DatasetError::Malformed {
         dataset,
@@ -93,7 +92,7 @@ pub(super) fn malformed_line(dataset: DatasetName, path: &Path, number: usize, r
     }
 }
 
-/// What Python's `json.dumps` makes of a value.
+/// Formats a value as Python's `json.dumps`.
 pub(super) fn python_json(value: &Value) -> String {
     let mut bytes = Vec::new();
     value
@@ -102,7 +101,7 @@ pub(super) fn python_json(value: &Value) -> String {
     String::from_utf8(bytes).expect("only ASCII is written")
 }
 
-/// A space behind commas and colons, and nothing but ASCII.
+/// A space after commas and colons; only ASCII.
 struct PythonFormatter;
 
 impl Formatter for PythonFormatter {

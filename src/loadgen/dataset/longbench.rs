@@ -5,9 +5,9 @@ use super::{Content, DatasetError, MakeRows, Prompt, RngState, RowInputs, Rows, 
 use crate::config::dataset::DatasetName;
 use crate::config::dataset::longbench_v2::LongbenchV2;
 
-/// Tokens asked for where the scenario does not say how many.
+/// Output tokens if the scenario does not set a number.
 const DEFAULT_OUTPUT_TOKENS: u32 = 10;
-/// How many documents are tokenized at once, at most; each may have millions of characters.
+/// Maximum number of documents that are tokenized at once; each may have millions of characters.
 const MAX_BATCH: usize = 64;
 
 impl MakeRows for LongbenchV2 {
@@ -48,7 +48,7 @@ impl MakeRows for LongbenchV2 {
     }
 }
 
-/// The prompt of a row, or the field that it lacks.
+/// Returns the prompt of a row, or the name of a missing field.
 fn prompt_text(record: &row_files::Record) -> Result<String, &'static str> {
     let field = |name: &'static str| record.text(name).ok_or(name);
     Ok(format!(

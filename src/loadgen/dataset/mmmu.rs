@@ -1,4 +1,4 @@
-//! The `mmmu` data set: exam questions about a picture.
+//! The `mmmu` data set: exam questions about an image.
 
 use super::images::{RgbImage, data_uris, token_breakdown};
 use super::template::ChatTemplate;
@@ -7,13 +7,13 @@ use crate::config::dataset::DatasetName;
 use crate::config::dataset::image::PictureFormat;
 use crate::config::dataset::mmmu::Mmmu;
 
-/// Tokens asked for where the scenario does not say how many.
+/// Output tokens if the scenario does not set a number.
 const DEFAULT_OUTPUT_TOKENS: u32 = 1024;
-/// The field of the picture.
 const IMAGE_FIELD: &str = "image_1";
 
 impl MakeRows for Mmmu {
-    /// Samples the questions of the file that have a picture; what is wrong with one is said, and it is left out.
+    /// Samples the questions that have an image. An invalid question is left out and reported in
+    /// `printed_lines`.
     fn rows(&self, inputs: &RowInputs<'_>, rng: &mut RngState) -> Result<Rows, DatasetError> {
         let (tokenizer, path) = (inputs.tokenizer, inputs.path()?);
         let template = ChatTemplate::open(tokenizer)?;

@@ -1,6 +1,7 @@
-//! Workload to prompts: the very ones that the Python tool sends for the same seed, file and tokenizer.
+//! Prepares the prompts of a workload: the same that the Python tool sends for the same seed, file and
+//! tokenizer.
 //!
-//! Everything is drawn before the measurement starts. Downloads nothing, and sends nothing.
+//! Everything is drawn before the measurement starts. Nothing is downloaded or sent.
 
 mod agentic;
 mod byte_level;
@@ -51,10 +52,10 @@ use crate::base::ids::ContentHash;
 use crate::config::dataset::{Dataset, DatasetName, Objection, PublishedFile};
 use crate::config::workload::{Profile, Workload};
 
-/// The prompts of a workload could not be prepared.
+/// Why the prompts of a workload could not be prepared.
 #[derive(Debug, thiserror::Error)]
 pub enum DatasetError {
-    /// The data set's file is nowhere.
+    /// The data set's file was not found.
     #[error(
         "no data file found for `{}`{}\n{}",
         dataset.bench_serving_name(), searched_paths(searched), fix(*dataset)
@@ -62,18 +63,18 @@ pub enum DatasetError {
     Missing {
         /// The data set.
         dataset: DatasetName,
-        /// Every place looked at.
+        /// Every searched place.
         searched: Vec<String>,
     },
-    /// The data set's file is there and cannot be read.
+    /// The data set's file cannot be read.
     #[error("cannot read the data file `{}`: {error}", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The error of the system.
         error: std::io::Error,
     },
-    /// The data set's file does not hold rows of its format.
+    /// The data set's file does not contain rows of its format.
     #[error("`{}` does not contain valid rows of `{}`: {reason}", path.display(), dataset.bench_serving_name())]
     Malformed {
         /// The data set.
@@ -83,7 +84,7 @@ pub enum DatasetError {
         /// What is wrong, and where in the file.
         reason: String,
     },
-    /// The data set's file does not hold conversations in the ShareGPT format.
+    /// The data set's file does not contain conversations in the ShareGPT format.
     #[error("`{}` does not contain conversations in the ShareGPT format: {reason}", path.display())]
     Invalid {
         /// The file.
@@ -91,30 +92,30 @@ pub enum DatasetError {
         /// What is wrong, and where in the file.
         reason: String,
     },
-    /// The workload asks for what cannot be.
+    /// The workload's settings are invalid.
     #[error("the workload cannot be prepared: {}", errors.iter().map(|mistake| mistake.says.as_str()).collect::<Vec<_>>().join("; "))]
     InvalidWorkload {
-        /// Everything that is wrong with it.
+        /// Everything that is wrong.
         errors: Vec<Objection>,
     },
-    /// numpy takes no seed of more than 32 bits.
+    /// numpy accepts no seed of more than 32 bits.
     #[error("the seed {seed} is too large; numpy takes 0 to {}", u32::MAX)]
     Seed {
         /// The seed.
         seed: u64,
     },
-    /// The `classic` profile wants a record per prompt.
+    /// The `classic` profile needs a record for each prompt.
     #[error(
         "the data file has {available} usable conversations, but the `classic` profile needs one for each \
          of {requested} prompts; request fewer prompts, or use the `current` profile"
     )]
     TooFew {
-        /// Usable records.
+        /// Number of usable records.
         available: usize,
-        /// Prompts asked for.
+        /// Number of requested prompts.
         requested: usize,
     },
-    /// No prompt came out.
+    /// No record yields a prompt.
     #[error("no conversation of the data file yields a prompt under the rules of `{}`", dataset.bench_serving_name())]
     Empty {
         /// The data set.
@@ -128,7 +129,7 @@ pub enum DatasetError {
     Template(#[from] TemplateError),
 }
 
-/// The generators after the data set's draws; the arrivals go on from here.
+/// The state of the generators after the data set's draws; arrivals are drawn from it next.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RngState {
     /// Python's `random`.
@@ -149,23 +150,24 @@ impl RngState {
 /// The prompts of a workload, in the order in which they are sent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PreparedPrompts {
-    /// The prompts; fewer than asked for where the file gives no more.
+    /// The prompts; fewer than requested if the file does not have enough.
     pub prompts: Vec<Prompt>,
-    /// A digest of all prompts with their lengths: equal digests mean that the same was sent.
+    /// Digest of all prompts with their lengths; equal digests mean equal prompts.
     pub hash: ContentHash,
-    /// The generators after the data set.
+    /// The state of the generators after the data set's draws.
     pub rng: RngState,
-    /// The sum the Python tool prints as `#Input tokens`; `random` counts drawn rows that the file did not give, too.
+    /// The sum that the Python tool prints as `#Input tokens`; `random` also counts rows that the file could
+    /// not fill.
     pub input_tokens: u64,
-    /// The sum the Python tool prints as `#Output tokens`.
+    /// The sum that the Python tool prints as `#Output tokens`.
     pub output_tokens: u64,
-    /// What the Python tool prints about them, line by line.
+    /// The lines that the Python tool prints about the prompts.
     pub printed_lines: Vec<String>,
-    /// What warms up in place of the first prompt.
+    /// The warm-up request, if it is not the first prompt.
     pub warmup: Option<Prompt>,
 }
 
-/// Rows with the sums that the Python tool prints beside them.
+/// Rows with the sums that the Python tool prints.
 struct Rows {
     prompts: Vec<Prompt>,
     input_tokens: u64,
@@ -175,7 +177,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// Rows with their sums, which the Python tool prints for most data sets.
+    /// Creates rows whose printed sums are those of the prompts, as for most data sets.
     fn new(prompts: Vec<Prompt>) -> Self {
         let sum = |read: fn(&Prompt) -> u32| prompts.iter().map(|prompt| u64::from(read(prompt))).sum();
         let (input, output) = (
@@ -185,7 +187,7 @@ impl Rows {
         Self::with_sums(prompts, input, output)
     }
 
-    /// Rows with sums of their own.
+    /// Creates rows with given sums.
     fn with_sums(prompts: Vec<Prompt>, input_tokens: u64, output_tokens: u64) -> Self {
         Self {
             prompts,
@@ -200,9 +202,9 @@ impl Rows {
     }
 }
 
-/// What the rows of a data set are made from.
+/// The inputs from which a data set makes its rows.
 struct RowInputs<'a> {
-    /// How many rows are asked for.
+    /// Number of requested rows.
     prompts: usize,
     profile: Profile,
     seed: u64,
@@ -212,7 +214,7 @@ struct RowInputs<'a> {
 }
 
 impl RowInputs<'_> {
-    /// The file of a data set that needs one.
+    /// Returns the file, for a data set that needs one.
     fn path(&self) -> Result<&Path, DatasetError> {
         self.file.ok_or_else(|| DatasetError::Missing {
             dataset: self.dataset,
@@ -226,9 +228,9 @@ trait MakeRows {
     fn rows(&self, inputs: &RowInputs<'_>, rng: &mut RngState) -> Result<Rows, DatasetError>;
 }
 
-/// The file a data set is read from: its path relative to `base`, else the one that is published; `None` if it needs none.
-///
-/// A path that leads nowhere is an error, never a reason to take another file.
+/// Returns the file of a data set: the workload's path, relative to `base`, else the published file in the
+/// caches; `None` if the data set needs no file. A path without a file is an error; no other file replaces
+/// it.
 pub(crate) fn locate(
     workload: &Workload,
     base: &Path,
@@ -259,7 +261,7 @@ pub(crate) fn locate(
         .ok_or(DatasetError::Missing { dataset, searched })
 }
 
-/// As [`prepare`], but what was prepared before is taken from the disk, and what was not is kept there.
+/// Like [`prepare`], but uses the prompt cache on disk, and fills it.
 pub(crate) fn load_or_prepare(
     workload: &Workload,
     profile: Profile,
@@ -282,9 +284,9 @@ pub(crate) fn load_or_prepare(
     Ok(prepared)
 }
 
-/// Draws the prompts of a workload under a profile's rules; `file` is what [`locate`] found.
+/// Draws the prompts of a workload under a profile's rules; `file` is the result of [`locate`].
 ///
-/// Tokenizes on all cores: not to be called while a cell is measured.
+/// Tokenizes on all cores, so it must not run during a measurement.
 pub fn prepare(
     workload: &Workload,
     profile: Profile,
@@ -327,7 +329,7 @@ pub fn prepare(
         return Err(DatasetError::Empty { dataset });
     }
     if workload.is_replayed() {
-        // The first row of the file warms up, whenever it is sent.
+        // The first row of the file is the warm-up request, whatever its timestamp.
         rows.warmup = rows.warmup.or_else(|| rows.prompts.first().cloned());
         rows.prompts
             .sort_by_key(|prompt| prompt.extras.as_ref().and_then(|extras| extras.at));
@@ -350,7 +352,7 @@ fn searched_paths(searched: &[String]) -> String {
     }
 }
 
-/// How to come by the file of a data set.
+/// How to get the file of a data set.
 fn fix(dataset: DatasetName) -> String {
     let named = "set the scenario's `path` (in `matrix bench`, `--dataset-path`) to a file of its format";
     match dataset.fetched_as() {
@@ -362,7 +364,6 @@ fn fix(dataset: DatasetName) -> String {
     }
 }
 
-/// A length in tokens as records keep it.
 fn token_count(count: usize) -> u32 {
     u32::try_from(count).expect("a text has fewer than four billion tokens")
 }

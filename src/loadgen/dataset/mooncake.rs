@@ -1,6 +1,7 @@
-//! The `mooncake` data set: a trace of requests with their moments, whose blocks say what they share.
+//! The `mooncake` data set: a trace of requests with timestamps and ids of their prompt blocks.
 //!
-//! The trace holds no text. Each block becomes a text of its own, so that requests which share blocks begin alike.
+//! The trace has no text. Each block id becomes a text, so that requests with common first blocks share a
+//! prefix.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,11 +14,11 @@ use super::{Content, DatasetError, Extras, MakeRows, Prompt, RngState, RowInputs
 use crate::config::dataset::DatasetName;
 use crate::config::dataset::mooncake::Mooncake;
 
-/// Tokens asked for where an entry does not say how many.
+/// Output tokens of an entry without `output_length`.
 const DEFAULT_OUTPUT_TOKENS: u32 = 256;
-/// Words of a block, in the load and in the warm-up.
+/// Words per block, in the load and in the warm-up.
 const WORDS_PER_BLOCK: (usize, usize) = (128, 512);
-/// How many prompts are tokenized at once.
+/// Maximum number of entries that are tokenized at once.
 const MAX_BATCH: usize = 256;
 
 /// An entry of the trace.
@@ -28,7 +29,7 @@ struct Entry {
 }
 
 impl MakeRows for Mooncake {
-    /// The requests of a trace in the order of their moments, the rounds of an entry one after the other.
+    /// Returns the requests in the order of their timestamps; the rounds of an entry follow one another.
     fn rows(&self, inputs: &RowInputs<'_>, _draws: &mut RngState) -> Result<Rows, DatasetError> {
         let (tokenizer, path) = (inputs.tokenizer, inputs.path()?);
         let spec = self.replay();
@@ -108,7 +109,7 @@ fn parse_entry(line: &Value) -> Result<Entry, &'static str> {
     })
 }
 
-/// The text that the blocks stand for, and what is asked about it.
+/// Joins the texts of the blocks and the question.
 fn block_text(entry: &Entry, words: usize, question: &str) -> String {
     let block = vec!["hi"; words].join(" ");
     let mut text = String::with_capacity(entry.blocks.len() * (block.len() + 12) + question.len());
@@ -120,7 +121,8 @@ fn block_text(entry: &Entry, words: usize, question: &str) -> String {
     text
 }
 
-/// The prompt of each round: all that was said before it, with as many words as were asked for in place of each answer.
+/// Returns the prompt of each round: all earlier rounds, with filler words of the requested number as
+/// answers.
 fn round_prompts(
     entry: &Entry,
     count: u32,
@@ -141,7 +143,7 @@ fn round_prompts(
     Ok(prompts)
 }
 
-/// The messages as lines, for a tokenizer without a template.
+/// Formats the messages as lines, for a tokenizer without a template.
 fn plain_text(history: &[Value]) -> String {
     let lines: Vec<String> = history
         .iter()

@@ -1,4 +1,4 @@
-//! The `openai` data set: chat requests as OpenAI's API takes them, recorded in a file of JSON lines and sent as they are.
+//! The `openai` data set: chat requests of OpenAI's API in a JSON lines file, sent unchanged.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::{Content, DatasetError, Extras, MakeRows, Prompt, RngState, RowInputs
 use crate::config::dataset::DatasetName;
 use crate::config::dataset::openai::Openai;
 
-/// Tokens asked for where neither the scenario nor the row says how many.
+/// Output tokens if neither the scenario nor the row sets a number.
 const DEFAULT_OUTPUT_TOKENS: u32 = 256;
 
 struct Record {
@@ -20,10 +20,10 @@ struct Record {
 }
 
 impl MakeRows for Openai {
-    /// The rows of a file, in its order; 0 prompts ask for all.
+    /// Reads the rows in file order; 0 prompts means all.
     ///
-    /// Lines that are no JSON are passed over and do not count; lines without messages count and are left out, as by the Python
-    /// tool, so that fewer rows than asked for may come out.
+    /// Lines that are not JSON are skipped and do not count. Lines without messages are skipped too, but
+    /// count, as in the Python tool, so there may be fewer rows than requested.
     fn rows(&self, inputs: &RowInputs<'_>, _draws: &mut RngState) -> Result<Rows, DatasetError> {
         let (tokenizer, path) = (inputs.tokenizer, inputs.path()?);
         let requested = match inputs.prompts {
@@ -39,7 +39,7 @@ impl MakeRows for Openai {
                 continue;
             }
             let at = match self.trace_timestamps {
-                // It belongs to the file then, not to the request.
+                // The timestamp must not be sent.
                 true => Some(
                     row_timestamp(record.extra_fields.shift_remove("timestamp").as_ref())
                         .map_err(malformed_row)?,
@@ -47,7 +47,7 @@ impl MakeRows for Openai {
                 false => None,
             };
             let text = template.render(&record.messages, None, true)?;
-            // The template writes the special tokens itself.
+            // The template writes the special tokens.
             let mut length = tokenizer.count(&text, false)?;
             if let Some(tools) = record.extra_fields.get("tools").filter(|tools| is_truthy(tools)) {
                 length += tokenizer.count(&python_json(tools), true)?;
@@ -104,7 +104,7 @@ fn parse_record(line: Value, output_len: Option<u32>) -> Result<Record, String> 
     })
 }
 
-/// Whether Python takes a value for true.
+/// Whether Python treats a value as true.
 fn is_truthy(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => false,

@@ -1,4 +1,4 @@
-//! One row of a data set: what is sent, and what may come with it.
+//! One row of a data set: the prompt and its extras.
 
 use std::borrow::Cow;
 use std::io::{BufRead, Read};
@@ -10,26 +10,26 @@ use serde_json::{Map, Value};
 
 use crate::base::ids::{ContentHash, Digest};
 
-/// What a prompt consists of.
+/// The content of a prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// Text, which the server tokenizes. Whoever sends it shares it.
+    /// Text, which the server tokenizes; shared with its senders.
     Text(Arc<String>),
-    /// Token ids, which the server takes as they are.
+    /// Token ids.
     Ids(Arc<Vec<u32>>),
-    /// Chat messages as they are, objects with `role` and `content`.
+    /// Chat messages, as objects with `role` and `content`.
     Messages(Vec<Value>),
-    /// Text that asks about pictures.
+    /// Text with images.
     Images {
-        /// The text; for servers that fill pictures into a prompt it holds a placeholder for each.
+        /// The text; it has a placeholder for each image if the server inserts images into a prompt.
         text: String,
-        /// The pictures in order, as data URIs.
+        /// The images in order, as data URIs.
         images: Vec<Arc<str>>,
     },
 }
 
-/// The share of all prompts that begins like another prompt before it, which is the most that a prefix cache can know of them by right.
-/// `None` where prompts grow turn by turn or hold more than text.
+/// Returns the fraction of prompt bytes that repeat the beginning of an earlier prompt: the legitimate upper
+/// bound for prefix-cache hits. `None` for conversations with turns and for prompts with images.
 pub(crate) fn repeated_share(prompts: &[Prompt]) -> Option<f64> {
     let mut texts = Vec::with_capacity(prompts.len());
     for prompt in prompts {
@@ -46,7 +46,8 @@ pub(crate) fn repeated_share(prompts: &[Prompt]) -> Option<f64> {
         });
     }
     let total: usize = texts.iter().map(|text| text.len()).sum();
-    // Sorted, each stands behind the one that it has most in common with; together that is what a tree of prefixes saves.
+    // After sorting, each prompt follows the one with which it has the longest common prefix. The sum of
+    // these prefixes is what a prefix tree saves.
     texts.sort_unstable();
     let common: usize = texts
         .windows(2)
@@ -61,7 +62,8 @@ pub(crate) fn repeated_share(prompts: &[Prompt]) -> Option<f64> {
     (total > 0).then(|| common as f64 / total as f64)
 }
 
-/// The share of the prompts that begins like one of the `earlier` ones, by bytes: so much of them a prefix cache may know from those.
+/// Returns the fraction of prompt bytes that repeat the beginning of a prompt in `earlier`: the upper bound
+/// for hits in a prefix cache that has those.
 pub(crate) fn shared_with_earlier<'p>(
     earlier: impl IntoIterator<Item = &'p Prompt>,
     prompts: &[Prompt],
@@ -71,7 +73,7 @@ pub(crate) fn shared_with_earlier<'p>(
     let (mut total, mut common) = (0, 0);
     for prompt in prompts.iter().map(prompt_bytes) {
         let place = earlier_prompts.partition_point(|other| *other < prompt);
-        // What has most in common with it stands beside its place.
+        // A neighbour in sorted order has the longest common prefix.
         let beside = earlier_prompts
             .get(place)
             .into_iter()
@@ -90,7 +92,7 @@ pub(crate) fn shared_with_earlier<'p>(
     }
 }
 
-/// All that a prompt says, in order.
+/// Returns the whole content of a prompt, in order.
 fn prompt_bytes(prompt: &Prompt) -> Cow<'_, [u8]> {
     let turns = prompt.extras.as_ref().and_then(|extras| extras.turns.as_ref());
     let mut bytes: Vec<u8> = match &prompt.content {
@@ -107,41 +109,42 @@ fn prompt_bytes(prompt: &Prompt) -> Cow<'_, [u8]> {
     bytes.into()
 }
 
-/// One request to send: what to say, and how many tokens to ask for.
+/// One request: its prompt and its number of output tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prompt {
-    /// What is sent; the first turn of a conversation.
+    /// The content; the first turn of a conversation.
     pub content: Content,
-    /// Its length in tokens by our tokenizer; for `random` the length it was cut to, which a server may count otherwise.
+    /// Length in tokens by our tokenizer; for `random` the length of the cut, which a server may count
+    /// differently.
     pub prompt_tokens: u32,
-    /// Tokens to ask for; in a conversation in each turn.
+    /// Requested output tokens, of each turn in a conversation.
     pub output_tokens: u32,
-    /// What most rows do not have.
+    /// Properties that few rows have.
     pub extras: Option<Arc<Extras>>,
 }
 
-/// What a row may carry beside its prompt.
+/// Optional properties of a row.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Extras {
-    /// For a conversation, the new messages of each turn after the first; empty for one of a single turn. Answers come between.
+    /// The new messages of each turn after the first, in a conversation. The server's answers are inserted
+    /// between.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turns: Option<Vec<Vec<Value>>>,
-    /// How many of the prompt's tokens stand for pictures.
+    /// Number of prompt tokens that represent images.
     pub vision_tokens: u32,
-    /// When a trace has it, on the trace's own clock.
+    /// The time in a trace, on the trace's clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<Duration>,
-    /// What tells a router which rows belong together.
+    /// Tells a router which rows belong together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub routing_key: Option<String>,
-    /// Fields of the body, set after those of the scenario.
+    /// Fields of the request body; they override those of the scenario.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub body: Map<String, Value>,
 }
 
 impl Prompt {
-    /// A row without extras.
     pub(super) fn new(content: Content, prompt_tokens: u32, output_tokens: u32) -> Self {
         Self {
             content,
@@ -151,20 +154,19 @@ impl Prompt {
         }
     }
 
-    /// What it carries beside its prompt, to be filled in.
     pub(super) fn extras_mut(&mut self) -> &mut Extras {
         Arc::make_mut(self.extras.get_or_insert_default())
     }
 }
 
-/// The digest of all prompts.
 pub(super) fn content_hash(prompts: &[Prompt]) -> ContentHash {
     let mut digest = Digest::default();
     prompts.iter().for_each(|prompt| digest.update(&encode(prompt)));
     digest.finish()
 }
 
-/// A prompt as bytes: kind, length, content, prompt tokens, output tokens, numbers low byte first; then the extras if it has any.
+/// Encodes a prompt as bytes: kind, length, content, prompt tokens, output tokens, with little-endian
+/// numbers; then the extras if there are any.
 pub(super) fn encode(prompt: &Prompt) -> Vec<u8> {
     let mut bytes = Vec::new();
     match &prompt.content {
@@ -199,7 +201,7 @@ pub(super) fn encode(prompt: &Prompt) -> Vec<u8> {
     bytes
 }
 
-/// The prompts that [`written`] wrote one after another; `None` for other bytes.
+/// Decodes prompts that [`encode`] wrote one after another; `None` if the bytes are invalid.
 pub(super) fn decode(mut bytes: impl BufRead) -> Option<Vec<Prompt>> {
     let mut prompts = Vec::new();
     while !bytes.fill_buf().ok()?.is_empty() {
@@ -247,7 +249,7 @@ fn read_prompt(rest: &mut impl BufRead) -> Option<Prompt> {
 }
 
 fn read_exact(rest: &mut impl BufRead, count: usize) -> Option<Vec<u8>> {
-    // A length that is none must not ask for as much memory.
+    // Do not reserve memory for an invalid length.
     let mut bytes_read = Vec::with_capacity(count.min(64 << 10));
     let read = rest.take(count as u64).read_to_end(&mut bytes_read).ok()?;
     bytes_read.shrink_to_fit();

@@ -1,4 +1,5 @@
-//! The `random` and `random-ids` data sets: rows of drawn lengths, cut out of conversations or counted up from an id.
+//! The `random` and `random-ids` data sets: rows of drawn lengths, cut from conversations or made of
+//! consecutive ids.
 
 use super::conversations;
 use super::rng::Numpy;
@@ -8,20 +9,19 @@ use crate::config::dataset::random::Random;
 use crate::config::dataset::random_ids::RandomIds;
 use crate::config::workload::Profile;
 
-/// How many conversations are tokenized at once, at most.
+/// Maximum number of conversations that are tokenized at once.
 const MAX_BATCH: usize = 1024;
 
-/// How many ids are decoded at once, at most: they and their text are in memory beside the prompts.
+/// Maximum number of ids that are decoded at once, to bound the memory for ids and texts.
 const MAX_BATCH_IDS: usize = 1 << 18;
 
-/// The drawn lengths, row by row.
 struct Lengths {
     input: Vec<u32>,
     output: Vec<u32>,
 }
 
 impl Lengths {
-    /// Draws lengths of prompts and answers, up to `longest`.
+    /// Draws the lengths of prompts and answers; `longest` has both maxima.
     fn draw(
         longest: [Option<u32>; 2],
         ratio: f64,
@@ -53,7 +53,7 @@ impl Lengths {
     }
 }
 
-/// `count` lengths between a share of `longest` and all of it; nothing is drawn for a length of 0.
+/// Draws `count` lengths from `ratio` × `longest` to `longest`; draws nothing if `longest` is 0.
 pub(super) fn draw_lengths(
     longest: u32,
     ratio: f64,
@@ -72,9 +72,9 @@ pub(super) fn draw_lengths(
 }
 
 impl MakeRows for Random {
-    /// Rows cut out of shuffled conversations.
+    /// Cuts rows out of shuffled conversations.
     ///
-    /// A prompt that encodes to nothing is passed over; the tool of the `classic` profile crashes on one instead.
+    /// A prompt without tokens is skipped; the Python tool of the `classic` profile crashes on one.
     fn rows(&self, inputs: &RowInputs<'_>, rng: &mut RngState) -> Result<Rows, DatasetError> {
         let (profile, tokenizer) = (inputs.profile, inputs.tokenizer);
         let file = conversations::ConversationFile::open(inputs.path()?)?;
@@ -88,7 +88,7 @@ impl MakeRows for Random {
             &mut rng.numpy,
         );
         if profile == Profile::Classic {
-            // Before the shuffle: the shuffle has another length for it, and the prompts differ from the current ones.
+            // The length of the list determines the shuffle, so this must come first.
             pairs.retain(|pair| !pair.prompt.is_empty());
         }
         rng.python.shuffle(&mut pairs);
@@ -110,7 +110,8 @@ impl MakeRows for Random {
                 .collect();
             let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
             let encoded = tokenizer.encode_batch(&texts, true)?;
-            // A block is never larger than what is still asked for, so every usable row of it finds its length.
+            // A block is never larger than the number of missing prompts, so every usable prompt gets a
+            // length.
             let cut: Vec<Vec<u32>> = encoded
                 .into_iter()
                 .filter(|ids| !ids.is_empty())
@@ -128,7 +129,7 @@ impl MakeRows for Random {
 }
 
 impl MakeRows for RandomIds {
-    /// Rows of consecutive ids, each from an offset of its own.
+    /// Makes rows of consecutive ids, each from its own offset.
     fn rows(&self, inputs: &RowInputs<'_>, rng: &mut RngState) -> Result<Rows, DatasetError> {
         let (profile, tokenizer) = (inputs.profile, inputs.tokenizer);
         let longest = [self.input_len, self.output_len];
@@ -162,7 +163,7 @@ impl MakeRows for RandomIds {
     }
 }
 
-/// `length` ids from `first` on, beginning again at 0 after the last of the vocabulary.
+/// Returns `length` ids from `first`; after the last id of the vocabulary follows 0.
 fn consecutive_ids(first: u64, length: u32, vocabulary: u64) -> Vec<u32> {
     (0..u64::from(length))
         .map(|step| {
@@ -172,7 +173,7 @@ fn consecutive_ids(first: u64, length: u32, vocabulary: u64) -> Vec<u32> {
         .collect()
 }
 
-/// The ids as they are sent: themselves, or the text they stand for.
+/// Converts ids to the content that is sent: the ids, or their text.
 fn contents(
     ids: Vec<Vec<u32>>,
     tokenize_prompt: bool,
@@ -182,7 +183,7 @@ fn contents(
     if tokenize_prompt {
         return Ok(ids.into_iter().map(|ids| Content::Ids(ids.into())).collect());
     }
-    // The transformers of the two times: 4 and 5.
+    // transformers 4 for `classic`, 5 for `current`.
     let clean_up = match profile {
         Profile::Classic => CleanUp::AsConfigured,
         Profile::Current => CleanUp::ExceptBpe,
@@ -199,7 +200,7 @@ fn contents(
 mod tests {
     use super::*;
 
-    /// Sums of the inputs and outputs of `count` rows.
+    /// Returns the sums of input and output lengths of `count` rows.
     fn sums(seed: u32, count: usize, (input, output): (u32, u32), ratio: f64, shortest: u32) -> (u64, u64) {
         let mut numpy = Numpy::new(seed);
         let mut sum = |longest, shortest| {

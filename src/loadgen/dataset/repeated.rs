@@ -1,16 +1,17 @@
-//! How much of prompts a prefix cache may know by right, in tokens.
+//! The share of prompt tokens that a prefix cache may legitimately know.
 
 use super::prompt::{Content, Prompt, repeated_share};
 use super::tokenizer::{Tokenizer, TokenizerError};
 
-/// From this share of bytes on, tokens of what is repeated are as long as others on average, and are not counted one by one.
+/// If at least this share of bytes is repeated, repeated tokens have average length, so bytes are a good
+/// estimate.
 const MIN_SHARE: f64 = 0.2;
 
-/// The share of the tokens of all prompts that begins like another prompt before it; `None` where prompts grow turn by turn or hold more than text.
-/// Prompts of random tokens that begin with the same few short ones repeat more tokens than bytes, and a cache counts tokens.
+/// Returns the share of prompt tokens that repeat the beginning of an earlier prompt; `None` as in
+/// [`repeated_share`].
 ///
-/// # Errors
-/// The tokenizer failed.
+/// Prompts of random tokens may repeat more tokens than bytes, because a few short tokens are common at the
+/// start, and caches count tokens.
 pub(crate) fn repeated_token_share(
     prompts: &[Prompt],
     tokenizer: &Tokenizer,
@@ -41,7 +42,7 @@ pub(crate) fn repeated_token_share(
     Ok(Some(of_bytes.max(of_tokens)))
 }
 
-/// What both begin with.
+/// Returns the common prefix.
 fn common_prefix<'t>(one: &'t str, other: &str) -> &'t str {
     let same = one.char_indices().zip(other.chars()).find(|((_, a), b)| a != b);
     let end = same.map_or(one.len().min(other.len()), |((place, _), _)| place);

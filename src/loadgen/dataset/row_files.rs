@@ -1,4 +1,4 @@
-//! Rows with named fields, out of a file of JSON lines, one JSON list, or Parquet.
+//! Reads rows with named fields from JSON lines, a JSON list, or Parquet.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -21,12 +21,12 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// The text of a field.
     pub(super) fn text(&self, field: &str) -> Option<&str> {
         self.texts.get(field).map(String::as_str)
     }
 
-    /// The content of a file that lies in a field: bytes of Parquet, or in JSON a data URI or the path of a file.
+    /// Returns the content of a file field: bytes in Parquet; in JSON a data URI or a file path relative to
+    /// the data file.
     pub(super) fn file(&self, field: &str, data_file: &Path) -> Option<Result<Vec<u8>, String>> {
         if let Some(bytes) = self.files.get(field) {
             return Some(Ok(bytes.clone()));
@@ -45,7 +45,7 @@ impl Record {
     }
 }
 
-/// Every row of a file, told by its beginning to be Parquet, a list or lines.
+/// Reads all rows of a file. Its first bytes tell whether it is Parquet, a JSON list or JSON lines.
 pub(super) fn read(dataset: DatasetName, path: &Path) -> Result<Vec<Record>, DatasetError> {
     let unreadable = |error: std::io::Error| DatasetError::Unreadable {
         path: path.to_owned(),
@@ -83,7 +83,7 @@ pub(super) fn read(dataset: DatasetName, path: &Path) -> Result<Vec<Record>, Dat
         .collect()
 }
 
-/// The fields of a JSON object that are text.
+/// Keeps the text fields of a JSON object.
 fn to_record(row: Value) -> Record {
     let mut record = Record::default();
     if let Value::Object(fields) = row {
@@ -96,7 +96,7 @@ fn to_record(row: Value) -> Record {
     record
 }
 
-/// The rows of a Parquet file; files lie in it as Hugging Face's libraries put them there, a group of `bytes` and `path`.
+/// Reads a Parquet file. Files are groups of `bytes` and `path`, as Hugging Face's libraries store them.
 fn parquet(path: &Path) -> Result<Vec<Record>, parquet::errors::ParquetError> {
     let reader = SerializedFileReader::new(File::open(path)?)?;
     let mut records = Vec::new();

@@ -1,6 +1,8 @@
-//! The `generated-shared-prefix` data set: groups of questions behind one system prompt each, all of drawn tokens.
+//! The `generated-shared-prefix` data set: groups of questions with one system prompt per group, all of drawn
+//! tokens.
 //!
-//! Other than the Python tool it keeps nothing on disk: its cache gives the prompts of one model to another.
+//! Unlike the Python tool it stores nothing on disk: that tool's cache returns prompts of one model for
+//! another.
 
 use std::sync::Arc;
 
@@ -13,19 +15,18 @@ use super::{Content, DatasetError, Extras, MakeRows, Prompt, RngState, RowInputs
 use crate::base::ids::ContentHash;
 use crate::config::dataset::generated_shared_prefix::{GeneratedSharedPrefix, Popularity, SharedPrefix};
 
-/// Tokens asked for where nobody says how many.
+/// Output tokens if the scenario does not set a number.
 const DEFAULT_OUTPUT_TOKENS: u32 = 256;
 
-/// What the rows are put together from.
 struct PromptParts<T> {
-    /// A system prompt for each group.
+    /// One system prompt per group.
     systems: Vec<T>,
-    /// The questions of each slot, one slot after the other.
+    /// The questions of all slots, slot by slot.
     questions: Vec<T>,
 }
 
 impl MakeRows for GeneratedSharedPrefix {
-    /// Draws the groups and their questions, and shuffles the rows unless they are to stay in order.
+    /// Draws groups and questions, and shuffles the rows unless `ordered` is set.
     fn rows(&self, inputs: &RowInputs<'_>, rng: &mut RngState) -> Result<Rows, DatasetError> {
         let (seed, tokenizer) = (inputs.seed, inputs.tokenizer);
         let spec = self.prefix();
@@ -70,7 +71,7 @@ impl MakeRows for GeneratedSharedPrefix {
     }
 }
 
-/// The group of each slot.
+/// Returns the group of each slot.
 fn slot_groups(spec: &SharedPrefix, seed: u64) -> Vec<usize> {
     let slots = 0..spec.prompts() as usize;
     match spec.popularity {
@@ -83,16 +84,16 @@ fn slot_groups(spec: &SharedPrefix, seed: u64) -> Vec<usize> {
     }
 }
 
-/// How likely each of `count` groups is, by the law of Zipf.
+/// Returns the probability of each group by Zipf's law.
 fn zipf_weights(alpha: f64, count: usize) -> Vec<f64> {
-    // One over a power: a negative power differs in the last bit.
+    // A negative power would differ in the last bit.
     let weights: Vec<f64> = (1..=count).map(|rank| 1.0 / (rank as f64).powf(alpha)).collect();
     let sum: f64 = weights.iter().sum();
     weights.iter().map(|weight| weight / sum).collect()
 }
 
-/// A routing key for each group. The Python tool puts a random number and the date into them, so that no two runs are alike;
-/// these are the same for the same draws.
+/// Returns a routing key per group. The Python tool uses a random number and the date; these keys are equal
+/// for equal draws, so that runs can be repeated.
 fn routing_keys(spec: &SharedPrefix, seed: u64) -> Vec<String> {
     let digest = ContentHash::from_value(&(seed, spec)).to_string();
     let digits: String = digest.chars().filter(char::is_ascii_hexdigit).take(8).collect();
@@ -111,10 +112,10 @@ fn id_prompts(parts: &PromptParts<Vec<u32>>, groups: &[usize]) -> Vec<Prompt> {
     .collect()
 }
 
-/// Means of the system prompts' and of the questions' tokens.
+/// Mean tokens of system prompts and of questions.
 type MeanTokens = (f64, f64);
 
-/// Rows of text, and the means unless prompts stay uncounted.
+/// Makes rows of text; also returns the means, unless prompts are not counted.
 fn text_prompts(
     spec: &SharedPrefix,
     ids: &PromptParts<Vec<u32>>,

@@ -1,4 +1,4 @@
-//! The `sharegpt` data set: first turns as they are, second turns for their lengths.
+//! The `sharegpt` data set: the first turn is the prompt, the second turn determines the output length.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::config::dataset::custom::Custom;
 use crate::config::dataset::sharegpt::Sharegpt;
 use crate::config::workload::Profile;
 
-/// How many conversations are tokenized at once, at least and at most.
+/// Minimum and maximum number of conversations that are tokenized at once.
 const BATCH_RANGE: (usize, usize) = (64, 2048);
 
-/// What the Python tool puts behind a prompt suffix, and takes away before it.
+/// The mark that the Python tool appends to a prompt suffix, and removes from the prompt before it.
 const ASSISTANT_MARK: &str = "Assistant:";
 
 impl MakeRows for Sharegpt {
@@ -30,13 +30,13 @@ impl MakeRows for Sharegpt {
     }
 }
 
-/// Which rows are dropped.
+/// The limits outside of which rows are dropped.
 struct Limits {
-    /// Fewest tokens of a prompt and of an output.
+    /// Minimum tokens of a prompt and of an output.
     min_tokens: u32,
-    /// Most tokens of a prompt.
+    /// Maximum tokens of a prompt.
     max_prompt: u32,
-    /// Most tokens of a prompt and its output together.
+    /// Maximum tokens of prompt and output together.
     total: u32,
 }
 
@@ -130,7 +130,7 @@ fn count_tokens(tokenizer: &Tokenizer, texts: &[String]) -> Result<Vec<u32>, Dat
         .collect())
 }
 
-/// What is done to a prompt before it is counted and sent.
+/// Changes a prompt before it is counted and sent: suffix and chat template.
 struct PromptWrapper<'a> {
     suffix: Option<&'a str>,
     template: Option<ChatTemplate>,
@@ -157,7 +157,7 @@ impl<'a> PromptWrapper<'a> {
             return Ok(prompt);
         };
         let rendered = template.render_user(&prompt)?;
-        // Encoding adds the token again.
+        // Encoding adds the BOS token again.
         Ok(match template.bos_token() {
             Some(bos) => rendered.replace(bos, ""),
             None => rendered,

@@ -1,4 +1,5 @@
-//! The shipped demonstration data gives what CPython 3.11, numpy 2.4 and Python's tokenizers 0.23 make of it.
+//! Compares the shipped demonstration data with the results of CPython 3.11, numpy 2.4 and Python's
+//! tokenizers 0.23.
 
 use std::path::PathBuf;
 
@@ -8,7 +9,7 @@ fn folder() -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "matrices", "data"].iter().collect()
 }
 
-/// Number of rows, tokens in, tokens out, and the digest of a workload of the shipped data.
+/// Number of rows, input tokens, output tokens and digest of a workload of the shipped data.
 fn draw_rows(profile: Profile, seed: u64, workload: &str) -> (usize, u64, u64, String) {
     let tokenizer = Tokenizer::open("tokenizer.json", &folder(), &Caches::default()).unwrap();
     let mut workload: Workload = serde_json::from_str(workload).unwrap();

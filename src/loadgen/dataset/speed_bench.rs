@@ -1,4 +1,4 @@
-//! The `speed-bench` data set: first turns of SPEED-Bench, in the form that the tokenizer's chat template gives them.
+//! The `speed-bench` data set: first turns of SPEED-Bench, rendered with the tokenizer's chat template.
 
 use serde_json::Value;
 
@@ -9,13 +9,14 @@ use super::{Content, DatasetError, MakeRows, Prompt, RngState, RowInputs, Rows, 
 use crate::config::dataset::DatasetName;
 use crate::config::dataset::speed_bench::SpeedBench;
 
-/// Tokens asked for where the scenario does not say how many.
+/// Output tokens if the scenario does not set a number.
 const DEFAULT_OUTPUT_TOKENS: u32 = 512;
 
 impl MakeRows for SpeedBench {
-    /// Draws rows of the file; more than it has are drawn from its repetition.
+    /// Draws rows of the file; if it has too few, from repeated rows.
     ///
-    /// The Python tool tokenizes all rows before it draws; the draws do not depend on that, so only drawn rows are tokenized here.
+    /// The Python tool tokenizes all rows before it draws. The draws do not depend on that, so only drawn
+    /// rows are tokenized here.
     fn rows(&self, inputs: &RowInputs<'_>, rng: &mut RngState) -> Result<Rows, DatasetError> {
         let (tokenizer, requested) = (inputs.tokenizer, inputs.prompts);
         let questions = first_turns(self, inputs)?;
@@ -32,7 +33,8 @@ impl MakeRows for SpeedBench {
             repeated
         };
         let template = ChatTemplate::open(tokenizer).ok();
-        // What a template cannot render is sent as it is, as by the Python tool; the template writes special tokens itself.
+        // A question that the template cannot render is sent as it is, as in the Python tool. The template
+        // writes the special tokens.
         let ids = prompt_texts.iter().map(|question| {
             let rendered = template
                 .as_ref()
@@ -56,7 +58,7 @@ impl MakeRows for SpeedBench {
     }
 }
 
-/// The first turns of the rows of the wanted category, in the order of the file.
+/// Returns the first turns of the rows of the requested category, in file order.
 fn first_turns(requested: &SpeedBench, inputs: &RowInputs<'_>) -> Result<Vec<String>, DatasetError> {
     let path = inputs.path()?;
     let category = requested.speed_bench.as_ref().and_then(|spec| spec.category);
@@ -106,7 +108,7 @@ mod tests {
         file
     }
 
-    /// Which rows come out, after a look at everything else about them.
+    /// Returns the row numbers of the prompts, after checks of everything else.
     fn draw_rows(prompts: u32, category: Option<Category>) -> Vec<String> {
         let workload = Workload {
             prompts,

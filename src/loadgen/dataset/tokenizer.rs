@@ -267,7 +267,7 @@ impl Tokenizer {
         }
     }
 
-    /// The ids of several texts, on all cores: not to be called while a cell is measured.
+    /// Encodes several texts on all cores; must not run during a measurement.
     pub(crate) fn encode_batch(
         &self,
         texts: &[&str],
@@ -292,7 +292,7 @@ impl Tokenizer {
         Ok(self.encode(text, special)?.len())
     }
 
-    /// How many tokens each of several texts has, on all cores: not to be called while a cell is measured.
+    /// Counts the tokens of several texts on all cores; must not run during a measurement.
     pub(crate) fn count_batch(&self, texts: &[&str], special: bool) -> Result<Vec<usize>, TokenizerError> {
         match self.model()? {
             Model::Hub(model) => {
@@ -316,7 +316,7 @@ impl Tokenizer {
         }
     }
 
-    /// The texts of several lists of ids, on all cores: not to be called while a cell is measured.
+    /// Decodes several lists of ids on all cores; must not run during a measurement.
     pub(crate) fn decode_batch(
         &self,
         ids: &[&[u32]],
@@ -344,7 +344,8 @@ impl Tokenizer {
         }
     }
 
-    /// How many special tokens encoding adds to one text; 0 for a tokenizer that cannot be loaded.
+    /// Returns the number of special tokens that encoding adds to one text; 0 if the tokenizer cannot be
+    /// loaded.
     pub(crate) fn special_token_count(&self) -> usize {
         match self.loaded_model() {
             Some(Model::Hub(model)) => model
@@ -355,7 +356,7 @@ impl Tokenizer {
         }
     }
 
-    /// The size of the base vocabulary, without added tokens; 0 for a tokenizer that cannot be loaded.
+    /// Returns the size of the base vocabulary, without added tokens; 0 if the tokenizer cannot be loaded.
     pub(crate) fn vocab_size(&self) -> usize {
         match self.loaded_model() {
             Some(Model::Hub(model)) => model.get_vocab_size(false),
@@ -364,7 +365,7 @@ impl Tokenizer {
         }
     }
 
-    /// Every id of the vocabulary, added tokens included, in order; none for a tokenizer that cannot be loaded.
+    /// Returns all ids of the vocabulary with added tokens, in order; none if the tokenizer cannot be loaded.
     pub(crate) fn vocabulary(&self) -> Vec<u32> {
         let mut ids: Vec<u32> = match self.loaded_model() {
             Some(Model::Hub(model)) => model.get_vocab(true).into_values().collect(),
@@ -375,8 +376,8 @@ impl Tokenizer {
         ids
     }
 
-    /// The ids that random text beside pictures is made of: [`Self::vocabulary`] without special tokens and without the one that
-    /// stands for a picture.
+    /// Returns the ids for random text of prompts with images: [`Self::vocabulary`] without special tokens
+    /// and the image placeholder.
     pub(crate) fn ids_for_text(&self) -> Vec<u32> {
         let mut ids = self.vocabulary();
         let Some(path) = self.path() else {
@@ -401,7 +402,7 @@ impl Tokenizer {
         ids
     }
 
-    /// The size of the vocabulary with added tokens; 0 for a tokenizer that cannot be loaded.
+    /// Returns the size of the vocabulary with added tokens; 0 if the tokenizer cannot be loaded.
     #[cfg(test)]
     pub(crate) fn vocab_size_with_added(&self) -> usize {
         match self.loaded_model() {

@@ -1,9 +1,9 @@
-//! A beginning that no prompt had before, for engines that keep what they have seen and cannot be told to forget it.
+//! Gives prompts a prefix that no earlier prompt had, for engines whose prefix cache cannot be reset.
 //!
-//! An engine finds a prompt in its cache from the first token on: a block's key holds all that stands before it, and a tree of
-//! prefixes parts at the first token that differs. So a few letters in front are enough, and all prompts of a measurement get the
-//! same ones: what they share among themselves they share as before. They take the place of as many tokens, so that no length
-//! changes.
+//! An engine finds a prompt in its cache from the first token on: the key of a block covers all tokens before
+//! it, and a prefix tree branches at the first different token. So a few letters at the start are enough. All
+//! prompts of a measurement get the same letters, so that prefixes shared among them stay shared. The letters
+//! replace as many tokens, so that no length changes.
 
 use std::sync::Arc;
 
@@ -15,29 +15,31 @@ use super::template::ChatTemplate;
 use super::tokenizer::{Tokenizer, TokenizerError};
 use crate::base::ids::ContentHash;
 
-/// Letters of a beginning. Of 26 each they make 2·10¹¹ beginnings: two of a thousand measurements are alike in one of 400 000 runs.
+/// Number of letters. There are 26^8 = 2·10¹¹ prefixes: two of a thousand measurements have the same one in
+/// one of 400 000 runs.
 const PREFIX_LETTERS: usize = 8;
 
-/// Characters of a prompt in which the place is looked for where it goes on: many more than the letters have tokens.
+/// Number of characters of a prompt in which the end of the replaced part is searched; far more than the
+/// letters have tokens.
 const SEARCH_CHARS: usize = 128;
 
-/// Letters with which prompts begin.
+/// The prefix of the prompts of a measurement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PrefixLetters {
     letters: String,
 }
 
-/// What became of the prompts that were given a beginning.
+/// The result of adding the prefix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PrefixStats {
-    /// Tokens of the letters by themselves.
+    /// Number of tokens of the letters alone.
     pub tokens: usize,
-    /// Prompts that kept their own: there is no text at their beginning, or none of the same length was found.
+    /// Number of unchanged prompts: they do not begin with text, or no replacement of equal length was found.
     pub unchanged: usize,
 }
 
 impl PrefixLetters {
-    /// The beginning of what has this name: the same one every time, and another one for every other name.
+    /// Derives the prefix from a name: the same for the same name, another for another name.
     pub(crate) fn from_name(name: &impl Serialize) -> Self {
         let digest = ContentHash::from_value(name);
         let mut number = u64::from_str_radix(digest.as_str(), 16).expect("a digest has 16 hex digits");
@@ -55,11 +57,8 @@ impl PrefixLetters {
         &self.letters
     }
 
-    /// Puts it at the beginning of each content, in the place of as many tokens. Tokenizes on all cores: not to be called while a
-    /// cell is measured.
-    ///
-    /// # Errors
-    /// The tokenizer failed.
+    /// Replaces the beginning of each content, so that the number of tokens stays. Tokenizes on all cores, so
+    /// it must not run during a measurement.
     pub(crate) fn apply<'c>(
         &self,
         contents: impl Iterator<Item = &'c mut Content>,
@@ -82,7 +81,7 @@ impl PrefixLetters {
                     Some(text) => texts.push(text),
                     None => stats.unchanged += 1,
                 },
-                // The pictures stand before the text.
+                // The images come before the text.
                 Content::Images { .. } => stats.unchanged += 1,
             }
         }
@@ -106,7 +105,8 @@ impl PrefixLetters {
         Ok(stats)
     }
 
-    /// A text that begins so and has as many tokens; `None` where there is none. What the chat template puts before it stays before it.
+    /// Returns the text with the prefix and an unchanged number of tokens; `None` if there is none. The head
+    /// of the chat template stays first.
     fn with_unique_prefix(
         &self,
         text: &str,
@@ -121,9 +121,10 @@ impl PrefixLetters {
         let places = text.char_indices().map(|(at, _)| at);
         let end = places.clone().nth(SEARCH_CHARS).unwrap_or(text.len());
         let token_count = tokenizer.count(&text[..end], false)?;
-        // Prompts that are shorter than the letters begin with fewer of them; the least of them begin in no cache's block.
+        // Prompts shorter than the letters get fewer letters; the shortest of them fill no cache block.
         for letters in (1..=PREFIX_LETTERS).rev().map(|length| &self.letters[..length]) {
-            // To go on with a whole word leaves the tokens behind it as they are; elsewhere the tokens of a word change.
+            // A cut before whitespace leaves the following tokens unchanged; other cuts change the tokens of
+            // a word.
             for is_word in [true, false] {
                 let fits = |at: &usize| text[*at..].starts_with(char::is_whitespace) == is_word;
                 let cuts = places.clone().take_while(|at| *at < end).filter(fits);
@@ -132,7 +133,7 @@ impl PrefixLetters {
                     if count == token_count {
                         return Ok(Some(format!("{head}{letters}{}", &text[cut..])));
                     }
-                    // The further on the place, the fewer tokens are left, but for a few where a word is torn.
+                    // A later cut leaves fewer tokens, except for a few if it splits a word.
                     if count + PREFIX_LETTERS < token_count {
                         break;
                     }
@@ -143,7 +144,7 @@ impl PrefixLetters {
     }
 }
 
-/// What the tokenizer's chat template puts before the words of a user; nothing where there is no template.
+/// Returns what the tokenizer's chat template writes before the user's text; empty if there is no template.
 fn template_head(tokenizer: &Tokenizer) -> String {
     let rendered = |words: &str| ChatTemplate::open(tokenizer).ok()?.render_user(words).ok();
     let (Some(one), Some(other)) = (rendered("a"), rendered("b")) else {
@@ -156,7 +157,7 @@ fn template_head(tokenizer: &Tokenizer) -> String {
     alike.map(|(letter, _)| letter).collect()
 }
 
-/// The text with which a chat begins.
+/// Returns the first text of a chat.
 fn first_text(messages: &mut [Value]) -> Option<&mut String> {
     let content = messages.first_mut()?.get_mut("content")?;
     let text = match content {
@@ -305,7 +306,7 @@ mod tests {
                 prop_assert_eq!(tokenizer.count(text, false).unwrap(), tokenizer.count(rewritten, false).unwrap());
                 unchanged += usize::from(!rewritten.starts_with(&letters.letters()[..1]));
             }
-            // A text may begin with the first of the letters by itself.
+            // A text may happen to begin with the first letter.
             prop_assert!(unchanged <= stats.unchanged, "{:?}", rewritten);
         }
     }

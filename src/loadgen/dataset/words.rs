@@ -1,8 +1,9 @@
-//! The ids of long texts for tokenizers that split a text into words before anything else, as GPT-2, Llama 3 and Qwen do.
+//! Encodes long texts faster, for tokenizers that split text into words first, as GPT-2, Llama 3 and Qwen do.
 //!
-//! The library spends a microsecond on each token, and most words of a text came before. Here a text is cut where every splitting
-//! pattern that is known here ends a piece, between a letter and a space before a letter, and the ids of short pieces are kept. The
-//! library encodes what is new. Tokenizers of other patterns are left to it wholly; a property holds the rest to its own answer.
+//! The library needs a microsecond per token, and most words of a text repeat. This module cuts a text
+//! between a letter and a space before a letter, where every known splitting pattern ends a piece, and caches
+//! the ids of short pieces. The library encodes new pieces. For tokenizers with other patterns the library
+//! encodes the whole text. A property test compares the results with the library's.
 
 use std::collections::HashMap;
 
@@ -11,18 +12,18 @@ use tokenizers::{ModelWrapper, NormalizerWrapper};
 
 use super::tokenizer::{Tokenizer, TokenizerError};
 
-/// Pieces of no more bytes are kept.
+/// Maximum length of a cached piece.
 const MAX_PIECE_BYTES: usize = 24;
-/// So many pieces are kept.
+/// Maximum number of cached pieces.
 const MAX_PIECES: usize = 1 << 15;
-/// After so many new pieces it is known whether pieces come again.
+/// After this many new pieces, caching continues only if there were more hits than misses.
 const MIN_SAMPLE: usize = 1 << 12;
 
 // Alternatives of splitting patterns as models ship them. None matches over a letter, a space and a letter.
 //
 // Source: the `tokenizer.json` of GPT-2, Qwen3, Llama 3.1, DeepSeek-V3 and gpt-oss.
 
-/// Those that match letters, up to the last of them or their contraction.
+/// Alternatives that match letters, up to the last letter or its contraction.
 const LETTER_PATTERNS: [&str; 8] = [
     r" ?\p{L}+",
     r"[^\r\n\p{L}\p{N}]?\p{L}+",
@@ -59,10 +60,10 @@ const OTHER_PATTERNS: [&str; 23] = [
     r"\s+",
 ];
 
-/// Encodes long texts; each thread has its own.
+/// Encodes long texts; each thread needs its own.
 pub(crate) struct WordEncoder<'t> {
     tokenizer: &'t Tokenizer,
-    /// Whether texts may be cut at all.
+    /// Whether the tokenizer allows cutting texts.
     can_cut: bool,
     cache: HashMap<Box<str>, Box<[u32]>>,
     misses: usize,
@@ -70,7 +71,6 @@ pub(crate) struct WordEncoder<'t> {
 }
 
 impl<'t> WordEncoder<'t> {
-    /// For texts that this tokenizer encodes.
     pub(crate) fn new(tokenizer: &'t Tokenizer) -> Self {
         Self {
             tokenizer,
@@ -81,16 +81,13 @@ impl<'t> WordEncoder<'t> {
         }
     }
 
-    /// The ids of a text, without what the tokenizer puts around texts.
-    ///
-    /// # Errors
-    /// The tokenizer cannot be read, or failed.
+    /// Returns the ids of a text, without tokens that the tokenizer adds around texts.
     pub(crate) fn encode(&mut self, text: &str) -> Result<Vec<u32>, TokenizerError> {
         if !self.can_cut {
             return self.tokenizer.encode(text, false);
         }
         let mut ids = Vec::with_capacity(text.len() / 4);
-        // What is not encoded yet is from here on.
+        // The text from `left_letter` on is not encoded yet.
         let (mut left_letter, mut from) = (0, 0);
         for to in cut_positions(text).chain([text.len()]) {
             let piece = &text[from..to];
@@ -113,13 +110,13 @@ impl<'t> WordEncoder<'t> {
         Ok(ids)
     }
 
-    /// Whether pieces come again, as far as is known, and there is room for more.
+    /// Whether new pieces are cached: there is space, and pieces repeat as far as is known.
     fn is_learning(&self) -> bool {
         self.cache.len() < MAX_PIECES && (self.misses < MIN_SAMPLE || self.hits > self.misses)
     }
 }
 
-/// Where a letter is followed by a space and another letter, both of ASCII.
+/// Returns the positions of spaces between two ASCII letters.
 fn cut_positions(text: &str) -> impl Iterator<Item = usize> + '_ {
     let bytes = text.as_bytes();
     let is_letter = |at: Option<usize>| {
@@ -129,7 +126,7 @@ fn cut_positions(text: &str) -> impl Iterator<Item = usize> + '_ {
     memchr::memchr_iter(b' ', bytes).filter(move |at| is_letter(at.checked_sub(1)) && is_letter(Some(at + 1)))
 }
 
-/// Whether the ids of a text are those of its parts, wherever [`cuts`] cuts it.
+/// Whether the ids of a text are those of its parts, for cuts at [`cut_positions`].
 fn splits_words(library: &tokenizers::Tokenizer) -> bool {
     let is_plain = match library.get_normalizer() {
         None | Some(NormalizerWrapper::NFC(_)) => true,
@@ -147,11 +144,11 @@ fn splits_words(library: &tokenizers::Tokenizer) -> bool {
     is_plain && is_steady && is_within && split_rule(&splitter) == SplitRule::BetweenWords
 }
 
-/// What a pre-tokenizer does to a letter, a space and a letter.
+/// How a pre-tokenizer treats a letter, a space and a letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum SplitRule {
     Never,
-    /// A piece ends between the first two.
+    /// A piece ends between the first letter and the space.
     BetweenWords,
     Unknown,
 }
@@ -174,7 +171,7 @@ fn split_rule(splitter: &Value) -> SplitRule {
     }
 }
 
-/// Of a pattern, which is alternatives.
+/// Returns the rule of a pattern of alternatives.
 fn pattern_split_rule(pattern: &str) -> SplitRule {
     let (mut rest, mut split) = (pattern, SplitRule::Never);
     loop {
@@ -221,7 +218,7 @@ mod tests {
         json!({"type": "Sequence", "pretokenizers": parts})
     }
 
-    /// Pre-tokenizers as models ship them.
+    /// Pre-tokenizers of published models.
     fn shipped() -> Vec<Value> {
         vec![
             json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true}),
@@ -233,7 +230,7 @@ mod tests {
         ]
     }
 
-    /// The tokenizer that is shipped, with another pre-tokenizer.
+    /// The shipped tokenizer with another pre-tokenizer.
     fn with(splitter: &Value, normalizer: Value) -> Tokenizer {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/matrices/data/tokenizer.json");
         let mut file: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
