@@ -93,12 +93,7 @@ impl Spill {
     /// Describes blocks that could not be read back. Results computed from them are incomplete.
     pub(crate) fn lost_warning(&self) -> Option<String> {
         let lost = self.file.lost_blocks.load(Ordering::Relaxed);
-        (lost > 0).then(|| {
-            format!(
-                "{lost} parts of answers could not be read back from the disk, so \
-            results from them are incomplete"
-            )
-        })
+        (lost > 0).then(|| format!("{lost} parts of answers could not be read back from the disk"))
     }
 
     /// Returns true if `length` bytes hold at least one block more than `held`.

@@ -228,9 +228,8 @@ trait MakeRows {
     fn rows(&self, inputs: &RowInputs<'_>, rng: &mut RngState) -> Result<Rows, DatasetError>;
 }
 
-/// Returns the file of a data set: the workload's path, relative to `base`, else the published file in the
-/// caches; `None` if the data set needs no file. A path without a file is an error; no other file replaces
-/// it.
+/// Returns the file of a data set: the workload's path, relative to `base`, else the published file; `None`
+/// if the data set needs no file. A path without a file is an error; no other file replaces it.
 pub(crate) fn locate(
     workload: &Workload,
     base: &Path,
