@@ -1,4 +1,4 @@
-//! What the flags ask of arrivals: one or several rates and concurrencies, a rate that changes, a search, the steady state.
+//! Arrivals from flags: rates and concurrencies, ramps and stages, a search, the steady state.
 
 mod rate_range;
 
@@ -11,16 +11,16 @@ use crate::cli::bench::{BenchArgs, GapDistribution};
 use crate::config::arrival::{Arrival, ArrivalProcess, Burstiness, Ramp, RateProfile, Stage};
 use crate::config::search::{Search, SearchVariable};
 
-/// What is told of the steady state.
+/// Settings of the steady state.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SteadyStateOptions {
-    /// The share of the peak concurrency that counts.
+    /// Share of the peak concurrency from which the load counts as steady.
     pub(crate) ratio: f64,
-    /// The file that gets a line.
+    /// The file to which a line is appended.
     pub(crate) output_file: Option<PathBuf>,
 }
 
-/// Every arrival that is to be measured, concurrencies within rates; at least one.
+/// Returns all arrivals to measure, at least one: for each rate, every concurrency.
 pub(super) fn arrivals(args: &BenchArgs) -> Result<Vec<Arrival>, Vec<String>> {
     let mut errors = Vec::new();
     let spacing = arrival_process(args).map_err(|error| errors.push(error));
@@ -138,7 +138,7 @@ fn parse_duration(flag: &str, seconds: f64) -> Result<HumanDuration, String> {
         .ok_or_else(|| format!("`{flag}` must be above 0 seconds, not {seconds}"))
 }
 
-/// The search that is asked for; none if none is.
+/// Returns the search, if one is requested.
 pub(super) fn search_options(args: &BenchArgs) -> Result<Option<Search>, Vec<String>> {
     let flags = &args.search;
     let Some(by) = flags.search else {
@@ -187,7 +187,7 @@ pub(super) fn search_options(args: &BenchArgs) -> Result<Option<Search>, Vec<Str
     }
 }
 
-/// What cannot stand beside a search.
+/// Returns errors for flags that contradict a search.
 fn search_conflicts(args: &BenchArgs, by: SearchVariable) -> Vec<String> {
     let mut errors = Vec::new();
     let mut no = |is_wrong: bool, error: &str| {
@@ -224,7 +224,7 @@ fn search_conflicts(args: &BenchArgs, by: SearchVariable) -> Vec<String> {
     errors
 }
 
-/// What is to be told of the steady state; nothing if nothing is.
+/// Returns the settings of the steady state, if it is requested.
 pub(super) fn steady_state_options(args: &BenchArgs) -> Result<Option<SteadyStateOptions>, Vec<String>> {
     let flags = &args.steady;
     match (
@@ -236,7 +236,7 @@ pub(super) fn steady_state_options(args: &BenchArgs) -> Result<Option<SteadyStat
             "`--steady-state-output-file` needs `--steady-state-concurrency-ratio`, such as 0.9; add it"
                 .to_owned(),
         ]),
-        // Written so that NaN does not pass.
+        // This form also rejects NaN.
         (Some(ratio), file) if ratio > 0.0 && ratio <= 1.0 => Ok(Some(SteadyStateOptions {
             ratio,
             output_file: file.clone(),

@@ -1,4 +1,4 @@
-//! What the flags of `matrix bench` ask for, checked: every mistake is found before anything is asked of a server.
+//! The checked flags of `matrix bench`. All errors are found before a server is contacted.
 
 mod conflicts;
 mod dataset;
@@ -29,57 +29,54 @@ use crate::report::bench_serving::traffic::Traffic;
 use crate::runner::bench::{Address, Headers};
 use crate::runner::profiler::Profiler;
 
-/// A bench that can be begun.
+/// The settings of a bench.
 #[derive(Clone, Debug)]
 pub(crate) struct BenchConfig {
     pub(crate) backend: Backend,
     pub(crate) profile: Profile,
     pub(crate) address: Address,
-    /// The header that carries a key; also sent with every call beside the load.
+    /// The header with the key; control requests also send it.
     pub(crate) auth: Option<(String, String)>,
-    /// The headers of requests.
     pub(crate) headers: Headers,
     pub(crate) dialect: ProtocolSpec,
-    /// The load, at its first arrival.
+    /// The load, with the first arrival.
     pub(crate) scenario: Scenario,
-    /// Every arrival that is measured, one after another.
+    /// All arrivals, measured one after another.
     pub(crate) arrivals: Vec<Arrival>,
-    /// Whether an arrival is drawn where the draws of the one before ended, instead of anew.
+    /// Whether each arrival continues the random draws of the one before, instead of starting with the seed.
     pub(crate) continues_draws: bool,
-    /// What is told of the steady state.
     pub(crate) steady_state: Option<SteadyStateOptions>,
     pub(crate) model: Option<String>,
     pub(crate) served_model_name: Option<String>,
     pub(crate) tokenizer: Option<String>,
-    /// Seconds to wait for the server; 0 does not ask.
+    /// Seconds to wait for the server; 0 skips the readiness check.
     pub(crate) ready_timeout_s: u64,
-    /// How the cache is emptied, where that is wanted.
+    /// The request that resets the cache, if it is to be reset.
     pub(crate) cache_reset: Option<CacheResetSpec>,
     pub(crate) profiler: Option<Profiler>,
     pub(crate) cache_report: bool,
     pub(crate) requested_load: RequestedLoad,
-    /// How the file of the line is called, where nobody named one, between backend and date on one side.
     pub(crate) output: OutputOptions,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct OutputOptions {
-    /// The file that was named.
+    /// The file of `--output-file`.
     pub(crate) file: Option<PathBuf>,
-    /// What its name ends in otherwise, after backend and date.
+    /// End of the default file name, after backend and date.
     pub(crate) name_suffix: String,
     pub(crate) details: bool,
     pub(crate) vllm_json: Option<PathBuf>,
     pub(crate) bare_infinity: bool,
     pub(crate) compat_figures: bool,
     pub(crate) shows_bar: bool,
-    /// Whether a line tells of each beginning and each end of a request.
+    /// Whether a line is printed for the start and the end of each request.
     pub(crate) prints_requests: bool,
-    /// Whether the load is drawn over time.
+    /// Whether the load over time is plotted.
     pub(crate) draws_plot: bool,
-    /// The file that gets a record of each request.
+    /// The file for a record per request.
     pub(crate) records: Option<PathBuf>,
-    /// Percentiles that are printed beside the usual ones.
+    /// Percentiles to print in addition to the usual ones.
     pub(crate) percentiles: Vec<f64>,
 }
 
@@ -133,10 +130,7 @@ impl Backend {
 }
 
 impl BenchConfig {
-    /// Checks the flags.
-    ///
-    /// # Errors
-    /// Every mistake, in words.
+    /// Checks the flags; returns all errors.
     pub(crate) fn from_args(args: &BenchArgs, environment: &Environment) -> Result<Self, Vec<String>> {
         let mut errors = args.unsupported.refusals();
         errors.extend(conflicts::flag_conflicts(args));
@@ -212,7 +206,7 @@ impl BenchConfig {
 }
 
 impl BenchConfig {
-    /// The same load with another arrival.
+    /// Returns the same settings with another arrival.
     pub(crate) fn with_arrival(&self, arrival: &Arrival) -> Self {
         let mut config = self.clone();
         config.requested_load.rate = Traffic::from_scenario(&config.scenario, arrival);
@@ -221,7 +215,7 @@ impl BenchConfig {
         config
     }
 
-    /// Whether requests ask for token counts that the Python tool does not ask for.
+    /// Whether requests ask for token counts, which the Python tool does not do.
     pub(crate) fn asks_for_usage(&self) -> bool {
         let has_usage = matches!(self.dialect.protocol, Protocol::Completions | Protocol::Chat);
         has_usage
@@ -230,7 +224,7 @@ impl BenchConfig {
     }
 }
 
-/// Keeps what went well and notes the rest.
+/// Returns successful results and collects the errors of the others.
 struct ErrorCollector<'a>(&'a mut Vec<String>);
 
 impl ErrorCollector<'_> {
@@ -286,13 +280,15 @@ fn limits(args: &BenchArgs, profile: Profile) -> Limits {
             (Profile::Classic, _) => 1,
             (Profile::Current, count) => count.unwrap_or(1),
         },
-        // Only the limits of requests end a load on a server that someone else started.
+        // Only the limits of requests end a load on an attached server.
         stall: HumanDuration(Duration::MAX),
         abort_error_share: args_limits.abort_error_share,
         ..defaults
     }
 }
 
+/// Returns the cache reset, if `--flush-cache` or a CI environment of SGLang asks for it.
+///
 /// Source: docs/bench-serving.md 6, step 10.
 fn cache_reset(args: &BenchArgs, environment: &Environment) -> Option<CacheResetSpec> {
     let backend = args.server.backend;
@@ -338,7 +334,10 @@ fn requested_load(args: &BenchArgs, profile: Profile, slo: Option<Slo>, arrival:
     }
 }
 
-/// Source: docs/bench-serving.md 9 and 12.4, whose name for `random` ends in `jsonl` though it is CSV.
+/// Returns the output settings.
+///
+/// Source: docs/bench-serving.md 9 and 12.4, where the default name for `random` ends in `jsonl` although it
+/// is CSV.
 fn output_options(args: &BenchArgs) -> OutputOptions {
     let (options, prompts) = (&args.dataset, args.dataset.num_prompts);
     let name = options.dataset_name.bench_serving_name();

@@ -1,4 +1,4 @@
-//! What the Python tool prints, from the events of a bench.
+//! Prints what the Python tool prints, from the events of a bench.
 
 use serde_json::{Value, json};
 
@@ -28,14 +28,13 @@ use crate::runner::search::SearchOutcome;
 pub(super) struct Console<'a> {
     config: &'a BenchConfig,
     calibration: Option<Calibration>,
-    /// The model, by the name that was given or that the server gives it.
+    /// The model's name: the given one, or the server's.
     model: String,
-    /// The URL of requests, and the model as they name it.
+    /// The URL of requests, and the model name in them.
     target: (String, String),
-    /// The requests that are under way, if they get lines; a conversation comes once for each round.
+    /// The requests in flight, if they are printed; a conversation appears once per round.
     sending: Vec<PlannedRequest>,
     bar: Option<Bar>,
-    /// The exit code so far.
     exit: Exit,
     /// Why a result could not be written.
     error: Option<CommandError>,
@@ -122,7 +121,8 @@ impl BenchObserver for Console<'_> {
             search: searched,
         };
         match print_result(&result) {
-            // A point may fail; a server that answers nothing before a point holds was not measured.
+            // A failed point does not fail a search, but a server without any success before the first good
+            // point was not measured.
             Ok(Exit::CellFailed) if search.is_none_or(|record| record.found.is_none()) => {
                 self.exit = Exit::CellFailed;
             }
@@ -147,14 +147,14 @@ impl<'a> Console<'a> {
         }
     }
 
-    /// Ends the bar at so many requests, if there is one.
+    /// Finishes the progress bar, if there is one, at this number of requests.
     pub(super) fn end_bar(&mut self, ended: usize) {
         if let Some(bar) = self.bar.take() {
             bar.finish(ended);
         }
     }
 
-    /// Prints what a search found, and chooses the exit code.
+    /// Prints the result of a search, and chooses the exit code.
     pub(super) fn finish(self, outcome: BenchOutcome) -> Outcome {
         if let Some(error) = self.error {
             return Err(error);
@@ -228,7 +228,7 @@ impl<'a> Console<'a> {
         }
     }
 
-    /// Prints a line for the beginning and one for the end of each request, if that is asked for.
+    /// Prints a line for the start and one for the end of each request, if `--print-requests` is set.
     fn request_lines(&self, requests: &[Request], zero: MonotonicTime) {
         let config = self.config;
         if !config.output.prints_requests {
@@ -276,7 +276,7 @@ fn print_profiler_event(event: ProfilerEvent<'_>) {
     }
 }
 
-/// The fields of `RequestFuncInput`; the prompt itself is left out, as there.
+/// Returns the fields of the Python tool's `RequestFuncInput`, without the prompt as in that tool.
 fn asked(
     config: &BenchConfig,
     (url, model): &(String, String),
@@ -303,7 +303,10 @@ fn asked(
     })
 }
 
-/// Source: docs/bench-serving.md 1.2. Where there is no configuration, nothing is known and nothing said.
+/// Prints the Python tool's warning if the tokenizer has no chat template. Without `tokenizer_config.json`
+/// nothing is printed.
+///
+/// Source: docs/bench-serving.md 1.2.
 fn warn_about_base_model(session: &Session) {
     let (_, Some(path)) = session.tokenizer() else {
         return;

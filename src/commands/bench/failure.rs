@@ -1,4 +1,4 @@
-//! The messages of a bench that could not be measured, in the words of the Python tool on stdout, and with help on stderr.
+//! Messages for a bench that could not measure: the Python tool's lines on stdout, and help on stderr.
 
 use crate::base::control_client::{ControlClient, ControlError};
 use crate::cli::bench::Backend;
@@ -17,7 +17,7 @@ fn host_not_ready(message: impl std::fmt::Display) -> CommandError {
     CommandError::host_not_ready(format!("error: {message}\n"))
 }
 
-/// Prints what the Python tool prints of an error, and returns its message.
+/// Prints the Python tool's lines about an error, and returns our message.
 pub(super) async fn report_error(config: &BenchConfig, error: BenchError) -> CommandError {
     match error {
         BenchError::Header { .. } => CommandError::usage(format!("error: {error}\n")),
@@ -76,7 +76,7 @@ fn server_not_ready(config: &BenchConfig, url: &str, base_url: &str, error: &Con
     host_not_ready(format!("{error}\n  = help: {help}"))
 }
 
-/// The error of a warm-up of which every request failed like this.
+/// Returns the error for a warm-up in which every request failed like `failure`.
 async fn warm_up_error(
     config: &BenchConfig,
     server: &ControlClient,
@@ -99,7 +99,7 @@ async fn warm_up_error(
     }
 }
 
-/// What may help where every request of the warmup failed like this.
+/// Returns help for a warm-up in which every request failed like `failure`.
 async fn warm_up_help(
     config: &BenchConfig,
     server: &ControlClient,
@@ -133,7 +133,7 @@ async fn warm_up_help(
     let lacks_path = ["Not Found", "Method Not Allowed"]
         .iter()
         .any(|prefix| failure.message.starts_with(prefix));
-    // A path that is served, and not for this model, is that of this backend.
+    // A message about the model means that the path exists, so the backend is right.
     let is_about_model = failure.message.to_lowercase().contains("model");
     (lacks_path && !is_about_model).then(|| {
         let others = [Backend::Vllm, Backend::SglangOai, Backend::Sglang].into_iter();

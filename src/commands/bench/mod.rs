@@ -1,7 +1,8 @@
-//! `matrix bench`: one load on a running server, in the order of events and in the words of `sglang.bench_serving`.
+//! `matrix bench`: one load on a running server, with the order of events and the output of
+//! `sglang.bench_serving`.
 //!
-//! stdout gets what the Python tool prints there, but for its arguments; stderr gets the progress bar and what must be said about
-//! the figures.
+//! stdout gets what the Python tool prints, except its arguments. stderr gets the progress bar and notes
+//! about the figures.
 
 mod arrivals;
 mod config;
@@ -36,10 +37,7 @@ use crate::runner::bench::{self, BenchRequest, ReadyCheck};
 use crate::runner::context::EventBus;
 use crate::runner::shutdown::{Shutdown, Signals};
 
-/// Sends the load and prints the figures.
-///
-/// # Errors
-/// Flags that cannot be, a server that does not answer, data that is not there.
+/// Runs the load and prints the figures.
 pub(crate) fn execute(args: &BenchArgs) -> Outcome {
     let variables = Environment {
         bearer: cli::env_variable("OPENAI_API_KEY"),
@@ -99,17 +97,17 @@ pub(crate) fn execute(args: &BenchArgs) -> Outcome {
     })
 }
 
-/// What is to be measured, with or without the folder of prepared prompts.
+/// Returns the request to the runner; without `uses_prompts` the prompt cache is not used.
 fn bench_request(config: &BenchConfig, places: &CacheArgs, uses_prompts: bool) -> BenchRequest {
     let is_current = config.profile == Profile::Current;
-    // Prompts that were sent before are in a cache that nobody empties.
+    // If the cache is not reset, each arrival needs prompts that are not in it.
     let is_reseeded = !config.continues_draws && config.cache_reset.is_none();
     let scenario = |(place, arrival): (usize, &Arrival)| Scenario {
         arrival: arrival.clone(),
         seed: config.scenario.seed + if is_reseeded { place as u64 } else { 0 },
         ..config.scenario.clone()
     };
-    // The server is to settle. Where nothing was asked of it before, there is nothing to settle from.
+    // The settle time is needed only after a warm-up or a cache reset.
     let is_stirred = config.scenario.limits.warmup > 0 || config.cache_reset.is_some();
     BenchRequest {
         address: config.address.clone(),

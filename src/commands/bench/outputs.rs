@@ -11,10 +11,7 @@ use crate::commands::files::{self, open};
 use crate::commands::output::redactor;
 use crate::config::workload::Profile;
 
-/// Finds out before anything is sent whether every file can be written.
-///
-/// # Errors
-/// The files that cannot, as wrong flags.
+/// Checks before anything is sent that every output file can be written.
 pub(super) fn check_outputs(config: &BenchConfig) -> Result<(), CommandError> {
     let line = line_path(config);
     let steady = config
@@ -32,7 +29,7 @@ pub(super) fn check_outputs(config: &BenchConfig) -> Result<(), CommandError> {
         .filter_map(|(flag, path)| {
             let path = path?;
             let opened = match flag {
-                // Written while a load runs.
+                // This file is written during the load.
                 "--records" => files::refuse_pipe(path).and_then(|()| files::try_open(path)),
                 _ => files::try_open(path),
             };
@@ -49,7 +46,7 @@ pub(super) fn check_outputs(config: &BenchConfig) -> Result<(), CommandError> {
     }
 }
 
-/// The file that gets the line of a load.
+/// Returns the file for the result line.
 pub(super) fn line_path(config: &BenchConfig) -> PathBuf {
     config.output.file.clone().unwrap_or_else(|| {
         PathBuf::from(format!(
@@ -61,7 +58,8 @@ pub(super) fn line_path(config: &BenchConfig) -> PathBuf {
     })
 }
 
-/// Whether the line of a load is a row of CSV, which the Python tool's classic form writes into any file, whatever its name says.
+/// Whether the result line is CSV. The classic form of the Python tool writes CSV into any file, whatever its
+/// name.
 pub(super) fn is_csv(config: &BenchConfig, path: &Path) -> bool {
     let is_named_so = path
         .extension()
@@ -69,17 +67,14 @@ pub(super) fn is_csv(config: &BenchConfig, path: &Path) -> bool {
     config.profile == Profile::Classic && (is_named_so || config.output.compat_figures)
 }
 
-/// Appends to a file in one write, so that two benches into one file do not tear each other's lines.
-///
-/// # Errors
-/// As [`write()`].
+/// Appends to a file in one write, so that two benches do not mix their lines.
 pub(super) fn append(path: &Path, text: &str) -> Result<(), CommandError> {
     let text = format!("{}{}", missing_line_break(path), redactor().redact(text));
     let result = open(path).and_then(|mut file| file.write_all(text.as_bytes()));
     result.map_err(|error| write_error("append to", path, &error))
 }
 
-/// What ends the last line of a file that was cut off in it, as by a full disk.
+/// Returns a line break if the last line of the file is incomplete, as after a full disk.
 fn missing_line_break(path: &Path) -> &'static str {
     let is_cut = || -> io::Result<bool> {
         let mut last = [b'\n'];
@@ -94,10 +89,7 @@ fn missing_line_break(path: &Path) -> &'static str {
     if is_cut().unwrap_or(false) { "\n" } else { "" }
 }
 
-/// Appends lines that are too many for one write; another bench into the same file waits meanwhile.
-///
-/// # Errors
-/// As [`write()`].
+/// Appends lines that are too many for one write. A lock makes other benches with the same file wait.
 pub(super) fn append_lines(path: &Path, lines: impl Iterator<Item = String>) -> Result<(), CommandError> {
     let append = || {
         let file = open(path)?;
@@ -113,10 +105,7 @@ pub(super) fn append_lines(path: &Path, lines: impl Iterator<Item = String>) -> 
     append().map_err(|error| write_error("append to", path, &error))
 }
 
-/// Writes a file anew.
-///
-/// # Errors
-/// The load ran, and its result cannot be kept.
+/// Writes a file, replacing its content. An error means that the load ran but its result is lost.
 pub(super) fn write_file(path: &Path, text: &str) -> Result<(), CommandError> {
     fs::write(path, redactor().redact(text).as_bytes()).map_err(|error| write_error("write", path, &error))
 }

@@ -1,8 +1,7 @@
-//! A line on stdout.
+//! Printing of lines on stdout.
 
 use crate::commands::output::print;
 
-/// Prints a line on stdout.
 pub(super) fn print_line(line: &str) {
     print(&format!("{line}\n"));
 }

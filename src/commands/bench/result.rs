@@ -1,4 +1,4 @@
-//! What a bench came to, as a block, as a line and as vLLM's object.
+//! The result of a bench, as a block, as a line and as vLLM's object.
 
 use std::collections::BTreeMap;
 
@@ -23,27 +23,26 @@ use crate::results::record::request::Request;
 use crate::results::record::validity::Validity;
 use crate::runner::bench::BenchLoad;
 
-/// A load that was measured, with what is known beside it.
+/// A measured load with its settings.
 pub(super) struct BenchResult<'a> {
-    /// What was asked for, at the arrival of the load.
+    /// The settings, with the arrival of this load.
     pub(super) config: &'a BenchConfig,
     pub(super) measured: &'a BenchLoad,
-    /// The model, by the name that was given or that the server gives it.
+    /// The model's name: the given one, or the server's.
     pub(super) model: &'a str,
     pub(super) calibration: Option<&'a Calibration>,
-    /// What a search makes of it, where it is one of its points.
+    /// The search fields of the result line, if the load is a point of a search.
     pub(super) search: Option<Value>,
 }
 
 impl BenchResult<'_> {
-    /// The steady state, where it was asked for.
+    /// Returns the steady state, if it is requested.
     pub(super) fn steady_state(&self) -> Option<SteadyState> {
         let ratio = self.config.steady_state.as_ref()?.ratio;
         let (requests, copied) = (self.requests(), self.config.output.compat_figures);
         metrics::steady_state(requests, &self.measured.basis, self.config.profile, copied, ratio)
     }
 
-    /// A record of each request.
     pub(super) fn requests(&self) -> &[Request] {
         &self.measured.load.requests
     }
@@ -65,7 +64,7 @@ impl BenchResult<'_> {
         let is_asked = self.config.cache_report;
         is_asked.then(|| {
             let mut hits = metrics::cache_hits(self.requests());
-            // The Python tool takes what nobody tells for 0.
+            // The Python tool counts missing reports as 0.
             let requests = self.requests();
             hits.is_reported &= !requests.iter().any(Request::has_impossible_counts);
             hits.is_reported |= self.config.output.compat_figures;
@@ -88,34 +87,32 @@ impl BenchResult<'_> {
         block::block(self.config.profile, &facts, &sets.block)
     }
 
-    /// How far the client's own moments may lie from the truth, if this machine was calibrated.
+    /// Describes the error of the client's own timestamps, if this machine was calibrated.
     pub(super) fn client_error(&self) -> Option<String> {
         let outcome = &self.measured.load;
         let stamps = outcome.timestamp_source.name();
         notes::client_error(&outcome.requests, &outcome.client, stamps, self.calibration?)
     }
 
-    /// What the server's devices took, if they are here and somebody tells.
+    /// Describes the energy of the server's devices, if telemetry of this host has it.
     pub(super) fn energy(&self, sets: &MetricSets) -> Option<String> {
         notes::energy_note(&self.measured.load.telemetry, &sets.matrix)
     }
 
-    /// The share of requests that failed.
     fn failed_share(&self) -> f64 {
         let requests = self.requests();
         let failed = requests.iter().filter(|request| !request.is_completed()).count();
         failed as f64 / requests.len().max(1) as f64
     }
 
-    /// Whether so many requests failed that it is no success. A point of a search may fail most; the Python tool minds none, and only
-    /// a load without a single answer is a failure there too.
+    /// Whether too many requests failed. With `--compat-figures`, as in the Python tool, and for points of a
+    /// search, only a load without any success fails.
     pub(super) fn has_failed(&self) -> bool {
         let is_lenient = self.config.output.compat_figures || self.search.is_some();
         let share = self.failed_share();
         share >= 1.0 || !is_lenient && share > self.config.scenario.limits.error_share
     }
 
-    /// That too many failed.
     pub(super) fn too_many_failed(&self) -> String {
         let percent = |share: f64| (share * 1e4).round() / 100.0;
         format!(
@@ -125,7 +122,7 @@ impl BenchResult<'_> {
         )
     }
 
-    /// A record of each request, one in a line, without the texts.
+    /// Returns a record per request as JSON lines, without texts.
     pub(super) fn records(&self) -> impl Iterator<Item = String> {
         self.requests().iter().map(|request| {
             let request = Request {
@@ -137,7 +134,7 @@ impl BenchResult<'_> {
         })
     }
 
-    /// Figures that the Python tool does not print, after its block; nothing for its own figures.
+    /// Returns metrics that the Python tool does not print; empty with `--compat-figures`.
     pub(super) fn extra_metrics(&self, sets: &MetricSets) -> String {
         if self.config.output.compat_figures {
             return String::new();
@@ -151,7 +148,7 @@ impl BenchResult<'_> {
         )
     }
 
-    /// The load over time, drawn.
+    /// Plots the load over time.
     pub(super) fn plots(&self) -> String {
         let (protocol, copied) = (self.config.backend.protocol(), self.config.output.compat_figures);
         let each = metrics::load_per_second(self.requests(), protocol, self.config.profile, copied);
@@ -164,7 +161,7 @@ impl BenchResult<'_> {
         tokens + &plot("Concurrent requests per second", &each.requests)
     }
 
-    /// What must be said about the figures.
+    /// Returns notes about the figures.
     pub(super) fn notes(&self, sets: &MetricSets) -> Vec<String> {
         let mut notes = Vec::new();
         if self.config.steady_state.is_some() && self.steady_state().is_none() {
@@ -216,11 +213,12 @@ impl BenchResult<'_> {
         }
     }
 
-    /// The line, without its line break.
+    /// Returns the result line, without a line break.
     pub(super) fn result_line(&self, sets: &MetricSets, notes: &[String]) -> String {
         let extension = self.extension_fields(sets, notes);
         let cache = self.cache_hits();
-        // Scripts format this number, and a load below one second has none; the block and a note tell it as it is.
+        // Scripts format this number, so it must not be missing; the block and a note report loads below one
+        // second correctly.
         let mut peaked = sets.block.clone();
         let peak = Metric::PeakOutput.name();
         if let Some(python_line) = sets
@@ -263,7 +261,7 @@ impl BenchResult<'_> {
         result.text()
     }
 
-    /// What other tools do not tell.
+    /// Returns our own fields of the result line.
     fn extension_fields(&self, sets: &MetricSets, notes: &[String]) -> Value {
         let mut failures: BTreeMap<&str, u32> = BTreeMap::new();
         for failure in self

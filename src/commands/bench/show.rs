@@ -1,4 +1,4 @@
-//! What is printed and written of a load that was measured.
+//! Output of a measured load.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use crate::commands::output::{eprint, print};
 use crate::exit::Exit;
 use crate::report::bench_serving::{bench_line, block, classic_csv, notes};
 
-/// Prints the block, writes the files, and says what must be said.
+/// Prints the block, writes the files, and prints notes and failures.
 pub(super) fn print_result(result: &BenchResult<'_>) -> Outcome {
     let figures = result.metric_sets();
     if result.config.output.draws_plot {

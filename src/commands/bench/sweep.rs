@@ -1,4 +1,5 @@
-//! What is said of several loads: which arrival or point comes next, whether a point holds, and what a search found.
+//! Texts about several loads: which arrival or point is next, whether a point meets the target, and what a
+//! search found.
 
 use std::fmt::Write as _;
 
@@ -8,10 +9,10 @@ use super::config::BenchConfig;
 use crate::results::record::search::{Point, SearchRecord, SearchStopReason};
 use crate::runner::bench::Session;
 
-/// So much of a point's prompts may begin like those of earlier points without a word.
+/// Share of a point's prompts that may begin like prompts of earlier points without a warning.
 const NOTED_KNOWN_SHARE: f64 = 0.05;
 
-/// Which point comes, which prompts it sends, and what of them the server may know from earlier points.
+/// Describes the next point, its prompts, and how much of them a prefix cache may know from earlier points.
 pub(super) fn arrival_heading(
     config: &BenchConfig,
     session: &Session,
@@ -46,12 +47,12 @@ pub(super) fn arrival_heading(
     text
 }
 
-/// What a search found, after its points: a table for stdout.
+/// Returns the points and the result of a search, for stdout.
 pub(super) fn search_lines(record: &SearchRecord) -> String {
     format!("{}{}\n", points_table(record), record.describe())
 }
 
-/// That a search rests on too few requests to tell whether its target is met; nothing where it does not.
+/// Returns a note if a search has too few requests per point to judge its target; else an empty text.
 pub(super) fn few_requests_note(record: &SearchRecord) -> String {
     let few = record.few_requests().filter(|(_, needed)| needed.is_finite()).map(|(fewest, needed)| {
         format!(
@@ -63,7 +64,7 @@ pub(super) fn few_requests_note(record: &SearchRecord) -> String {
     few.unwrap_or_default()
 }
 
-/// Whether a point holds, in these words; one whose prompts ran out, or were in the server's cache, neither holds nor fails.
+/// Returns `holds` or `fails`, or another phrase if a point neither meets nor fails the target.
 fn point_word(point: &Point, holds: &'static str, fails: &'static str) -> &'static str {
     let judged = &point.judged;
     if point.has_warm_cache() {
@@ -103,7 +104,7 @@ pub(super) fn describe_point(point: &Point, search: &SearchRecord) -> String {
     )
 }
 
-/// What the line of a load holds of the point that it was; the last one holds what was found, without the points, which have lines of their own.
+/// Returns the search fields of a point's result line. The last line also has the result of the search.
 pub(super) fn searched(point: &Point, record: &SearchRecord) -> Value {
     let mut searched =
         json!({"by": record.by, "value": point.value, "target": record.target, "judged": point.judged});
@@ -124,7 +125,7 @@ fn search_json(record: &SearchRecord) -> Value {
     })
 }
 
-/// A line for each point, in the order of its value.
+/// Returns a table with a line per point, ordered by value.
 fn points_table(record: &SearchRecord) -> String {
     let mut points: Vec<&Point> = record.points.iter().collect();
     points.sort_by(|one, other| one.value.total_cmp(&other.value));

@@ -4,10 +4,10 @@ use crate::base::units::RequestRate;
 use crate::cli::bench::BenchArgs;
 use crate::config::workload::Profile;
 
-/// What `--request-rate-range` is in the fork.
+/// Default of `--request-rate-range` in LMDeploy's fork.
 const DEFAULT_RANGE: &str = "2,34,2";
 
-/// The rates that are measured one after another.
+/// Returns the rates to measure one after another.
 ///
 /// Source: docs/bench-serving.md 12.2, step 4.
 pub(super) fn rates(args: &BenchArgs) -> Result<Vec<RequestRate>, Vec<String>> {
@@ -49,7 +49,7 @@ pub(super) fn rates(args: &BenchArgs) -> Result<Vec<RequestRate>, Vec<String>> {
     parse_range(execution.request_rate_range.as_deref().unwrap_or(DEFAULT_RANGE)).map_err(|why| vec![why])
 }
 
-/// Three whole numbers are first, end and step, without the end; any other number of them is a list.
+/// Parses three whole numbers as first, end (exclusive) and step; any other number of them as a list.
 fn parse_range(text: &str) -> Result<Vec<RequestRate>, String> {
     let wrong = || {
         format!(

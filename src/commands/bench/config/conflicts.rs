@@ -6,10 +6,10 @@ use crate::config::dataset::DatasetName;
 use crate::config::workload::Profile;
 use crate::plan::Protocol;
 
-/// A flag that is wrong if the first is so, and why.
+/// Whether a rule is violated, and the message.
 type Conflict = (bool, String);
 
-/// Flags that cannot stand together, and flags that would have no effect.
+/// Returns messages about flags that contradict each other or have no effect.
 pub(super) fn flag_conflicts(args: &BenchArgs) -> Vec<String> {
     let backend = args.server.backend;
     if backend == Backend::Gserver {
@@ -38,7 +38,7 @@ pub(super) fn flag_conflicts(args: &BenchArgs) -> Vec<String> {
     conflicts
 }
 
-/// What is asked of each request, against what the backend takes.
+/// Checks request settings against the backend.
 fn sampling_conflicts(args: &BenchArgs) -> Vec<Conflict> {
     let backend = args.server.backend;
     let (name, protocol, sampling) = (backend.name(), backend.protocol(), &args.sampling);
@@ -81,7 +81,7 @@ fn sampling_conflicts(args: &BenchArgs) -> Vec<Conflict> {
     ]
 }
 
-/// What happens around the requests.
+/// Checks settings of warm-up, cache reset and profiler.
 fn execution_conflicts(args: &BenchArgs) -> Vec<Conflict> {
     let (execution, profiler) = (&args.execution, &args.profiler);
     let timeout = execution.flush_cache_timeout;
@@ -110,7 +110,7 @@ fn execution_conflicts(args: &BenchArgs) -> Vec<Conflict> {
     ]
 }
 
-/// When requests are sent and how far they may go.
+/// Checks settings of arrivals and limits.
 fn limit_conflicts(args: &BenchArgs) -> Vec<Conflict> {
     let (limits, dataset) = (&args.limits, &args.dataset);
     let is_paced = args.arrival.ramp_up_strategy.is_some() || args.arrival.stages.is_some();
@@ -128,7 +128,7 @@ fn limit_conflicts(args: &BenchArgs) -> Vec<Conflict> {
     let has_lengths = own_flag.is_some() || !name.reads("output_len");
     vec![
         no_gaps(args.arrival.spacing.is_some(), "spacing"),
-        // One that cannot be is said to be so, and no more.
+        // An invalid burstiness is reported elsewhere.
         no_gaps(args.arrival.burstiness.is_some_and(|shape| shape > 0.0), "burstiness"),
         (
             dataset.sharegpt_context_len.is_some() && !name.reads("context_len"),
@@ -150,7 +150,7 @@ fn limit_conflicts(args: &BenchArgs) -> Vec<Conflict> {
     ]
 }
 
-/// What the rules `classic` do not know.
+/// Checks flags that the profile `classic` does not have.
 fn classic_conflicts(args: &BenchArgs) -> Vec<Conflict> {
     if args.extensions.rules != Profile::Classic {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! What is sent: the data set, its rows, and the adapters they ask for.
+//! The workload of a bench: the data set, its rows, and the LoRA adapters of requests.
 
 use serde_json::{Value, json};
 
@@ -15,10 +15,10 @@ use crate::config::lora::{AdapterDistribution, Lora};
 use crate::config::workload::{Profile, Workload};
 use crate::plan::Protocol;
 
-/// How unevenly `skewed` deals where nobody says so.
+/// Exponent of the distribution `skewed` by default.
 const DEFAULT_SKEW: f64 = 1.5;
 
-/// The workload, if all that is said about it can be.
+/// Returns the workload, or all errors in its flags.
 pub(super) fn workload(args: &BenchArgs, profile: Profile) -> Result<Workload, Vec<String>> {
     let options = &args.dataset;
     let name = options.dataset_name;
@@ -50,7 +50,8 @@ pub(super) fn workload(args: &BenchArgs, profile: Profile) -> Result<Workload, V
     }
 }
 
-/// The options that several data sets share. The Python tool passes over lengths, limits and suffixes that a data set does not read.
+/// Returns the options that several data sets share. Like the Python tool, it ignores lengths, limits and
+/// suffixes that a data set does not read.
 fn given(args: &BenchArgs, profile: Profile, name: DatasetName) -> impl Iterator<Item = (String, Value)> {
     let options = &args.dataset;
     let dataset = name.default_dataset();
@@ -64,7 +65,7 @@ fn given(args: &BenchArgs, profile: Profile, name: DatasetName) -> impl Iterator
     };
     let context_len = options.sharegpt_context_len.filter(|tokens| *tokens > 0);
     let suffix = Some(&options.prompt_suffix).filter(|suffix| !suffix.is_empty());
-    // The Python tool applies it to pictures whatever is said.
+    // The Python tool always applies the chat template to prompts with images.
     let is_templated = options.apply_chat_template && facts.prompts != PromptForm::Pictures;
     let passed_over = [
         ("input_len", length(options.random_input_len).map(Value::from)),
@@ -86,7 +87,7 @@ fn given(args: &BenchArgs, profile: Profile, name: DatasetName) -> impl Iterator
     all.filter_map(|(key, value)| Some((key.to_owned(), value?)))
 }
 
-/// The option of the data set that no other one has.
+/// Returns the option that only this data set has.
 fn own_options(args: &BenchArgs, name: DatasetName) -> Result<Option<(String, Value)>, String> {
     let (key, value) = match name {
         DatasetName::GeneratedSharedPrefix => ("shared_prefix", json!(shared_prefix(&args.shared_prefix)?)),
@@ -108,7 +109,7 @@ fn own_options(args: &BenchArgs, name: DatasetName) -> Result<Option<(String, Va
     Ok(Some((key.to_owned(), value)))
 }
 
-/// What the Python tool calls a field of the workload.
+/// Returns the Python tool's flag for a field of the workload.
 fn python_flag(field: &str, dataset: DatasetName) -> Option<&'static str> {
     Some(match field {
         "prompts" if dataset == DatasetName::GeneratedSharedPrefix => "gsp-num-groups",
@@ -141,7 +142,7 @@ pub(super) const fn default_length(profile: Profile) -> Option<u32> {
     }
 }
 
-/// Flags of data sets that are not sent.
+/// Returns errors for flags of other data sets.
 fn foreign_flags(args: &BenchArgs, dataset: DatasetName) -> Vec<String> {
     let mut errors = Vec::new();
     let name = dataset.bench_serving_name();
@@ -187,7 +188,7 @@ fn foreign_flags(args: &BenchArgs, dataset: DatasetName) -> Vec<String> {
     errors
 }
 
-/// What the backend cannot carry of a data set, told before anything is asked of a server.
+/// Returns errors if the backend cannot send the data set's prompts.
 fn unsupported_by_backend(args: &BenchArgs, dataset: &Dataset) -> Vec<String> {
     let mut errors = Vec::new();
     let (backend, protocol) = (args.server.backend.name(), args.server.backend.protocol());
@@ -230,7 +231,6 @@ fn unsupported_by_backend(args: &BenchArgs, dataset: &Dataset) -> Vec<String> {
     errors
 }
 
-/// The pictures that are asked for.
 pub(super) fn image_options(args: &ImageArgs) -> Pictures {
     let defaults = Pictures::default();
     Pictures {
@@ -282,11 +282,11 @@ fn mooncake(args: &TraceArgs) -> Replay {
     }
 }
 
-/// The adapters that requests ask for, if any.
+/// Returns the LoRA adapters of requests, if any.
 pub(super) fn lora(args: &BenchArgs) -> Result<Option<Lora>, Vec<String>> {
     let options = &args.sampling;
     let alpha = options.lora_zipf_alpha.unwrap_or(DEFAULT_SKEW);
-    // As in Python, even where nothing is skewed.
+    // Checked for every distribution, as in the Python tool.
     if !(alpha.is_finite() && alpha > 1.0) {
         return Err(vec![format!(
             "`--lora-zipf-alpha` is {alpha}; write a number above 1"

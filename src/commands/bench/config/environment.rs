@@ -1,5 +1,3 @@
-//! The environment variables that a bench reads.
-
 /// The environment variables that a bench reads.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Environment {

@@ -1,4 +1,4 @@
-//! Whose profilers run meanwhile, and what would have no effect on a bench.
+//! The profiler of a bench, and flags without effect.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use crate::config::workload::Profile;
 use crate::runner::bench::Address;
 use crate::runner::profiler::{ProfiledServers, Profiler};
 
-/// Who profiles itself.
+/// Returns the servers that profile themselves.
 ///
 /// Source: docs/bench-serving.md 6.1.
 pub(super) fn profiled_servers(args: &BenchArgs) -> Result<ProfiledServers, Vec<String>> {
@@ -103,7 +103,7 @@ pub(super) fn profiler(
     })
 }
 
-/// Flags whose figures, files or questions these rules do not have.
+/// Returns errors for flags that have no effect under the chosen rules or backend.
 ///
 /// Source: docs/bench-serving.md 6, step 10, 12.2 and 12.4.
 pub(super) fn ineffective_flags(args: &BenchArgs) -> Vec<String> {

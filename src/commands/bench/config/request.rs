@@ -1,4 +1,4 @@
-//! How requests are sent: where to, with which headers, and what stands in every body.
+//! Where and how requests are sent: address, headers and request body.
 
 use serde_json::{Map, Value, json};
 
@@ -40,7 +40,7 @@ pub(super) fn headers(args: &BenchArgs, environment: &Environment) -> Result<(Ke
             Some((name, value)) if !name.is_empty() && !value.is_empty() => {
                 given.push((name.to_owned(), value.to_owned()));
             }
-            // What it holds may be a secret and is not repeated.
+            // The header may hold a secret, so the message does not quote it.
             _ => errors.push("a `--header` has no name or no value; write `--header Name=value`".to_owned()),
         }
     }
@@ -48,7 +48,7 @@ pub(super) fn headers(args: &BenchArgs, environment: &Environment) -> Result<(Ke
         errors.push("`--header` has no effect with the backend `trt`; leave it out".to_owned());
     }
     let mut pairs: Vec<(String, String)> = Vec::new();
-    // Triton's endpoint gets no key from the Python tool either.
+    // The Python tool sends no key to Triton either.
     if let Some(auth) = auth.clone().filter(|_| args.server.backend != Backend::Trt) {
         pairs.push(auth);
     }
@@ -63,7 +63,8 @@ pub(super) fn headers(args: &BenchArgs, environment: &Environment) -> Result<(Ke
     }
 }
 
-/// The values that nothing may show: keys of the environment, headers that carry one by their name, and fields of bodies that are named as secrets are.
+/// Returns the values that must not appear in any output: keys from the environment, headers with such a
+/// name, and body fields with the name of a secret.
 pub(crate) fn secrets(args: &BenchArgs, environment: &Environment) -> Vec<String> {
     const CARRIERS: [&str; 5] = ["auth", "key", "token", "secret", "cookie"];
     let carries = |name: &str| {
@@ -84,7 +85,7 @@ pub(crate) fn secrets(args: &BenchArgs, environment: &Environment) -> Vec<String
     let bodies = named.filter_map(|(_, value)| value.as_str().map(str::to_owned));
     let keys = [environment.bearer.clone(), environment.key.clone()];
     let whole = keys.into_iter().flatten().chain(sent).chain(bodies);
-    // A server that repeats a header may leave the word before the key out.
+    // A server may repeat a header without the scheme before the key.
     whole
         .flat_map(|value| {
             let key = value.split_once(' ').map(|(_, key)| key.to_owned());
@@ -93,7 +94,7 @@ pub(crate) fn secrets(args: &BenchArgs, environment: &Environment) -> Vec<String
         .collect()
 }
 
-/// What stands in bodies under the user's own fields.
+/// Returns the protocol and the body fields that the user's own fields may override.
 ///
 /// Source: docs/bench-serving.md 2.2, 2.3, 12.1.
 pub(super) fn protocol_spec(args: &BenchArgs, profile: Profile) -> ProtocolSpec {
@@ -142,7 +143,8 @@ pub(super) fn protocol_spec(args: &BenchArgs, profile: Profile) -> ProtocolSpec 
         protocol,
         Protocol::Completions | Protocol::Chat | Protocol::Trt | Protocol::Truss
     ) {
-        // docs/bench-serving.md T25: bench_serving keeps these from OpenAI endpoints, so they go there only when they are asked for.
+        // docs/bench-serving.md T25: bench_serving does not send these to OpenAI endpoints; here they are
+        // sent if set.
         if let Some(temperature) = sampling.temperature {
             put("temperature", json!(temperature));
         }
@@ -150,8 +152,9 @@ pub(super) fn protocol_spec(args: &BenchArgs, profile: Profile) -> ProtocolSpec 
             put("top_p", json!(top_p));
         }
     }
-    // docs/bench-serving.md T12: bench_serving asks for no counts and takes the asked length for one. Its own body is sent where its figures are wanted;
-    // but how many tokens a picture makes only the server knows.
+    // docs/bench-serving.md T12: bench_serving does not request token counts and uses the requested length
+    // instead. Its body is sent if its own metrics are wanted, except with images, whose tokens only the
+    // server knows.
     let is_theirs = args.extensions.compat_figures || profile == Profile::Classic;
     let dataset = args.dataset.dataset_name.default_dataset();
     let usage = match dataset.facts().prompts {
@@ -167,14 +170,14 @@ pub(super) fn protocol_spec(args: &BenchArgs, profile: Profile) -> ProtocolSpec 
     }
 }
 
-/// Whether the user's own fields say what the server is to report.
+/// Whether `--extra-request-body` sets `stream_options`.
 fn sets_stream_options(args: &BenchArgs) -> bool {
     let body = args.sampling.extra_request_body.as_deref().unwrap_or_default();
     let fields: Value = serde_json::from_str(body).unwrap_or_default();
     fields.get("stream_options").is_some()
 }
 
-/// The user's own fields, and those that win over them.
+/// Returns the user's own body fields, and fields that override them.
 ///
 /// Source: docs/bench-serving.md 2.2, 2.3 and 6, step 4.
 pub(super) fn extra_body(args: &BenchArgs) -> Result<Map<String, Value>, Vec<String>> {
