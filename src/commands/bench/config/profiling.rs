@@ -12,7 +12,7 @@ use crate::config::workload::Profile;
 use crate::runner::bench::Address;
 use crate::runner::profiler::{ProfiledServers, Profiler};
 
-/// Returns the servers that profile themselves.
+/// Returns which servers are profiled.
 ///
 /// Source: docs/bench-serving.md 6.1.
 pub(super) fn profiled_servers(args: &BenchArgs) -> Result<ProfiledServers, Vec<String>> {
