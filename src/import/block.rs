@@ -142,7 +142,7 @@ pub(super) struct Block {
     /// The text in place of a rate.
     pub(super) traffic: Option<String>,
     pub(super) concurrency_limit: Option<u32>,
-    /// Whether the line of the limit says that there is none.
+    /// Whether the line of the concurrency limit says that there is none.
     pub(super) is_unlimited: bool,
     pub(super) figures: BTreeMap<Metric, PrintedValue>,
     pub(super) has_vision_line: bool,

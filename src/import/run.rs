@@ -34,7 +34,7 @@ pub(crate) struct ImportedRun {
     pub warnings: Vec<String>,
 }
 
-/// How much of the files is kept.
+/// Which parts of the files are imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ImportContent {
     WithCommands,
@@ -451,7 +451,8 @@ fn dataset_by_name(name: &str) -> Option<DatasetName> {
     serde_json::from_value(name).ok()
 }
 
-/// The name of the standard workload that it is, whatever the number of prompts, or one that says what it is.
+/// Returns the name of the built-in scenario with these settings, for any number of prompts, or else a name
+/// made of data set and lengths.
 fn scenario_name(named: Option<DatasetName>, workload: &Workload) -> String {
     let Some(dataset) = named else {
         return "unknown workload".to_owned();

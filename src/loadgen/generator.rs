@@ -41,8 +41,8 @@ use crate::results::record::request::Request;
 
 /// Sends every item at its due time and returns a record for each item that fell due.
 ///
-/// When `stop` is cancelled nothing more is sent and what is under way is cut. A name that cannot be found fails every
-/// request, as an engine that cannot be reached does.
+/// When `stop` is cancelled, nothing more is sent and requests in flight are cancelled. If the host name
+/// cannot be resolved, every request fails, as with an unreachable engine.
 pub async fn run_load(
     load: LoadSpec,
     progress: Arc<Progress>,

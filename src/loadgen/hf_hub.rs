@@ -270,8 +270,8 @@ impl Hub {
         }))
     }
 
-    /// Downloads into `<blob>.incomplete` with up to [`MAX_ATTEMPTS`] attempts, and renames it to `blob` once its
-    /// digest matches.
+    /// Downloads into `<blob>.incomplete` with up to [`MAX_ATTEMPTS`] attempts, and renames it to `blob` once
+    /// its digest matches.
     async fn download(
         &self,
         hub_file: &HubFile,

@@ -33,7 +33,7 @@ pub(super) struct LatenessCounter {
 /// Errors of the arrival times of a load that are due to late looks, and pauses of the client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lateness {
-    /// Nine of ten events may be off by so much at most.
+    /// Maximum error of 90 % of the events.
     pub p90: Duration,
     /// Maximum error of 99 % of the events.
     pub p99: Duration,

@@ -20,8 +20,8 @@ use crate::loadgen::dataset::rng::Numpy;
 /// the same, so `numpy` ends in the same state as its generator. An infinite rate and constant spacing draw
 /// nothing.
 ///
-/// Where the rate changes, arrivals of one per second are drawn and time is stretched until they fall due at the rate of
-/// each moment. There may be fewer due times than `count` then: nothing falls due after the last stage.
+/// If the rate changes, arrivals of one per second are drawn, and time is stretched so that they fall due at
+/// the current rate. There may then be fewer due times than `count`: nothing falls due after the last stage.
 #[cfg(test)]
 pub(crate) fn due_times(arrival: &Arrival, count: usize, numpy: &mut Numpy) -> Vec<Duration> {
     let mut gaps = ArrivalTimes::new(arrival, count);

@@ -25,7 +25,7 @@ pub(crate) struct MetricsPage {
     pub http: Client,
     pub url: String,
     pub headers: HeaderMap,
-    /// Names used here, each with candidate names of the engine; the first one found counts.
+    /// Names used here, each with candidate names of the engine; the first one found is used.
     pub names: BTreeMap<String, Vec<String>>,
 }
 

@@ -13,18 +13,18 @@ pub struct Reading {
     pub values: SampleValues,
 }
 
-/// Something that can be asked again and again. It may block: each has a thread of its own, and one that hangs is cut off and
-/// reported, so that it holds up nobody.
+/// A source that is read periodically. Reading may block: each probe has its own thread, and a hanging probe
+/// is reported and delays nothing.
 pub trait Probe: Send {
-    /// What it reads.
+    /// The kind of source.
     fn source(&self) -> TelemetrySource;
 
-    /// The device that all readings are about, if it is only one.
+    /// The device of all readings, if there is only one.
     fn device(&self) -> Option<u32> {
         None
     }
 
-    /// How often it is to be asked.
+    /// The interval of readings.
     fn period(&self) -> Duration;
 
     /// Reads the values. After an error the sampler tries again in the next period.

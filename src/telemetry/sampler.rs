@@ -58,8 +58,8 @@ impl Sampler {
         self.threads.push(thread);
     }
 
-    /// Has every probe asked once more, off its schedule, and waits until all have answered or failed, at most `limit`. Around a window
-    /// this gives samples directly before its start and after its end.
+    /// Reads every probe once outside its schedule and waits for the results, at most `limit`. At the start
+    /// and the end of a window this gives samples directly before and after it.
     pub async fn sample_now(&self, limit: Duration) {
         let deadline = clock::now().plus(limit);
         let requests: Vec<(&Arc<ProbeThread>, u64)> = self
@@ -76,8 +76,8 @@ impl Sampler {
         }
     }
 
-    /// What was sampled from one moment to another, of every device the last sample before that, and all that came after; told in
-    /// nanoseconds after `zero`, in the order of time. And how each source did between the two moments.
+    /// Returns the samples from `from` on, and the last sample of each device before it, in order of time and
+    /// in nanoseconds after `zero`. Also returns the availability of each source from `from` to `to`.
     pub fn samples_between(
         &self,
         zero: MonotonicTime,
@@ -326,7 +326,7 @@ impl ThreadState {
     }
 }
 
-/// Signed time from one moment to another, in nanoseconds.
+/// Signed time from `from` to `to`, in nanoseconds.
 fn signed_ns(from: MonotonicTime, to: MonotonicTime) -> i64 {
     let signed = |nanos: u64| i64::try_from(nanos).unwrap_or(i64::MAX);
     signed(to.as_nanos()) - signed(from.as_nanos())

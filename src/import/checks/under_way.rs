@@ -127,7 +127,7 @@ impl Checks<'_> {
         Some(by_times.max(accepted).max(1.0))
     }
 
-    /// Clients count the requests of a whole second, which are at least as many as those under way on
+    /// Clients count the requests of a whole second, which are at least as many as those in flight on
     /// average.
     fn low_peak_concurrency(&self) -> Option<(u32, String)> {
         // If the mean is printed, it is compared with the peak directly.

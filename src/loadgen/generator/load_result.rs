@@ -13,8 +13,8 @@ use crate::results::record::request::Request;
 
 #[derive(Debug)]
 pub struct LoadResult {
-    /// One record per item that fell due, or for each round of a conversation, in the order of items. The text of each answer is
-    /// in it, whether or not it is to be kept.
+    /// One record per item that fell due, or per round of a conversation, in the order of items. Records have
+    /// the text of their answer, even if it will not be stored.
     pub records: Vec<Request>,
     /// The start of the measurement; the times in records count from here.
     pub zero: MonotonicTime,
@@ -77,7 +77,7 @@ impl Lag {
 
 #[derive(Debug, Error)]
 pub enum LoadError {
-    /// No encrypted connection can be made, whoever listens.
+    /// A TLS connection cannot be made, whatever the server.
     #[error(transparent)]
     Route(RouteError),
     #[error("request {index} cannot be encoded: {source}")]

@@ -199,8 +199,8 @@ impl Summary {
         reasons.any(|reason| reason.weight == Verdict::Invalid)
     }
 
-    /// How the figures that we derived ourselves contradict each other, if they do: somebody wrote them who did not measure them. What was
-    /// imported has warnings of its own.
+    /// Describes a contradiction between metrics of our own, which shows that they were changed by hand.
+    /// Imported metrics are not checked here; the import warns about them.
     pub(crate) fn contradiction(&self) -> Option<String> {
         let figures = self.figures.get(&Definitions::Matrix)?;
         if self.origin == Origin::Imported {

@@ -115,8 +115,8 @@ pub struct ArrivalUncertainty {
 }
 
 impl ClientFacts {
-    /// How far 99 of 100 of the client's moments lie from the truth at most, ms, TTFT and ITL: by calibration, and by what the load itself
-    /// showed. `None` where neither is known.
+    /// Returns the bounds of 99 % of the client's errors in TTFT and ITL, in ms: from the calibration, or
+    /// from late reads in this load if those are larger. `None` without a calibration.
     pub(crate) fn error_ms(&self) -> Option<[f64; 2]> {
         let calibrated = self.error.map(|point| [point.ttft_ms.p99, point.itl_ms.p99]);
         let late = self.late.map_or(0.0, |late| late.p99_ms);

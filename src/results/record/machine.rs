@@ -58,8 +58,8 @@ pub struct NumaNode {
 }
 
 impl Machine {
-    /// What these devices are called where an engine is told which to use: by their numbers. Where a GPU is cut into instances (MIG), which
-    /// have no number there, by their UUIDs.
+    /// Returns the names by which an engine selects these devices: their numbers, or their UUIDs if a GPU has
+    /// MIG instances, which have no numbers.
     pub(crate) fn device_names(&self, devices: &[u32]) -> Vec<String> {
         let is_cut = self.devices.iter().any(|known| known.instance.is_some());
         let uuid = |device: &u32| {
@@ -70,8 +70,8 @@ impl Machine {
         devices.iter().map(name).collect()
     }
 
-    /// The CPUs of the nodes that these GPUs are on, as a list for a CPU set; `None` where that is no part of the machine, or where
-    /// a GPU's node is not known.
+    /// Returns the CPUs of the NUMA nodes of these GPUs, as a list for a CPU set; `None` if they are all CPUs
+    /// of the machine, or if the node of a GPU is unknown.
     pub(crate) fn cpus_near(&self, gpus: &[u32]) -> Option<String> {
         let is_near = |node: &&NumaNode| node.gpus.iter().any(|gpu| gpus.contains(gpu));
         let is_known = |gpu: &u32| self.numa.iter().any(|node| node.gpus.contains(gpu));

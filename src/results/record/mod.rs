@@ -1,7 +1,8 @@
 //! Every type that reaches the disk. Pure.
 //!
-//! [`FORMAT`] is written into each run. It grows when a field changes its meaning or is taken away; a new optional field
-//! does not need it. Older formats stay readable: format 1 differs in the names of fields, which are aliases now.
+//! [`FORMAT`] is written into each run. It grows when a field changes its meaning or is removed; a new
+//! optional field does not change it. Older formats stay readable: format 1 has other names of fields, which
+//! are aliases now.
 
 pub mod cell;
 pub mod cell_stats;

@@ -124,7 +124,7 @@ impl Point {
         self.caches.iter().any(|reason| reason.weight == Verdict::Invalid)
     }
 
-    /// Whether it fails because nobody took its connections, which is not what a server does that has too much to do.
+    /// Whether it failed because no server accepted its connections. An overloaded server would accept them.
     pub(crate) fn is_unanswered(&self) -> bool {
         let refused = [RequestFailureClass::Connect, RequestFailureClass::Refused]
             .map(|class| self.failures.get(&class).copied());
@@ -195,8 +195,8 @@ pub struct UnreachedRate {
 }
 
 impl SearchRecord {
-    /// Requests of the smaller of the two points between which the value was found, and how many it takes to tell whether the target is
-    /// met: five that may miss it. `None` where there are as many.
+    /// Returns the requests of the smaller of the two points around the result, and the number that is needed
+    /// to judge the target: enough for five misses. `None` if there are enough.
     pub(crate) fn few_requests(&self) -> Option<(u64, f64)> {
         const MISSES: f64 = 5.0;
         let needed = (MISSES / (1.0 - self.target) - 1e-9).ceil();
@@ -209,14 +209,15 @@ impl SearchRecord {
         ((fewest as f64) < needed).then_some((fewest, needed))
     }
 
-    /// The rate at which requests fell due at the point that was found.
+    /// Returns the rate at which requests fell due at the found point.
     pub(crate) fn due_rate_found(&self) -> Option<f64> {
         let value = self.found?;
         let point = self.points.iter().find(|point| point.value == value)?;
         point.judged.due_per_s
     }
 
-    /// How far the drawn rates of the points that bound the value lie from their nominal ones, as a share; `None` where none was drawn.
+    /// Returns the largest relative deviation of the drawn from the nominal rates, of the points around the
+    /// result; `None` if no rate was drawn.
     pub(crate) fn draw_deviation(&self) -> Option<f64> {
         let bounds = [self.found, self.fails_at];
         let points = self
@@ -237,14 +238,14 @@ impl SearchRecord {
         )
     }
 
-    /// Which requests failed at the lowest value that does not hold, in words.
+    /// Describes the failed requests at the lowest value that does not hold.
     pub(crate) fn describe_failed_above(&self) -> Option<String> {
         let fails_at = self.fails_at?;
         let point = self.points.iter().rev().find(|point| point.value == fails_at)?;
         point.describe_failures()
     }
 
-    /// At which point nobody answered, in words.
+    /// Describes the first point at which no server accepted connections.
     pub(crate) fn describe_unanswered(&self) -> Option<String> {
         let point = self.points.iter().find(|point| point.is_unanswered())?;
         let (value, unit) = (point.value, self.by.unit());

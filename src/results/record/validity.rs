@@ -293,8 +293,8 @@ pub enum ReasonCode {
 }
 
 impl ReasonCode {
-    /// Whether something from outside disturbed the measurement, for which the engine is not to blame: a loss that goes with it may be that
-    /// of the host.
+    /// Whether something outside the engine disturbed the measurement, so that a loss may be caused by the
+    /// host.
     pub(crate) const fn is_disturbance(self) -> bool {
         matches!(
             self,

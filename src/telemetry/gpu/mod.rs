@@ -54,7 +54,7 @@ enum Backend {
 /// One reading of a device.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DeviceSnapshot {
-    /// What the probe that asks often would give.
+    /// The values that the fast probe would read.
     pub values: SampleValues,
     /// Processes on the device; `None` if unknown.
     pub processes: Option<Vec<GpuProcess>>,
@@ -65,7 +65,7 @@ impl Gpus {
     /// device.
     ///
     /// # Errors
-    /// In words, what keeps a library or a tool that is there from telling.
+    /// The library or tool exists, but cannot be used.
     pub fn open(sources: &GpuSources) -> Result<Option<Self>, String> {
         let sources = sources.clone();
         call_with_timeout(OPEN_TIMEOUT, "matrix-gpus", move || Self::find(&sources))?
@@ -95,12 +95,12 @@ impl Gpus {
         Ok(None)
     }
 
-    /// What each device is, by index.
+    /// Facts about each device, by index.
     pub fn facts(&self) -> &[Gpu] {
         &self.facts
     }
 
-    /// Who tells about them.
+    /// The source of the readings.
     pub const fn source(&self) -> TelemetrySource {
         match &self.backend {
             #[cfg(feature = "nvml")]
@@ -110,7 +110,7 @@ impl Gpus {
         }
     }
 
-    /// What is to be asked again and again about the devices of a launch. Who was on them goes to `processes`.
+    /// Returns the probes for the devices of a launch. They record processes in `processes`.
     pub fn probes(&self, devices: &[u32], processes: &DeviceProcesses) -> Vec<Box<dyn Probe>> {
         match &self.backend {
             #[cfg(feature = "nvml")]
@@ -125,10 +125,10 @@ impl Gpus {
         }
     }
 
-    /// Looks at a device once. It blocks, for some seconds at most.
+    /// Reads a device once. Blocks for up to `QUERY_TIMEOUT`.
     ///
     /// # Errors
-    /// In words, why nothing is told about it.
+    /// The device is unknown or cannot be read.
     pub fn snapshot(&self, device: u32) -> Result<DeviceSnapshot, String> {
         let gpu = self.facts.iter().find(|gpu| gpu.device == device);
         let gpu = gpu
@@ -143,7 +143,7 @@ impl Gpus {
         })?
     }
 
-    /// Writes what the devices are into what is known of the machine.
+    /// Adds the facts about the devices to those about the machine.
     pub fn describe(&self, about: &mut Machine) {
         about.gpus = self.facts.iter().map(|gpu| gpu.name.clone()).collect();
         about.devices.clone_from(&self.facts);

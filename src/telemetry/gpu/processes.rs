@@ -9,7 +9,8 @@ use crate::results::record::telemetry::GpuProcess;
 /// The processes seen on each GPU of a launch. Probes and the run share it.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceProcesses(
-    /// Written by one probe per device once a second, read when a window ends: nobody waits for long.
+    /// A probe per device writes once a second, and the run reads when a window ends, so the lock is never
+    /// held for long.
     Arc<Mutex<State>>,
 );
 
@@ -38,7 +39,8 @@ pub(crate) struct Occupancy {
 }
 
 impl DeviceProcesses {
-    /// An empty list for a launch whose processes descend from `roots`; those of `before` were on its devices before it was started.
+    /// Creates an empty list for a launch whose processes descend from `roots`; processes of `before` were on
+    /// its devices before the start.
     pub fn new(roots: Vec<u32>, before: Vec<u32>) -> Self {
         Self(Arc::new(Mutex::new(State {
             roots,
