@@ -811,12 +811,12 @@ fn rounded_figures_of_vllm_contradict_nothing_that_they_print_as() {
     assert_eq!(rounded(7.3126), [] as [String; 0]);
     let messages = rounded(7.3226);
     assert!(
-        messages.len() == 1 && messages[0].contains("is 7.32 req/s, and requests / duration come to 7.31"),
+        messages.len() == 1 && messages[0].contains("is 7.32 req/s, but requests / duration is 7.31"),
         "{messages:?}"
     );
     let messages = rounded(7.3146);
     assert!(
-        messages.len() == 1 && messages[0].contains("is 7.315 req/s, and requests / duration come to 7.313"),
+        messages.len() == 1 && messages[0].contains("is 7.315 req/s, but requests / duration is 7.313"),
         "{messages:?}"
     );
 }

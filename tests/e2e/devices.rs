@@ -37,7 +37,7 @@ fn nothing_is_started_beside_a_stranger_on_its_gpu_who_is_named() {
         "3.5 GiB of the memory of GPU 0 is in use (`rest_memory` allows 1GiB on an idle GPU), and no process is reported that holds it",
     );
     stub.rewrite("lost gpu=0\n");
-    bench.run(&[]).exits(4).says("GPU 0 tells nothing");
+    bench.run(&[]).exits(4).says("GPU 0 cannot be read");
 }
 
 #[test]

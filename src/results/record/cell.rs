@@ -482,7 +482,7 @@ impl FailureClass {
             Self::Image => "the image or environment could not be prepared",
             Self::Capacity => "too little memory or too few devices",
             Self::Engine => "the engine crashed, hung or gave wrong answers",
-            Self::Infrastructure => "the host or its container runtime failed; the cell is retried",
+            Self::Infrastructure => "the host or its container runtime failed; such cells are retried",
             Self::Client => "`matrix` itself failed",
             Self::Validity => "the measurement completed, but is invalid",
         }
