@@ -23,21 +23,21 @@ use crate::config::select::Selector;
 /// The version, with the git revision of the build.
 pub(crate) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("MATRIX_REVISION"), ")");
 
-/// Benchmarks LLM serving engines: a YAML matrix of engines, models and scenarios in, comparable tables out.
+/// Benchmarks LLM serving engines: reads a YAML matrix of engines, models and scenarios, and writes comparable tables.
 ///
-/// Exit codes: 0 done, 1 something got worse, 2 wrong flags or files (nothing was started), 3 a cell failed or stayed invalid,
-/// 4 preflight failed (nothing was started), 5 nothing could be judged, 6 it was started and cannot go on (what was measured is
-/// saved), 130 interrupted (what was measured is saved).
+/// Exit codes: 0 done, 1 regression, 2 wrong flags or files (nothing was started), 3 a cell failed or stayed invalid, 4 preflight
+/// failed (nothing was started), 5 nothing could be judged, 6 the command started but could not continue (finished measurements are
+/// saved), 130 interrupted (finished measurements are saved).
 #[derive(Debug, Parser)]
 #[command(name = "matrix", version = VERSION, max_term_width = 110)]
 pub struct Cli {
-    /// What to do.
+    /// The command to execute.
     #[command(subcommand)]
     pub command: Command,
-    /// When to colour what is printed; `NO_COLOR` is honoured.
+    /// When to use colours. With `auto`, the variable `NO_COLOR` turns them off.
     #[arg(long, global = true, value_enum, default_value_t = Color::Auto)]
     pub color: Color,
-    /// How much of the log goes to stderr, as in `matrix=debug`.
+    /// Filter of the log on stderr: a level, or a level per module, such as `matrix=debug`.
     #[arg(
         long,
         global = true,
@@ -51,7 +51,7 @@ pub struct Cli {
 /// When to colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Color {
-    /// On a terminal.
+    /// If the output is a terminal.
     Auto,
     /// Always.
     Always,
@@ -62,59 +62,60 @@ pub enum Color {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Read a matrix and its recipes, and name every mistake, also flags that an engine at hand does not know.
+    /// Check a matrix and its recipes, and report every error; with `--ask-engines` also flags that an engine does not know.
     Check(CheckArgs),
-    /// Print every cell in order, with the command that each launch stands for.
+    /// Print every cell in the order of the run, with the command that starts each launch.
     Plan(PlanArgs),
     /// Start every engine, measure every cell, write every table.
     Run(RunArgs),
-    /// Send a load to a server that is running, and print the figures, as `sglang.bench_serving` does.
+    /// Benchmark a running server, with the flags and the output of `sglang.bench_serving`.
     Bench(Box<bench::BenchArgs>),
-    /// Measure how far the client's own figures lie from the truth on this machine, with the simulated engine.
+    /// Measure the error of the client's own timestamps on this host, against the simulated engine.
     Calibrate(CalibrateArgs),
-    /// Draw the tables of finished runs again.
+    /// Print or write the report of finished runs.
     Report(ReportArgs),
-    /// Read what other tools wrote into a run: logs, reports, JSON and CSV of bench_serving, JSON of `vllm bench serve`.
+    /// Import results of other tools as a run: logs, reports, JSON and CSV of bench_serving, JSON of `vllm bench serve`.
     Import(ImportArgs),
-    /// Say why measurements are judged valid, suspect or invalid, with the evidence.
+    /// Explain why measurements are valid, suspect or invalid, with the evidence.
     Explain(ExplainArgs),
-    /// Hold one run against another: better, same, worse or unclear, cell by cell.
+    /// Compare two runs cell by cell: better, same, worse or unclear.
     Compare(regression::CompareArgs),
-    /// Measure how much the figures of this machine vary though nothing changes; comparisons use it from then on.
+    /// Measure how much the metrics of this host vary without a change. Later comparisons use the result.
     Noise(Box<regression::NoiseArgs>),
-    /// Set, show or move what nights are held against.
+    /// Set, show or move the baseline that nightly runs are compared with.
     Baseline(regression::BaselineArgs),
-    /// Run a matrix and hold it against its baseline; what seems worse is started afresh before anyone is told.
+    /// Run a matrix and compare it with its baseline. A suspected loss is measured again with fresh starts before it is reported.
     Nightly(Box<regression::NightlyArgs>),
-    /// Show the nights of a matrix, and where they changed.
+    /// Show the nightly runs of a matrix, metric by metric, with level changes.
     History(regression::HistoryArgs),
-    /// Find the first of several versions that is worse.
+    /// Find the first of several versions that is worse than the first one.
     Bisect(Box<regression::BisectArgs>),
-    /// Get the data sets and tokenizers that a matrix lacks from the model hub; everything else works offline.
+    /// Download the missing data sets and tokenizers of a matrix from the model hub. All other commands work offline.
     Fetch(FetchArgs),
-    /// Remove the processes and containers that dead runs left behind.
+    /// Remove orphans: processes, containers and files of runs that have ended.
     Clean,
     /// Print the JSON Schema of matrix files, engine recipes or reports.
     Schema(SchemaArgs),
-    /// Write a first matrix, with the data it needs, into a folder.
+    /// Write an example matrix, with its recipes, data and schemas, into a folder.
     Init(InitArgs),
-    /// Serve as a simulated engine.
+    /// Serve a simulated engine, without a model or GPU.
     Sim(Box<sim::SimArgs>),
-    /// Run another program and end everything that it starts when the parent ends.
+    /// Run a program, and end all its processes when the parent ends.
     #[command(name = "__shim", hide = true)]
     Shim(ExecArgs),
-    /// Become another program that ends when its parent does.
+    /// Replace this process by a program that ends with its parent.
     #[command(name = "__exec", hide = true)]
     Exec(ExecArgs),
 }
 
-/// Where matrices, caches and secrets are found.
+/// The cache folders.
 #[derive(Args, Clone, Debug)]
 pub struct CacheArgs {
-    /// The folder that holds Hugging Face's cache; `~/.cache/huggingface` unless set.
+    /// Hugging Face's cache folder; `~/.cache/huggingface` by default.
     #[arg(long, env = "HF_HOME", value_name = "DIR")]
     pub hf_home: Option<PathBuf>,
-    /// The folder for Python environments, prepared data and records of starts; `~/.cache/matrix` unless set.
+    /// The cache folder of `matrix`: Python environments, prepared prompts, calibration, noise and records of starts;
+    /// `~/.cache/matrix` by default.
     #[arg(long, env = "MATRIX_CACHE", value_name = "DIR")]
     pub cache: Option<PathBuf>,
 }
@@ -139,13 +140,14 @@ impl Command {
 pub struct CheckArgs {
     /// The matrix file.
     pub matrix: PathBuf,
-    /// Print the mistakes as JSON.
+    /// Print the errors as JSON.
     #[arg(long)]
     pub json: bool,
-    /// Run the `help:` command of each recipe and check its flags against what it prints. This runs programs that the recipes name.
+    /// Run the `help:` command of each recipe and report flags that its output does not list. This executes programs that the
+    /// recipes name.
     #[arg(long)]
     pub ask_engines: bool,
-    /// Where caches are.
+    /// The cache folders.
     #[command(flatten)]
     pub places: CacheArgs,
 }
@@ -155,16 +157,16 @@ pub struct CheckArgs {
 pub struct PlanArgs {
     /// The matrix file.
     pub matrix: PathBuf,
-    /// Only these cells, as in `engine=sglang,model=~8B`.
+    /// Select cells, such as `engine=sglang,model=~8B`; the syntax is that of `matrix run --only`.
     #[arg(long, value_name = "EXPR")]
     pub only: Option<Selector>,
-    /// The folder of earlier runs, which tell how long each cell took.
+    /// The folder of earlier runs; the durations of their cells are the estimates of the plan.
     #[arg(long, default_value = "results", value_name = "DIR")]
     pub results: PathBuf,
     /// Print the plan as JSON.
     #[arg(long)]
     pub json: bool,
-    /// Where caches are.
+    /// The cache folders.
     #[command(flatten)]
     pub places: CacheArgs,
 }
@@ -176,41 +178,42 @@ pub struct PlanArgs {
 pub struct RunArgs {
     /// The matrix file.
     pub matrix: PathBuf,
-    /// The folder that gets `<run>/`.
+    /// The folder in which the folder of the run is created.
     #[arg(long, default_value = "results", value_name = "DIR")]
     pub results: PathBuf,
-    /// Only these cells: comparisons joined by commas, `=` with `*` for anything, `=~` for "holds", `!=`, values joined by `|`.
+    /// Select cells by conditions separated by commas, all of which must match: `axis=value` (`*` matches any text), `axis=~text`
+    /// (contains), `axis!=value` (not); alternatives are separated by `|`. Example: `engine=sglang|vllm,model=~8B`.
     #[arg(long, value_name = "EXPR")]
     pub only: Option<Selector>,
-    /// Take up a run where it stopped: the newest one of this matrix, or the one named. Finished cells are not repeated.
+    /// Continue a stopped run: the named one, or the newest run of this matrix. Finished cells are not measured again.
     #[arg(long, value_name = "RUN", num_args = 0..=1, default_missing_value = "latest")]
     pub resume: Option<String>,
-    /// With `--resume`: measure the cells again that failed or are invalid.
+    /// With `--resume`: measure failed and invalid cells again.
     #[arg(long, requires = "resume")]
     pub failed: bool,
-    /// Measure what is judged invalid again, this often at most; each try is told beside the figures.
+    /// Measure an invalid cell again, at most this many times. The report lists each attempt.
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub retry_invalid: u32,
-    /// With `--resume`: measure finished cells again that the matrix asks otherwise for by now, without a question.
+    /// With `--resume`: measure finished cells again without asking, if the matrix has changed for them.
     #[arg(long, requires = "resume")]
     pub yes: bool,
-    /// When images are pulled. Whatever a name means when the run begins it means for the whole run.
+    /// When container images are pulled. An image name is resolved once, at the beginning, for the whole run.
     #[arg(long, value_enum, default_value_t = PullArg::Missing, value_name = "WHEN")]
     pub pull: PullArg,
-    /// Do not measure the client before the first cell: rows then carry no client error.
+    /// Do not calibrate the client before the first cell. The report then has no client error.
     #[arg(long)]
     pub no_calibration: bool,
-    /// Use only these GPUs of this host, such as `4-7` or `0,2`; idle ones first. Unless named here or by `gpus:` in the matrix,
-    /// `CUDA_VISIBLE_DEVICES` and `NVIDIA_VISIBLE_DEVICES` are honoured.
+    /// Use only these GPUs of this host, such as `4-7` or `0,2`; idle ones are used first. By default `gpus:` of the matrix, or
+    /// `CUDA_VISIBLE_DEVICES` or `NVIDIA_VISIBLE_DEVICES`.
     #[arg(long, value_name = "LIST")]
     pub gpus: Option<GpuList>,
-    /// Print every event as a line of JSON on stdout, instead of tables.
+    /// Print each event as a line of JSON on stdout, instead of tables.
     #[arg(long)]
     pub json: bool,
-    /// Prepare prompts anew, and keep none.
+    /// Prepare all prompts again: neither read nor write prepared prompts in the cache.
     #[arg(long)]
     pub fresh_prompts: bool,
-    /// Where caches are.
+    /// The cache folders.
     #[command(flatten)]
     pub places: CacheArgs,
 }
@@ -218,36 +221,36 @@ pub struct RunArgs {
 /// When images are pulled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PullArg {
-    /// Never: an image that is not here is a finding.
+    /// Never. A missing image is an error of the preflight.
     Never,
-    /// Where they are not here.
+    /// If the image is missing on this host.
     Missing,
-    /// Always: the registry is asked what their names mean now.
+    /// Always, so that a tag is what the registry has now.
     Always,
 }
 
 /// `matrix calibrate`.
 ///
-/// The result is kept in the cache folder, and runs on this machine refer to it. Every run also measures briefly at its own
+/// The result is saved in the cache folder, and later runs on this host use it. Every run also calibrates briefly at its own
 /// concurrency before its first cell.
 #[derive(Args, Debug)]
 pub struct CalibrateArgs {
-    /// How many streams at once, a point for each.
+    /// Numbers of concurrent streams; each is one point of the calibration.
     #[arg(long, value_delimiter = ',', default_value = "1,16,64,256,1024", value_name = "LIST",
           value_parser = clap::value_parser!(u32).range(1..=20_000))]
     pub streams: Vec<u32>,
-    /// The times between the tokens of a stream, ms: the longest for every number of streams, each other one for the most streams that the
-    /// simulated engine keeps up with. Give that of your engine to measure the client at it.
+    /// Times between two tokens of a stream, in ms. The longest is measured with every number of streams, the others with the largest
+    /// number that the simulated engine can serve. Add the ITL of your engine to calibrate the client at it.
     #[arg(long, value_delimiter = ',', default_value = "20,5,1", value_name = "LIST",
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub gaps: Vec<u32>,
-    /// Tokens of each stream.
+    /// Number of tokens of each stream.
     #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=10_000))]
     pub tokens: u32,
     /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
-    /// Where caches are.
+    /// The cache folders.
     #[command(flatten)]
     pub places: CacheArgs,
 }
@@ -257,19 +260,19 @@ pub struct CalibrateArgs {
 /// A token for private and gated files is read from `HF_TOKEN`.
 #[derive(Args, Debug)]
 pub struct FetchArgs {
-    /// The matrix file, whose data sets and tokenizers are fetched.
+    /// The matrix file, whose missing data sets and tokenizers are downloaded.
     #[arg(required_unless_present_any = ["tokenizer", "dataset"])]
     pub matrix: Option<PathBuf>,
-    /// A model whose tokenizer and chat template are fetched; may be given again.
+    /// Download the tokenizer and the chat template of this model; may be repeated.
     #[arg(long, value_name = "OWNER/NAME")]
     pub tokenizer: Vec<String>,
-    /// A data set whose file is fetched; may be given again.
+    /// Download the file of this data set; may be repeated.
     #[arg(long, value_parser = named::fetched_dataset(), value_name = "NAME")]
     pub dataset: Vec<DatasetName>,
-    /// Also get every file of the models.
+    /// Also download all files of the models of the matrix.
     #[arg(long, requires = "matrix")]
     pub models: bool,
-    /// The hub's address.
+    /// The URL of the model hub.
     #[arg(
         long,
         env = "HF_ENDPOINT",
@@ -277,7 +280,7 @@ pub struct FetchArgs {
         value_name = "URL"
     )]
     pub endpoint: String,
-    /// Where caches are.
+    /// The cache folders.
     #[command(flatten)]
     pub places: CacheArgs,
 }
@@ -286,25 +289,25 @@ pub struct FetchArgs {
 #[derive(Args, Debug)]
 #[command(after_help = "Example: matrix report results/2026-11-21-qwen3 --out published")]
 pub struct ReportArgs {
-    /// The runs: folders, names of runs, or matrices, for their newest run. Several come into one report.
+    /// The runs: a run's folder or name, or a matrix, for its newest run. Several runs are shown in one report.
     #[arg(required = true, value_name = "RUN")]
     pub runs: Vec<String>,
     /// The folder of runs.
     #[arg(long, default_value = "results", value_name = "DIR")]
     pub results: PathBuf,
-    /// The format. Without it a terminal gets its tables, and a folder gets every other format.
+    /// The format. By default `terminal`, or with `--out` all other formats.
     #[arg(long, value_parser = described_parser::<Format>(&REPORT_FORMATS))]
     pub format: Option<Format>,
     /// Write files into this folder instead of printing.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// The engine that ratios refer to, by its name in the matrix; unless the matrix says so the first one of each table.
+    /// The engine that ratios refer to, by its name in the matrix. By default that of the matrix, else the first engine of each table.
     #[arg(long, value_name = "ENGINE")]
     pub reference: Option<String>,
-    /// The smallest change that counts for wins, losses and `[best]`, as in `matrix compare`.
+    /// The smallest change that counts as a win, a loss or `[best]`, as in `matrix compare`.
     #[arg(long, default_value = "2%", value_parser = sim::parse_share, value_name = "SHARE")]
     pub floor: f64,
-    /// Where caches are; the noise of this machine lies there.
+    /// The cache folders; the noise of this host is read from there.
     #[command(flatten)]
     pub places: CacheArgs,
 }
@@ -314,19 +317,20 @@ pub struct ReportArgs {
 /// Examples: `matrix explain engine=sglang,scenario=sharegpt`, `matrix explain host-busy`
 #[derive(Args, Debug)]
 pub struct ExplainArgs {
-    /// The cells: a part of their names, or an expression as of `--only`. Without it, all cells of the run; more than four measurements in a line
-    /// each. Without `--run` also a code such as `host-busy`: what it means, its bound, and what to do; this needs no run.
+    /// The cells: a part of their names, or a selector as for `matrix run --only`. By default all cells of the run; more than four
+    /// measurements are printed in one line each. Without `--run` also a reason code such as `host-busy`: prints its meaning, its bound
+    /// and the fix, and needs no run.
     pub cell: Option<String>,
-    /// The run: a folder, the name of a run, or a matrix, for its newest run; the newest run of all unless given.
+    /// The run: its folder or name, or a matrix, for its newest run. By default the newest run of all.
     #[arg(long, value_name = "RUN")]
     pub run: Option<String>,
     /// The folder of runs.
     #[arg(long, default_value = "results", value_name = "DIR")]
     pub results: PathBuf,
-    /// Print the table of codes instead: what each means, its bound, and what to do.
+    /// Print the table of all reason codes instead, with meaning, bound and fix.
     #[arg(long)]
     pub codes: bool,
-    /// Print judgement and evidence as JSON.
+    /// Print the validity and its evidence as JSON.
     #[arg(long)]
     pub json: bool,
 }
@@ -341,69 +345,66 @@ pub enum Format {
     Markdown,
     /// One HTML file.
     Html,
-    /// Rows for a spreadsheet.
+    /// CSV for a spreadsheet.
     Csv,
-    /// Everything, for programs.
+    /// JSON with everything, for programs.
     Json,
 }
 
 /// Help for the formats of a report.
 const REPORT_FORMATS: [(&str, &str); 5] = [
     ("terminal", "Tables for a terminal"),
-    (
-        "markdown",
-        "Markdown: the comparison, and with `--out` one report per engine",
-    ),
-    ("html", "One file for a browser, with charts; it needs no network"),
-    ("csv", "A row for every figure of every cell"),
+    ("markdown", "Markdown; with `--out` also one report per engine"),
+    ("html", "One HTML file with charts; it needs no network"),
+    ("csv", "CSV with one row for each metric of each cell"),
     (
         "json",
-        "Everything that a report shows, as `matrix schema report` describes it",
+        "Everything that a report shows; `matrix schema report` prints the schema",
     ),
 ];
 
 /// `matrix import`.
 ///
-/// The format is found by the content. What a file does not tell stays unknown; what contradicts itself is a warning with file and
+/// The format is recognised by the content. A fact that a file lacks stays unknown; a contradiction is a warning with file and
 /// line. Example: `matrix import sglang.md vllm.md --name published`
 #[derive(Args, Debug)]
 pub struct ImportArgs {
-    /// Console logs, Markdown reports, JSON lines, JSON or CSV; they become one run.
+    /// Console logs, Markdown reports, JSON lines, JSON or CSV. All files become one run.
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
-    /// The folder that gets `<run>/`.
+    /// The folder in which the folder of the run is created.
     #[arg(long, default_value = "results", value_name = "DIR")]
     pub results: PathBuf,
-    /// The name of the run; `imported-<date>` unless given.
+    /// The name of the run; `imported-<date>` by default.
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
-    /// Leave out commands: only figures, names and sizes are kept.
+    /// Import only figures, names and sizes: no commands and no paths.
     #[arg(long)]
     pub figures_only: bool,
-    /// What the files do not tell. What one of them lacks may also stand beside it, in `FILE.import.yaml` with the same keys.
+    /// Facts that the files lack. The facts of one file may also be in `FILE.import.yaml` beside it, with the same keys.
     #[command(flatten)]
     pub declared: DeclaredArgs,
 }
 
-/// What people know of measurements whose files do not tell it.
+/// Facts about imported measurements that their files lack.
 #[derive(Args, Clone, Debug, Default)]
 pub struct DeclaredArgs {
-    /// The engine, such as `vllm`.
+    /// The engine of the measurements, such as `vllm`, if a file lacks it.
     #[arg(long, value_name = "NAME")]
     pub engine: Option<String>,
-    /// Its version.
+    /// The version of the engine, if a file lacks it.
     #[arg(long, value_name = "VERSION")]
     pub version: Option<String>,
-    /// How many GPUs it computed on.
+    /// The number of GPUs that the engine used, if a file lacks it.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub gpus: Option<u32>,
-    /// Which kind of GPU, such as `H100`.
+    /// The GPU model, such as `H100`, if a file lacks it.
     #[arg(long, value_name = "KIND")]
     pub gpu: Option<String>,
-    /// The precision of the weights, such as `bf16`.
+    /// The precision of the weights, such as `bf16`, if a file lacks it.
     #[arg(long, value_name = "PRECISION")]
     pub precision: Option<String>,
-    /// The model.
+    /// The model, if a file lacks it.
     #[arg(long, value_name = "MODEL")]
     pub model: Option<String>,
 }
@@ -411,7 +412,7 @@ pub struct DeclaredArgs {
 /// `matrix schema`.
 #[derive(Args, Debug)]
 pub struct SchemaArgs {
-    /// Which kind of file.
+    /// The kind of file that the schema describes.
     #[arg(value_enum)]
     pub kind: SchemaKind,
 }
@@ -419,18 +420,18 @@ pub struct SchemaArgs {
 /// Kinds of files with a schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum SchemaKind {
-    /// A matrix.
+    /// A matrix file.
     Matrix,
     /// An engine recipe.
     Engine,
-    /// What `matrix report --format json` writes.
+    /// The output of `matrix report --format json`.
     Report,
 }
 
 /// `matrix init`.
 #[derive(Args, Debug)]
 pub struct InitArgs {
-    /// The folder; it gets `matrices/`, `engines/` and `schemas/`. Nothing that exists is overwritten.
+    /// The folder in which `matrices/`, `engines/` and `schemas/` are written. Existing files are not overwritten.
     #[arg(default_value = ".")]
     pub dir: PathBuf,
 }
@@ -438,9 +439,9 @@ pub struct InitArgs {
 /// `matrix __shim` and `matrix __exec`.
 #[derive(Args, Debug)]
 pub struct ExecArgs {
-    /// The process that must live on.
+    /// The process whose end stops the program.
     pub parent: i32,
-    /// The folder of the cgroup that the program enters.
+    /// The cgroup folder of the program.
     #[arg(long)]
     pub cgroup: Option<PathBuf>,
     /// The program and its arguments.
@@ -457,7 +458,7 @@ pub(crate) fn pretended_gpus() -> Result<Option<u32>, String> {
     match text.parse() {
         Ok(count) if (1..=64).contains(&count) => Ok(Some(count)),
         _ => Err(format!(
-            "MATRIX_PRETEND_GPUS is `{text}`; give a number from 1 to 64, or unset it"
+            "MATRIX_PRETEND_GPUS is `{text}`; set a number from 1 to 64, or unset it"
         )),
     }
 }

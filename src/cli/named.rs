@@ -52,7 +52,7 @@ pub(super) fn fetched_dataset() -> impl TypedValueParser<Value = DatasetName> {
 fn known_dataset(text: String) -> Result<DatasetName, Error> {
     let mut all = DatasetName::ALL.iter().copied();
     all.find(|name| name.bench_serving_name() == text)
-        .ok_or_else(|| Error::custom("no such data set"))
+        .ok_or_else(|| Error::custom("there is no such data set"))
 }
 
 fn parse_variant<T: DeserializeOwned>(name: &str) -> Result<T, Error> {

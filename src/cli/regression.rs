@@ -15,36 +15,37 @@ use crate::config::select::{self, Selector};
 /// Example: `matrix compare results/qwen3-20260901T020000Z results/qwen3-20260902T020000Z`
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-Verdicts. The unit is the start of an engine, and all gating metrics of all cells are judged together. `worse`, `better`: the change lies beyond the bound \
-(`--floor`) and beyond chance (p at most 5 %, adjusted by Holm). `same`: the 90 % interval of the change lies within the bound. `unclear`: neither; it says the \
-smallest loss that these starts could have shown. Not judged: fewer than five starts on a side (three where `matrix noise` measured this host), or sides that are \
-not comparable (another GPU, driver, power limit, precision or load). Noise never widens the bound.\n\n\
-Simulated (tests/montecarlo.sh, 24 metrics, 5 starts a side): a false `better` or `worse` in at most 5.6 % of runs of equal builds, a loss of 5 % called `same` in \
-at most 0.2 %; at a noise of 1 % a loss of 5 % is found in at least 94 %, and equal builds are `same` in at least 65 % where the noise is known.\n\n\
-Exit codes: 0 nothing got worse, 1 a metric or the reliability got worse, 3 a cell is missing, failed or invalid, 5 nothing could be judged.")]
+Verdicts. Each start of an engine is one sample, and all gating metrics of all cells are tested together. `worse`, `better`: the change exceeds the bound \
+(`--floor`) and is significant (p at most 5 %, adjusted by Holm). `same`: the 90 % confidence interval of the change is within the bound. `unclear`: neither; the \
+reason names the smallest loss that these starts could have shown. Not judged: a side has fewer than five starts (three if `matrix noise` measured this host), or the \
+sides are not comparable (different GPU, driver, power limit, precision or load). Noise never widens the bound.\n\n\
+Error rates in simulations (tests/montecarlo.sh, 24 metrics, 5 starts per side): equal builds get a false `better` or `worse` in at most 5.6 % of comparisons, and a \
+loss of 5 % is called `same` in at most 0.2 %. With a noise of 1 %, a loss of 5 % is found in at least 94 %; equal builds are `same` in at least 65 % if the noise was measured.\n\n\
+Exit codes: 0 nothing got worse; 1 a metric or the reliability got worse; 3 a cell is missing, failed or invalid; 5 nothing could be judged.")]
 pub struct CompareArgs {
-    /// What it is held against: the folder of a run, its name, a matrix's name for its newest run, or a baseline's file.
+    /// The baseline: a run's folder or name, a matrix's name for its newest run, or a baseline file.
     pub baseline: String,
-    /// What is judged: named in the same ways.
+    /// The candidate, which is judged: named like the baseline.
     #[arg(required_unless_present = "arms", conflicts_with = "arms")]
     pub candidate: Option<String>,
-    /// Two arms of one run instead, such as `version=v0.5.1,v0.5.2` or `engine=sglang,vllm`: the first is the baseline, and they are compared
-    /// round by round where they alternated.
+    /// Compare two arms of one run instead, such as `version=v0.5.1,v0.5.2` or `engine=sglang,vllm`: the first value is the baseline. Arms
+    /// that alternated are compared round by round.
     #[arg(long, value_name = "AXIS=A,B")]
     pub arms: Option<Arms>,
     /// The folder of runs.
     #[arg(long, default_value = "results", value_name = "DIR")]
     pub results: PathBuf,
-    /// How verdicts are reached.
+    /// How verdicts are computed.
     #[command(flatten)]
     pub judging: JudgeArgs,
-    /// Give verdicts though the environment changed (driver, power limit, GPU or CPU model): what did it, the engine or the machine, is then yours to say.
+    /// Compare although the environment differs (driver, power limit, GPU or CPU model). The verdicts then do not show whether the engine or
+    /// the environment caused a change.
     #[arg(long)]
     pub across_environments: bool,
-    /// The format.
+    /// The format of the output.
     #[arg(long, value_parser = described_parser::<Format>(&COMPARE_FORMATS), default_value = "terminal")]
     pub format: Format,
-    /// Where caches are; the noise of this machine lies there.
+    /// The cache folders; the noise of this host is read from there.
     #[command(flatten)]
     pub places: CacheArgs,
 }
@@ -62,12 +63,16 @@ impl std::str::FromStr for Arms {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` names no two arms; write it like `version=v1,v2` or `engine=a,b`");
+        let wrong = || {
+            format!(
+                "`{text}` does not name two different arms; write `AXIS=A,B`, such as `version=v1,v2` or `engine=a,b`"
+            )
+        };
         let (axis, values) = text.split_once('=').ok_or_else(wrong)?;
         let values: Vec<&str> = values.split(',').map(str::trim).collect();
         match (select::AXES.contains(&axis.trim()), values.as_slice()) {
             (false, _) => Err(format!(
-                "`{}` is not an axis; known: {}",
+                "`{}` is not an axis; the axes are {}",
                 axis.trim(),
                 select::AXES.join(", ")
             )),
@@ -80,15 +85,16 @@ impl std::str::FromStr for Arms {
     }
 }
 
-/// How verdicts are reached.
+/// How verdicts are computed.
 #[derive(Args, Clone, Debug)]
 pub struct JudgeArgs {
-    /// The practical bound: a smaller change does not count, and is `same` where its 90 % interval lies within. Noise never widens it.
+    /// The bound: the smallest change that counts. A change is `same` if its 90 % confidence interval is within the bound. Noise never widens
+    /// the bound.
     #[arg(long, default_value = "2%", value_parser = parse_share, value_name = "SHARE")]
     pub floor: f64,
-    /// The figure that gates every cell, such as `p99_ttft_ms`; may be given again. By default the one that fits the load: what a
-    /// search found; at a fixed rate the median E2E, and goodput where there is an SLO; else output throughput, or requests per second and TPOT where the
-    /// model ends its answers.
+    /// The gating metric of every cell, such as `p99_ttft_ms`; may be repeated. The default depends on the load: the result of a search; at
+    /// a fixed rate the median E2E, and with an SLO the goodput; otherwise the output throughput, or requests per second and TPOT if the
+    /// model decides the length of its answers.
     #[arg(long, value_name = "FIGURE")]
     pub gate: Vec<String>,
 }
@@ -96,36 +102,37 @@ pub struct JudgeArgs {
 /// Help for the formats of a comparison.
 const COMPARE_FORMATS: [(&str, &str); 3] = [
     ("terminal", "Tables for a terminal"),
-    ("markdown", "Tables as GitHub reads them"),
-    ("json", "Everything, for machines"),
+    ("markdown", "Tables in GitHub's Markdown"),
+    ("json", "Everything, for programs"),
 ];
 
 /// `matrix noise`.
 ///
-/// The same engine is measured in two arms that take turns, A B B A. How much its starts differ though nothing does gives the smallest change that can
-/// be seen; it is kept in the cache folder. How often to start is said by these flags; `repeats` of the matrix is not looked at, except for `per_start`.
+/// Measures the same engine in two arms that alternate, A B B A. The differences between its starts show the smallest change that can be
+/// detected; the result is saved in the cache folder. These flags set the number of starts; `repeats` of the matrix is ignored, except for
+/// `per_start`.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-What is kept is the upper bound of the noise (80 % confidence) with its degrees of freedom. Comparisons use it as knowledge about the variance: three starts on each side \
-are then enough, and it never widens what counts as `same`. It is used on its own host only (known by GPU UUIDs, DMI UUID or machine id), for every version of an engine, \
-else for the same model and scenario, else for the whole host.\n\n\
-Simulated (2000 runs, seed 20261122): with a noise of 1 %, five starts a side show 2.4 %; `--target 2%` is then said to be reached in at most 15 % of tries, and the \
-bound that is kept after such a stop lies above the true noise in about 75 %. With `--target` each arm has five starts at least.")]
+The saved value is the upper bound of the noise (80 % confidence) with its degrees of freedom. Comparisons use it as an estimate of the variance: three starts per side \
+are then enough. It never widens the bound for `same`. It is used only on the host that measured it (recognised by GPU UUIDs, DMI UUID or machine id): for the same cell \
+with any version of the engine, else for the same model and scenario, else for the whole host.\n\n\
+In simulations (2000 runs, seed 20261122) with a noise of 1 %, five starts per side show a change of 2.4 %. `--target 2%` is then reported as reached in at most 15 % of \
+runs, and the bound saved after such a stop is above the true noise in about 75 %. With `--target` each arm has at least five starts.")]
 pub struct NoiseArgs {
-    /// What is run.
+    /// The run.
     #[command(flatten)]
     pub run: RunArgs,
-    /// Starts of each arm to begin with.
+    /// Number of starts of each arm; `--target` may add more.
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=50))]
     pub starts: u32,
-    /// Start again, until so small a change can be seen in every figure with five starts a side, though noise may be as large as its upper bound (80 %
-    /// confidence).
+    /// Add starts until a change of this size can be detected in every metric with five starts per side, even if the noise is at its upper
+    /// bound (80 % confidence).
     #[arg(long, value_parser = parse_share, value_name = "SHARE")]
     pub target: Option<f64>,
-    /// The most starts of each launch, both arms together, where `--target` asks for more.
+    /// With `--target`: the largest number of starts of each launch, both arms together.
     #[arg(long, default_value_t = 20, value_name = "N", requires = "target", value_parser = clap::value_parser!(u32).range(4..=100))]
     pub most: u32,
-    /// The figures that gate every cell, as in `compare`; may be given again.
+    /// The gating metric of every cell, as in `matrix compare`; may be repeated.
     #[arg(long, value_name = "FIGURE")]
     pub gate: Vec<String>,
 }
@@ -133,48 +140,48 @@ pub struct NoiseArgs {
 /// `matrix baseline`.
 #[derive(Args, Debug)]
 pub struct BaselineArgs {
-    /// What to do with it.
+    /// What to do with the baseline.
     #[command(subcommand)]
     pub action: BaselineAction,
 }
 
-/// What is done with a baseline.
+/// An operation on a baseline.
 #[derive(Debug, Subcommand)]
 pub enum BaselineAction {
-    /// Set the first one, from a run.
+    /// Create the baseline of a matrix from a run.
     Set(BaselineMoveArgs),
-    /// Show what it holds, and every time it was moved.
+    /// Show the baseline: its run, the values of its cells, and every move with its reason.
     Show {
-        /// The matrix file, beside which the baseline lies.
+        /// The matrix file.
         matrix: PathBuf,
-        /// The baseline's file; `<matrix>.baseline.json` beside the matrix unless set.
+        /// The baseline file; `<matrix>.baseline.json` in the folder of the matrix by default.
         #[arg(long, value_name = "FILE")]
         baseline: Option<PathBuf>,
     },
-    /// Move it to a run: what changed since is accepted, and stays on record with the reason.
+    /// Move the baseline to another run, which accepts the changes since; the move is recorded with its reason.
     Accept(BaselineMoveArgs),
 }
 
 /// A move of a baseline.
 #[derive(Args, Debug)]
 pub struct BaselineMoveArgs {
-    /// The matrix file, beside which the baseline lies.
+    /// The matrix file.
     pub matrix: PathBuf,
-    /// The run it is moved to: its folder or name; the newest run of the matrix unless given.
+    /// The run that becomes the baseline: its folder or name; the newest run of the matrix by default.
     pub run: Option<String>,
-    /// Why.
+    /// Why the baseline is set or moved; shown in its history.
     #[arg(long, value_name = "TEXT")]
     pub reason: String,
-    /// The baseline's file; `<matrix>.baseline.json` beside the matrix unless set.
+    /// The baseline file; `<matrix>.baseline.json` in the folder of the matrix by default.
     #[arg(long, value_name = "FILE")]
     pub baseline: Option<PathBuf>,
     /// The folder of runs.
     #[arg(long, default_value = "results", value_name = "DIR")]
     pub results: PathBuf,
-    /// The figures that gate every cell, as in `compare`; may be given again.
+    /// The gating metric of every cell, as in `matrix compare`; may be repeated.
     #[arg(long, value_name = "FIGURE")]
     pub gate: Vec<String>,
-    /// Where the noise of this host is kept.
+    /// The cache folders; the noise of this host is read from there.
     #[command(flatten)]
     pub places: CacheArgs,
 }
@@ -184,38 +191,39 @@ pub struct BaselineMoveArgs {
 /// Example: `matrix nightly matrices/nightly.yaml --junit junit.xml --keep 720h`
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-Verdicts are those of `matrix compare`. What nights differ by, told by the history, is part of the error; a suspected loss is confirmed by starting baseline and candidate \
-alternately on the same night, and only these rounds decide. What `--budget` leaves no room for stays `undecided`.\n\n\
-Simulated (tests/montecarlo.sh, 24 metrics, 20 nights of history): nights that differ by up to 1 % give a false alarm in 0.1 % of nights, a loss of 5 % is found in 92 to \
-99 %, and at most 4.5 % of unchanged cells are started afresh.\n\n\
-Exit codes: 0 nothing got worse, or no baseline yet; 1 a metric or the reliability got worse; 3 a cell failed, is missing or invalid; 5 there is a baseline and nothing was \
-judged, or a suspicion stayed undecided.")]
+Verdicts are those of `matrix compare`. The standard error includes the differences between nightly runs, which are estimated from the history. To confirm a suspected \
+loss, the same nightly run starts baseline and candidate in turn, and only these starts decide. Losses that do not fit `--budget` stay `undecided`.\n\n\
+In simulations (tests/montecarlo.sh, 24 metrics, history of 20 nightly runs) with differences of up to 1 % between nightly runs, 0.1 % of nightly runs raise a false alarm, a \
+loss of 5 % is found in 92 to 99 %, and at most 4.5 % of unchanged cells need fresh starts.\n\n\
+Exit codes: 0 nothing got worse, or there is no baseline yet; 1 a metric or the reliability got worse; 3 a cell failed, is missing or invalid; 5 there is a baseline, but nothing \
+could be judged or a suspected loss stayed undecided.")]
 pub struct NightlyArgs {
-    /// What is run.
+    /// The run.
     #[command(flatten)]
     pub run: RunArgs,
-    /// How verdicts are reached.
+    /// How verdicts are computed.
     #[command(flatten)]
     pub judging: JudgeArgs,
-    /// The baseline's file; `<matrix>.baseline.json` beside the matrix unless set. Only `matrix baseline accept` moves it.
+    /// The baseline file; `<matrix>.baseline.json` in the folder of the matrix by default. Only `matrix baseline accept` changes it.
     #[arg(long, value_name = "FILE")]
     pub baseline: Option<PathBuf>,
-    /// The most fresh starts per side that confirm one suspect, baseline and candidate in turn; fewer than noise asks for may leave it undecided,
-    /// never invent a loss.
+    /// The largest number of fresh starts per side for one suspected loss, baseline and candidate in turn. If the noise requires more, the loss
+    /// may stay undecided; a limit never causes a false loss.
     #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=100))]
     pub confirm: u32,
-    /// How long all confirmations together may take, by what each launch and cell took this night. The largest losses come first; what finds no room
-    /// stays undecided, and the night says so.
+    /// Time budget of all confirmations, estimated from the durations of this nightly run's launches and cells; unlimited by default. The
+    /// largest losses are confirmed first; losses that do not fit the budget stay undecided, and the report lists them.
     #[arg(long, value_name = "TIME")]
     pub budget: Option<HumanDuration>,
-    /// Where a message goes when something changed: an incoming webhook of Slack, or whatever reads such JSON. It is told once per change.
+    /// URL that gets a message when a finding is new or has ended: an incoming webhook of Slack, or a service that reads the same JSON. Each
+    /// change is sent once.
     #[arg(long, env = "MATRIX_WEBHOOK", hide_env_values = true, value_name = "URL")]
     pub webhook: Option<String>,
-    /// Write JUnit XML into this file.
+    /// Write the findings as JUnit XML into this file.
     #[arg(long, value_name = "FILE")]
     pub junit: Option<PathBuf>,
-    /// Remove requests, samples and logs of runs of this matrix that began longer ago, except those of the baseline's run; figures, reports and history
-    /// stay.
+    /// Remove requests, samples and logs of runs of this matrix that began longer ago than this, such as `720h`, except those of the baseline's
+    /// run. Figures, reports and the history are kept.
     #[arg(long, value_name = "TIME")]
     pub keep: Option<HumanDuration>,
 }
@@ -223,13 +231,13 @@ pub struct NightlyArgs {
 /// Help for the formats of a history.
 const HISTORY_FORMATS: [(&str, &str); 5] = [
     ("terminal", "A table for a terminal"),
-    ("markdown", "A table as GitHub reads it"),
+    ("markdown", "A table in GitHub's Markdown"),
     (
         "html",
-        "One file for a browser, with a chart of every figure; it needs no network",
+        "One HTML file with a chart of every metric; it needs no network",
     ),
-    ("csv", "A row for every night of every figure"),
-    ("json", "Everything, for machines"),
+    ("csv", "CSV with one row for each metric of each nightly run"),
+    ("json", "Everything, for programs"),
 ];
 
 /// `matrix history`.
@@ -237,46 +245,47 @@ const HISTORY_FORMATS: [(&str, &str); 5] = [
 /// Example: `matrix history nightly --only model=~8B --format html --out history.html`
 #[derive(Args, Debug)]
 pub struct HistoryArgs {
-    /// The matrix: its file, or its name as the file gives it.
+    /// The matrix: its file, or its `name` in that file.
     pub matrix: String,
     /// The folder of runs.
     #[arg(long, default_value = "results", value_name = "DIR")]
     pub results: PathBuf,
-    /// Only these cells, in the language of `matrix run --only`: `engine=sglang,model=~8B`.
+    /// Select cells, such as `engine=sglang,model=~8B`; the syntax is that of `matrix run --only`.
     #[arg(long, value_name = "EXPR")]
     pub only: Option<Selector>,
-    /// The smallest change that counts.
+    /// The smallest change that counts as a level change.
     #[arg(long, default_value = "2%", value_parser = parse_share, value_name = "SHARE")]
     pub floor: f64,
-    /// The format.
+    /// The format of the output.
     #[arg(long, value_parser = described_parser::<Format>(&HISTORY_FORMATS), default_value = "terminal")]
     pub format: Format,
-    /// Write it into this file.
+    /// Write the history into this file instead of printing it.
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 }
 
 /// `matrix bisect`.
 ///
-/// The matrix lists the versions (or image tags) in order, as in `sglang: { version: [v0.5.0, v0.5.1, v0.5.2] }`: the first is good, the last is bad.
-/// How often to start is said by `--starts`; `repeats` of the matrix is not looked at, except for `per_start`.
+/// The matrix lists the versions (or image tags) in order, such as `sglang: { version: [v0.5.0, v0.5.1, v0.5.2] }`: the first is good, the last is
+/// bad. `--starts` sets the number of starts; `repeats` of the matrix is ignored, except for `per_start`.
 ///
 /// Example: `matrix bisect matrices/bisect.yaml --only model=~8B,scenario=sharegpt`
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-Both ends are measured first, in turn. The search then moves only on the metric of the cell that got worse most, or on crashed starts and failed requests where only \
-these did: `worse` goes on before a version, `same` and `better` after it, each time with the good version started anew in turn with it. Where a version is `unclear` it ends with 5 and says between which two the first bad one lies. \
-Verdicts are those of `matrix compare`. Each pair of versions is a run of its own, and `--resume` goes on with the newest search that measured both ends.\n\n\
-Exit codes: 0 the last version is not worse than the first, 1 the first bad version was found, 5 undecided.")]
+The first and the last version are measured first, in turn. One loss then decides the search: the metric and cell with the largest loss, or crashed starts and failed requests if \
+no metric got worse. After `worse` the search continues among earlier versions, after `same` or `better` among later ones. The first version is started again in turn with each \
+version. If a version is `unclear`, the search ends with exit code 5 and prints the two versions between which the first bad one is. Verdicts are those of `matrix compare`. Each \
+pair of versions is a separate run; `--resume` continues the newest search that measured the first and the last version.\n\n\
+Exit codes: 0 the last version is not worse than the first; 1 the first bad version was found; 5 undecided.")]
 pub struct BisectArgs {
-    /// What is run.
+    /// The run.
     #[command(flatten)]
     pub run: RunArgs,
-    /// How verdicts are reached.
+    /// How verdicts are computed.
     #[command(flatten)]
     pub judging: JudgeArgs,
-    /// Starts of each version that is looked at: five at least, or three where the noise of this host is known (`matrix noise`). Fewer are raised to
-    /// that, as they would decide nothing.
+    /// Number of starts of each version. A smaller number than a verdict needs is raised to it: five, or three if `matrix noise` measured this
+    /// host.
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=50))]
     pub starts: u32,
 }
