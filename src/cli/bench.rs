@@ -22,16 +22,16 @@ use crate::cli::named::{dataset, variant_parser};
 use crate::config::dataset::DatasetName;
 use crate::config::workload::Profile;
 
-/// Send a load to a server that is running, and print the figures, as `sglang.bench_serving` does.
+/// Benchmark a running server, with the flags and the output of `sglang.bench_serving`.
 ///
 /// Example: `matrix bench --backend vllm --port 8000 --dataset-name random --random-input-len 1024 --random-output-len 128`.
 #[derive(Args, Clone, Debug)]
 #[command(
     infer_long_args = true,
     args_override_self = true,
-    after_help = "Flags of the Python tool may be shortened as long as they stay unique, as in `--num-prompt 10`. A flag that is \
-                  not supported is refused, never ignored. OPENAI_API_KEY is sent as a bearer token; where it is not set, API_KEY \
-                  is sent as it is."
+    after_help = "Flags of the Python tool may be shortened to a unique prefix, such as `--num-prompt 10`. A flag that is not \
+                  supported is an error, never ignored. The variable OPENAI_API_KEY is sent as a bearer token; if it is not set, \
+                  API_KEY is sent unchanged as the `Authorization` header."
 )]
 pub struct BenchArgs {
     #[command(flatten)]
@@ -80,27 +80,28 @@ impl BenchArgs {
 /// No name here may keep a prefix from being unique that is unique among the Python tool's own flags; where one does, that prefix
 /// is an alias of the Python tool's flag.
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Ours")]
+#[command(next_help_heading = "Extensions of matrix")]
 pub(crate) struct ExtensionArgs {
-    /// Whose rules: `current` is sglang 0.5.23, `classic` the fork in lmdeploy that the reports of August 2025 were made with.
+    /// The version of bench_serving whose rules apply: `current` is that of sglang 0.5.23, `classic` the fork in lmdeploy that the reports
+    /// of August 2025 used.
     #[arg(long, value_parser = variant_parser::<Profile>(), default_value = "current")]
     pub(crate) rules: Profile,
-    /// Compute every figure as the Python tool does, known faults included.
+    /// Compute every figure as the Python tool does, including its known errors.
     #[arg(long)]
     pub(crate) compat_figures: bool,
-    /// Write an infinite rate as the bare word `Infinity`, as Python does, which is not JSON.
+    /// Write an infinite rate in the result line as `Infinity`, like Python, although this is not valid JSON.
     #[arg(long)]
     pub(crate) compat_json: bool,
-    /// Write a result as `vllm bench serve --save-result` does into this file, which is replaced.
+    /// Write the result in the format of `vllm bench serve --save-result` into this file, which is overwritten.
     #[arg(long, value_name = "FILE")]
     pub(crate) vllm_json: Option<PathBuf>,
-    /// The folder that holds Hugging Face's cache; `~/.cache/huggingface` unless set.
+    /// Hugging Face's cache folder; `~/.cache/huggingface` by default.
     #[arg(long, env = "HF_HOME", value_name = "DIR")]
     pub(crate) hf_home: Option<PathBuf>,
-    /// The folder that keeps prepared prompts; `~/.cache/matrix` unless set.
+    /// The cache folder for prepared prompts; `~/.cache/matrix` by default.
     #[arg(long, env = "MATRIX_CACHE", value_name = "DIR")]
     pub(crate) keep_prompts_in: Option<PathBuf>,
-    /// Prepare prompts anew, and keep none.
+    /// Prepare all prompts again: neither read nor write prepared prompts in the cache.
     #[arg(long)]
     pub(crate) fresh_prompts: bool,
 }
@@ -126,31 +127,31 @@ pub(crate) enum Backend {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Server")]
 pub(crate) struct ServerArgs {
-    /// What the server speaks.
+    /// The protocol of the server, by bench_serving's name of the engine.
     #[arg(long, value_enum, default_value = "sglang")]
     pub(crate) backend: Backend,
-    /// The server's base URL, instead of host and port.
+    /// The base URL of the server, instead of `--host` and `--port`.
     #[arg(long, value_name = "URL")]
     pub(crate) base_url: Option<String>,
-    /// The server's host.
+    /// The host of the server.
     #[arg(long, default_value = "0.0.0.0")]
     pub(crate) host: String,
-    /// The server's port; the backend's usual one by default.
+    /// The port of the server; by default that of the backend's engine.
     #[arg(long)]
     pub(crate) port: Option<u16>,
-    /// How long to wait for the server, in seconds; 0 does not wait.
+    /// The longest wait for the server, in seconds; 0 does not check it. 60 by default, 0 with `--rules classic`.
     #[arg(long, value_name = "SECONDS")]
     pub(crate) ready_check_timeout_sec: Option<u64>,
-    /// The model; the first one that the server names by default.
+    /// The model; by default the first one that the server lists.
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,
-    /// The model's name in requests, where it is another one.
+    /// The model name in requests; `--model` by default.
     #[arg(long, value_name = "NAME")]
     pub(crate) served_model_name: Option<String>,
-    /// The tokenizer: a file, a folder or a model in the cache; the server's or the model's by default.
+    /// The tokenizer: a file, a folder or a model in Hugging Face's cache; by default that of the server or of the model.
     #[arg(long, value_name = "NAME")]
     pub(crate) tokenizer: Option<String>,
-    /// Headers of every request, over those that carry a key.
+    /// Headers of every request; they override the headers from OPENAI_API_KEY and API_KEY.
     #[arg(long, num_args = 1.., action = ArgAction::Set, value_name = "KEY=VALUE")]
     pub(crate) header: Vec<String>,
 }
@@ -158,40 +159,40 @@ pub(crate) struct ServerArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Data set")]
 pub(crate) struct DatasetArgs {
-    /// Where prompts come from.
+    /// The data set from which prompts are taken.
     #[arg(long, value_parser = dataset(), default_value = "sharegpt")]
     pub(crate) dataset_name: DatasetName,
-    /// The data set's file; without it Hugging Face's cache is looked into.
+    /// The file of the data set; by default the file in Hugging Face's cache.
     #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
     pub(crate) dataset_path: String,
-    /// How many requests; `generated-shared-prefix` has a number of its own, and for `openai` 0 is all.
+    /// The number of requests; for `openai` 0 means all. Not used by `generated-shared-prefix`, which has its own flags for it.
     #[arg(long, default_value_t = 1000, value_name = "COUNT")]
     pub(crate) num_prompts: u32,
-    /// What fixes every draw; 42, or 1 under the rules `classic`, by default.
+    /// Seed of all random draws; 42 by default, 1 with `--rules classic`.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// Ask for so many tokens instead of the length of the second turn.
+    /// The number of output tokens to request; by default the length of the answer in the data set.
     #[arg(long, value_name = "TOKENS")]
     pub(crate) sharegpt_output_len: Option<u32>,
-    /// Leave out rows with more tokens than this, prompt and answer together.
+    /// Leave out rows with more tokens than this, prompt and output together; for `sharegpt`, `custom` and `longbench_v2`.
     #[arg(long, value_name = "TOKENS")]
     pub(crate) sharegpt_context_len: Option<u32>,
-    /// The most tokens of a prompt; 1024 by default.
+    /// The largest number of tokens of a prompt; 1024 by default.
     #[arg(long, value_name = "TOKENS")]
     pub(crate) random_input_len: Option<u32>,
-    /// The most tokens to ask for; 1024 by default.
+    /// The largest number of output tokens to request; 1024 by default.
     #[arg(long, value_name = "TOKENS")]
     pub(crate) random_output_len: Option<u32>,
-    /// Lengths are drawn from this share of the most up to the most.
+    /// The smallest drawn length, as a share of `--random-input-len` and `--random-output-len`; 1 draws no lengths.
     #[arg(long, default_value_t = 0.0, value_name = "RATIO")]
     pub(crate) random_range_ratio: f64,
-    /// Put behind every prompt of `sharegpt` and `custom`, followed by `Assistant:`.
+    /// Text appended to every prompt of `sharegpt` and `custom`, followed by `Assistant:`.
     #[arg(long, default_value = "", hide_default_value = true, value_name = "TEXT")]
     pub(crate) prompt_suffix: String,
-    /// Send token ids instead of text; for the backend `sglang`.
+    /// Send token ids instead of text; only for the backend `sglang`.
     #[arg(long)]
     pub(crate) tokenize_prompt: bool,
-    /// Send prompts of `sharegpt` and `custom` as the tokenizer's chat template renders them.
+    /// Apply the tokenizer's chat template to prompts of `sharegpt` and `custom`.
     #[arg(long)]
     pub(crate) apply_chat_template: bool,
 }
@@ -199,46 +200,46 @@ pub(crate) struct DatasetArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Requests")]
 pub(crate) struct SamplingArgs {
-    /// Take whole answers instead of streams.
+    /// Request complete responses instead of streams.
     #[arg(long)]
     pub(crate) disable_stream: bool,
-    /// Let answers end where the model ends them.
+    /// Do not send `ignore_eos`: outputs may end before the requested length.
     #[arg(long)]
     pub(crate) disable_ignore_eos: bool,
-    /// The temperature; 0 by default.
+    /// The sampling temperature; 0 by default.
     #[arg(long)]
     pub(crate) temperature: Option<f64>,
-    /// The share of probability that tokens are drawn from.
+    /// Sample from the most likely tokens with this total probability (nucleus sampling); 1 by default.
     #[arg(long)]
     pub(crate) top_p: Option<f64>,
-    /// A JSON object whose fields are added to every body; `null` removes one.
+    /// A JSON object whose fields are added to every request body; `null` removes a field.
     #[arg(long, value_name = "JSON", aliases = ["e", "ex"])]
     pub(crate) extra_request_body: Option<String>,
-    /// Ask for log probabilities.
+    /// Request log probabilities of tokens.
     #[arg(long)]
     pub(crate) return_logprob: bool,
-    /// Log probabilities of so many alternatives.
+    /// The number of alternative tokens with log probabilities at each position.
     #[arg(long, default_value_t = 0, value_name = "COUNT")]
     pub(crate) top_logprobs_num: u32,
-    /// Log probabilities of these tokens.
+    /// Request log probabilities of these token ids.
     #[arg(long, num_args = 1.., action = ArgAction::Set, value_name = "ID")]
     pub(crate) token_ids_logprob: Option<Vec<u32>>,
-    /// From which token of the prompt log probabilities are wanted.
+    /// The position in the prompt from which log probabilities are requested; -1 for output tokens only.
     #[arg(long, default_value_t = -1, allow_negative_numbers = true, value_name = "PLACE")]
     pub(crate) logprob_start_len: i64,
-    /// Ask which experts were used.
+    /// Request the experts that each token was routed to.
     #[arg(long)]
     pub(crate) return_routed_experts: bool,
-    /// The LoRA adapters; the warm-up asks for the first.
+    /// The LoRA adapters that requests use; the warm-up uses the first.
     #[arg(long, num_args = 1.., action = ArgAction::Set, value_name = "NAME")]
     pub(crate) lora_name: Option<Vec<String>>,
-    /// How adapters are dealt to requests; `uniform` by default.
+    /// How adapters are assigned to requests; `uniform` by default.
     #[arg(long, value_enum)]
     pub(crate) lora_request_distribution: Option<LoraDistribution>,
-    /// How many times as likely as the next an adapter is with `skewed`; 1.5 by default.
+    /// With `skewed`: the probability of an adapter over that of the next, above 1; 1.5 by default.
     #[arg(long, value_name = "ALPHA")]
     pub(crate) lora_zipf_alpha: Option<f64>,
-    /// Send what a decode server wants in place of a prefill server.
+    /// Send the fields with which a decode server runs without a prefill server (`bootstrap_host`, `bootstrap_room`).
     #[arg(long)]
     pub(crate) fake_prefill: bool,
 }
@@ -267,28 +268,28 @@ const REQUEST_RATE_PREFIXES: [&str; 9] = [
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Execution")]
 pub(crate) struct ExecutionArgs {
-    /// Requests per second; `inf` sends everything at once. Several are measured one after another.
+    /// Requests per second; `inf` sends all requests at once. Several rates are measured one after another.
     #[arg(long, num_args = 1.., action = ArgAction::Set, default_value = "inf", value_name = "RATE", aliases = REQUEST_RATE_PREFIXES)]
     pub(crate) request_rate: Vec<RequestRate>,
-    /// With the rules `classic`: one measurement after another, at each rate of `--request-rate-range`.
+    /// With `--rules classic`: measure each rate of `--request-rate-range`, one after another.
     #[arg(long)]
     pub(crate) multi: bool,
-    /// The rates of `--multi`: first, end and step, where the end is left out, or any other number of rates; 2,34,2 by default.
+    /// The rates of `--multi`: three numbers are first, end (excluded) and step; any other count is a list of rates. 2,34,2 by default.
     #[arg(long, value_name = "RATES")]
     pub(crate) request_rate_range: Option<String>,
-    /// How many requests may be under way at once; 0 for any number. Several are measured one after another.
+    /// The largest number of requests in flight; 0 for no limit. Several values are measured one after another.
     #[arg(long, num_args = 1.., action = ArgAction::Set, value_name = "COUNT", aliases = ["ma", "max", "max-"])]
     pub(crate) max_concurrency: Option<Vec<u32>>,
-    /// Requests before the measurement.
+    /// The number of requests before the measurement; 1 by default.
     #[arg(long, value_name = "COUNT")]
     pub(crate) warmup_requests: Option<u32>,
     /// Send no request before the measurement.
     #[arg(long)]
     pub(crate) disable_warmup: bool,
-    /// Empty the prefix cache after the warm-up.
+    /// Reset the prefix cache after the warm-up.
     #[arg(long)]
     pub(crate) flush_cache: bool,
-    /// How long the server may take for that, in seconds.
+    /// The longest time for `--flush-cache`, in seconds; only for the backends of SGLang.
     #[arg(long, default_value_t = 60.0, value_name = "SECONDS")]
     pub(crate) flush_cache_timeout: f64,
 }
@@ -296,29 +297,28 @@ pub(crate) struct ExecutionArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct OutputArgs {
-    /// The file that gets the line; named after the load, in this folder, by default.
+    /// The file to which the result line is appended; by default a file in the current folder, named after backend, date and load.
     #[arg(long, value_name = "FILE")]
     pub(crate) output_file: Option<PathBuf>,
-    /// Add lists of single requests to the line.
+    /// Add lists with the values of every request to the result line.
     #[arg(long)]
     pub(crate) output_details: bool,
-    /// What makes a request good, in milliseconds: `ttft:500 tpot:50 e2el:3000`.
+    /// The SLO of a good request, in milliseconds, such as `ttft:500 tpot:50 e2el:3000`.
     #[arg(long, num_args = 1.., action = ArgAction::Set, value_name = "KEY:MS")]
     pub(crate) goodput: Option<Vec<String>>,
-    /// With the backend `sglang-oai-chat`: print a line for the beginning and one for the end of each request, after the last
-    /// has ended.
+    /// With the backend `sglang-oai-chat`: print a line for the start and the end of each request, after all requests have ended.
     #[arg(long)]
     pub(crate) print_requests: bool,
-    /// Draw output tokens and requests under way, second by second.
+    /// Plot output tokens and concurrent requests per second.
     #[arg(long)]
     pub(crate) plot_throughput: bool,
-    /// Tell what came from the prefix cache.
+    /// Report how many prompt tokens were in the prefix cache.
     #[arg(long, alias = "c")]
     pub(crate) cache_report: bool,
-    /// Draw no progress bar.
+    /// Do not draw a progress bar.
     #[arg(long)]
     pub(crate) disable_tqdm: bool,
-    /// A word of yours, copied into the line.
+    /// A text that is copied into the result line.
     #[arg(long)]
     pub(crate) tag: Option<String>,
 }
@@ -329,37 +329,37 @@ pub(crate) struct ProfilerArgs {
     /// Have the server profile itself during the measurement.
     #[arg(long)]
     pub(crate) profile: bool,
-    /// What it profiles.
+    /// What the profiler records.
     #[arg(long, num_args = 1.., action = ArgAction::Set, value_enum, default_values = ["CPU", "GPU"])]
     pub(crate) profile_activities: Vec<Activity>,
-    /// The first step.
+    /// The first step that is profiled.
     #[arg(long, value_name = "STEP")]
     pub(crate) profile_start_step: Option<u64>,
-    /// How many steps; it is then not stopped from here.
+    /// The number of steps to profile; the server then stops the profiler itself.
     #[arg(long, value_name = "COUNT")]
     pub(crate) profile_steps: Option<u64>,
-    /// How many steps; it is then not stopped from here.
+    /// The number of steps to profile; the server then stops the profiler itself, except with `--pd-separated`.
     #[arg(long, value_name = "COUNT")]
     pub(crate) profile_num_steps: Option<u64>,
-    /// A profile for each stage.
+    /// Write separate profiles for prefill and decode.
     #[arg(long)]
     pub(crate) profile_by_stage: bool,
-    /// Which stages.
+    /// The stages that are profiled.
     #[arg(long, num_args = 1.., action = ArgAction::Set, value_name = "STAGE")]
     pub(crate) profile_stages: Option<Vec<String>>,
-    /// Where the server writes.
+    /// The folder on the server for profiles; the variable SGLANG_TORCH_PROFILER_DIR or `/tmp` by default.
     #[arg(long, value_name = "DIR")]
     pub(crate) profile_output_dir: Option<PathBuf>,
-    /// How its files' names begin.
+    /// The prefix of the profiles' file names.
     #[arg(long, value_name = "TEXT")]
     pub(crate) profile_prefix: Option<String>,
-    /// Prefill and decode run apart: the workers named by `--profile-prefill-url` or `--profile-decode-url` profile themselves.
+    /// Prefill and decode run on separate workers: profile those of `--profile-prefill-url` or `--profile-decode-url`.
     #[arg(long)]
     pub(crate) pd_separated: bool,
-    /// The prefill workers that profile themselves.
+    /// The URLs of the prefill workers to profile.
     #[arg(long, num_args = 1.., action = ArgAction::Set, value_name = "URL")]
     pub(crate) profile_prefill_url: Option<Vec<String>>,
-    /// The decode workers that profile themselves, instead of prefill workers.
+    /// The URLs of the decode workers to profile, instead of prefill workers.
     #[arg(long, num_args = 1.., action = ArgAction::Set, value_name = "URL")]
     pub(crate) profile_decode_url: Option<Vec<String>>,
 }
@@ -377,7 +377,7 @@ pub(crate) enum Activity {
 
 /// Flags that are known and refused.
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Flags of the Python tool that are refused")]
+#[command(next_help_heading = "Unsupported flags of the Python tool")]
 pub(crate) struct UnsupportedArgs {
     #[arg(long, hide = true)]
     pub(crate) rust_client: bool,
@@ -394,7 +394,7 @@ pub(crate) fn arg_name(value: &impl ValueEnum) -> String {
 impl UnsupportedArgs {
     /// Every flag here that was given, and why it is refused.
     pub(crate) fn refusals(&self) -> Vec<String> {
-        let rust = "this client is written in Rust throughout, and draws what Python draws";
+        let rust = "this client is always written in Rust, with the same random draws as Python";
         let known = [
             (self.rust_client, "rust-client", rust),
             (self.rust_worker_threads.is_some(), "rust-worker-threads", rust),

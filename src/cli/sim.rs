@@ -12,60 +12,60 @@ use crate::sim::{
     Timing,
 };
 
-/// Serve a simulated engine: a real HTTP server without model and GPU, to try the tool, to test and to calibrate it.
+/// Serve a simulated engine: a real HTTP server without a model or GPU, to try, test and calibrate `matrix`.
 ///
 /// Example: `matrix sim --dialect sglang --preset h100-qwen3-8b --port 30000`.
 #[derive(Args, Clone, Debug)]
 #[command(
     after_help = "Generation requests are numbered 1, 2, 3 ... in the order in which their bodies are complete; \
-                        probes, warm-ups and refused ones count, health checks do not. \"Every N\" means the numbers \
-                        that N divides. The figures of the presets are rough and invented to be plausible."
+                        probes, warm-ups and rejected requests count, health checks do not. \"Every N\" means the \
+                        numbers divisible by N. The costs of the presets are rough, invented to be plausible."
 )]
 pub struct SimArgs {
-    /// The engine whose endpoints, answers and metric names are imitated.
+    /// The engine whose endpoints, responses and metric names are imitated.
     #[arg(long, value_parser = variant_parser::<Dialect>(), default_value = "vllm")]
     dialect: Dialect,
     /// The address to listen on.
     #[arg(long, default_value = "127.0.0.1")]
     host: IpAddr,
-    /// The port to listen on; 0 takes a free one, which the log names.
+    /// The port to listen on; 0 chooses a free port, which the log names.
     #[arg(long, default_value_t = 0)]
     port: u16,
-    /// The name under which the model is served; repeat it for several. The preset's model by default.
+    /// The served model name; may be repeated. The preset's model by default.
     #[arg(long, value_name = "NAME")]
     model: Vec<String>,
-    /// The version that the engine tells.
+    /// The version that the engine reports.
     #[arg(long, value_name = "VERSION", default_value = "0.0.0-sim")]
     version_string: String,
-    /// Keeps quiet in OpenAI's answers about prompt tokens from the prefix cache, as engines without such a report do.
+    /// Leaves out `cached_tokens` (prompt tokens from the prefix cache) in OpenAI responses, like engines that do not report them.
     #[arg(long)]
     hide_cached_tokens: bool,
-    /// The kind of quantized weights that SGLang's server info tells, such as `fp8`; none by default.
+    /// The quantization that SGLang's server info reports, such as `fp8`; none by default.
     #[arg(long, value_name = "KIND")]
     quantization: Option<String>,
-    /// The number of GPUs, as tensor-parallel size: makes the preset faster and its memory larger.
+    /// The number of GPUs (tensor-parallel size): makes the preset faster and its KV cache larger.
     #[arg(long, visible_alias = "gpus", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     tp: u32,
-    /// The longest prompt and answer together, in tokens. The preset's, or what the KV cache holds, by default.
+    /// The largest sum of prompt and output tokens of a request. By default the preset's, but at most the size of the KV cache.
     #[arg(long, value_name = "TOKENS")]
     max_model_len: Option<usize>,
-    /// A key that clients must send as `Authorization: Bearer KEY` to `/v1/...` and `/generate`.
+    /// A key that requests to `/v1/...` and `/generate` must carry as `Authorization: Bearer KEY`.
     #[arg(long, value_name = "KEY", env = "MATRIX_SIM_API_KEY", hide_env_values = true)]
     api_key: Option<ApiKey>,
-    /// What fixes every draw.
+    /// Seed of all random draws.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Turns on the metrics of SGLang, which are off without it; the other dialects always have theirs.
+    /// Turns on `/metrics` of SGLang, which is off by default; the other dialects always serve their metrics.
     #[arg(long)]
     enable_metrics: bool,
-    /// Tells the server's own moments of every finished request at `GET /sim/truth`, as JSON lines; `DELETE` forgets
+    /// Serves the server's own timestamps of every finished request at `GET /sim/truth`, as JSON lines; `DELETE` removes
     /// them.
     #[arg(long)]
     truth: bool,
-    /// The chance, from 0 to 1, that any token ends its answer, where a request does not set `ignore_eos`.
+    /// The probability, from 0 to 1, that a token ends the output, if the request does not set `ignore_eos`.
     #[arg(long, value_name = "CHANCE", default_value_t = 0.0)]
     eos_rate: f64,
-    /// Merges this many tokens on average into one event while another request is in flight.
+    /// The average number of tokens per event while another request is in flight; 1 merges no tokens.
     #[arg(long, value_name = "TOKENS", default_value_t = 1)]
     merge_chunks: u32,
 
@@ -80,37 +80,37 @@ pub struct SimArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Cost model")]
 struct BatchingArgs {
-    /// The GPU and model whose costs are imitated; the flags below override single figures.
+    /// The GPU and model whose costs are imitated; the flags below override single costs.
     #[arg(long, default_value = "fast", value_parser = parse_preset)]
     preset: &'static Preset,
-    /// What every step takes, such as `6ms`.
+    /// Base time of a step, such as `6ms`; the preset's by default.
     #[arg(long, value_name = "TIME")]
     step: Option<HumanDuration>,
-    /// What each decoding request adds to its step, such as `20us`.
+    /// Time that each decoding request adds to a step, such as `20us`; the preset's by default.
     #[arg(long, value_name = "TIME")]
     step_per_sequence: Option<HumanDuration>,
-    /// What each thousand tokens of context add to a step, such as `45us`.
+    /// Time that each thousand tokens of context add to a step, such as `45us`; the preset's by default.
     #[arg(long, value_name = "TIME")]
     step_per_thousand_context: Option<HumanDuration>,
-    /// Prompt tokens computed per second.
+    /// Prompt tokens computed per second; the preset's by default.
     #[arg(long, value_name = "TOKENS_PER_S")]
     prefill_rate: Option<f64>,
-    /// The most tokens, of prompts and answers together, in one step (chunked prefill).
+    /// The largest number of prompt and output tokens in one step (chunked prefill); the preset's by default.
     #[arg(long, value_name = "TOKENS")]
     step_tokens: Option<usize>,
-    /// The size of the KV cache in tokens.
+    /// The size of the KV cache in tokens; the preset's by default.
     #[arg(long, value_name = "TOKENS")]
     kv_tokens: Option<usize>,
-    /// The tokens in one block of the KV cache.
+    /// The number of tokens in one block of the KV cache; the preset's by default.
     #[arg(long, value_name = "TOKENS")]
     block_tokens: Option<usize>,
-    /// The most requests that run at once; others wait.
+    /// The largest number of concurrent requests; others wait. The preset's by default.
     #[arg(long, value_name = "REQUESTS")]
     max_running: Option<usize>,
     /// Turns the prefix cache off.
     #[arg(long)]
     no_prefix_cache: bool,
-    /// By which share each step's time varies to both sides, such as `5%`.
+    /// Random variation of each step's time in both directions, as a share such as `5%`.
     #[arg(long, value_name = "SHARE", default_value = "0%", value_parser = parse_share)]
     jitter: f64,
 }
@@ -118,115 +118,115 @@ struct BatchingArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Exact timing instead of the cost model")]
 struct TimingArgs {
-    /// The time from the arrival of a request's first byte to its first token, such as `200ms`, whatever the load.
+    /// The time from the first byte of a request to its first token, such as `200ms`, at any load.
     #[arg(long, value_name = "TIME", requires = "itl", conflicts_with = "flood")]
     ttft: Option<HumanDuration>,
     /// The time from each token to the next, such as `20ms`.
     #[arg(long, value_name = "TIME", requires = "ttft")]
     itl: Option<HumanDuration>,
-    /// By which share each of these times varies to both sides, such as `30%`; fixed by seed and prompt.
+    /// Variation of each of these times in both directions, as a share such as `30%`; seed and prompt determine it.
     #[arg(long, value_name = "SHARE", default_value = "0%", value_parser = parse_share)]
     spread: f64,
-    /// Writes all tokens of a request as fast as the socket takes them.
+    /// Writes all tokens of a request as fast as the socket accepts them.
     #[arg(long)]
     flood: bool,
-    /// Gathers the events of a flood until a write has this many bytes; one write per event by default.
+    /// Collects events of a flood until a write has this many bytes; 0 writes each event separately.
     #[arg(long, value_name = "BYTES", default_value_t = 0, requires = "flood")]
     burst_bytes: usize,
 }
 
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "What goes wrong")]
+#[command(next_help_heading = "Injected faults")]
 struct FaultArgs {
-    /// How long loading takes, such as `3s`; connections are refused until then.
+    /// Duration of loading, such as `3s`; connections are refused until it ends.
     #[arg(long, value_name = "TIME", default_value = "0s")]
     start_delay: HumanDuration,
-    /// Takes connections while loading and answers them with status 503.
+    /// Accepts connections while loading and responds with status 503.
     #[arg(long)]
     listen_while_loading: bool,
-    /// Dies with exit status 1 and resets all connections: after a time since the start (`200ms`), or as soon as so
-    /// many tokens were written (`40tokens`), or so many generation requests have ended (`3requests`).
+    /// Exits with status 1 and resets all connections: at a time since the start (`200ms`), once that many tokens were
+    /// written (`40tokens`), or once that many generation requests have ended (`3requests`).
     #[arg(long, value_name = "WHEN")]
     die_after: Option<DieAfter>,
-    /// Dies with exit status 1 while loading, after this time; loading never ends before.
+    /// Exits with status 1 while loading, after this time; loading does not end before.
     #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "0s", conflicts_with = "hang_while_loading")]
     die_while_loading: Option<HumanDuration>,
     /// Never ends loading.
     #[arg(long)]
     hang_while_loading: bool,
-    /// Answers nothing that arrives after N generation requests; connections are taken, streams in progress end.
+    /// Responds to nothing after N generation requests; connections are still accepted, and streams in progress end.
     #[arg(long, value_name = "N")]
     hang_after: Option<u64>,
-    /// Stops listening once N generation requests have come in; connections in use end with their answer.
+    /// Stops listening once N generation requests have arrived; open connections end with their response.
     #[arg(long, value_name = "N")]
     refuse: Option<u64>,
-    /// Ends every N-th stream with an error event in its middle.
+    /// Ends every N-th stream halfway with an error event.
     #[arg(long, value_name = "N")]
     error_event_every: Option<u64>,
-    /// Cuts every N-th answer inside a chunk and closes the connection.
+    /// Cuts every N-th response inside a chunk and closes the connection.
     #[arg(long, value_name = "N")]
     half_stream_every: Option<u64>,
-    /// Puts garbage into the middle of every N-th stream.
+    /// Writes invalid data in the middle of every N-th stream.
     #[arg(long, value_name = "N")]
     garbage_every: Option<u64>,
-    /// Puts one huge line into the middle of every N-th stream.
+    /// Writes one huge line in the middle of every N-th stream; `--huge-line-bytes` is its size.
     #[arg(long, value_name = "N")]
     huge_line_every: Option<u64>,
-    /// The size of a huge line, such as `32MiB`.
+    /// The size of the line of `--huge-line-every`, such as `32MiB`.
     #[arg(long, value_name = "SIZE", default_value = "32MiB")]
     huge_line_bytes: Bytes,
-    /// Never stops every N-th stream: tokens keep coming beyond what was asked for.
+    /// Never ends every N-th stream: tokens continue beyond the requested number.
     #[arg(long, value_name = "N")]
     endless_stream_every: Option<u64>,
-    /// Answers every N-th generation request with status 500.
+    /// Responds to every N-th generation request with status 500.
     #[arg(long, value_name = "N")]
     http_error_every: Option<u64>,
-    /// Tells good health while generation requests are never answered, or answered without a token.
+    /// Reports good health although generation requests get no response (`hang`) or a response without a token (`empty`).
     #[arg(long, value_parser = variant_parser::<FalseHealth>(), value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "hang")]
     lying_health: Option<FalseHealth>,
-    /// Answers a cache reset with success and resets nothing.
+    /// Reports success for a cache reset but resets nothing.
     #[arg(long)]
     fake_reset: bool,
-    /// Ends every answer after this share of the tokens asked for, such as `50%`, though `ignore_eos` is set.
+    /// Ends every output after this share of the requested tokens, such as `50%`, although `ignore_eos` is set.
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     early_end: Option<f64>,
-    /// Goes on beyond the tokens asked for by this share of them, such as `100%`.
+    /// Writes additional tokens, as a share of the requested number, such as `100%`.
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     extra_output: Option<f64>,
     /// Reads and reports only the first N tokens of each prompt.
     #[arg(long, value_name = "N")]
     truncate_prompts: Option<usize>,
-    /// Answers with one and the same token all the time.
+    /// Repeats the same token in every output.
     #[arg(long)]
     same_token: bool,
     /// Reports no token counts.
     #[arg(long)]
     hide_usage: bool,
-    /// Reports as many output tokens as were asked for, however many came.
+    /// Reports the requested number of output tokens, whatever number was written.
     #[arg(long)]
     claim_full_length: bool,
-    /// Serves another model than the one named.
+    /// Serves the model under another name than that of `--model`.
     #[arg(long)]
     wrong_model: bool,
-    /// Names another model where models are listed, after N generation requests.
+    /// Lists another model name at `/v1/models` after N generation requests.
     #[arg(long, value_name = "N")]
     rename_after: Option<u64>,
-    /// Begins all metrics again at nothing after N generation requests, as an engine does that was restarted.
+    /// Resets all metrics to 0 after N generation requests, like an engine that was restarted.
     #[arg(long, value_name = "N")]
     forget_metrics_after: Option<u64>,
-    /// Never answers `/metrics` after N generation requests.
+    /// Does not respond to `/metrics` after N generation requests.
     #[arg(long, value_name = "N")]
     hang_metrics_after: Option<u64>,
     /// Ignores SIGTERM.
     #[arg(long)]
     ignore_sigterm: bool,
-    /// Leaves a child process behind that runs for ten minutes in the same process group.
+    /// Leaves a child process in the same process group, which runs for ten minutes.
     #[arg(long)]
     leak_child: bool,
-    /// Writes this much to the log as soon as it is ready, such as `1GB`, as fast as the log takes it.
+    /// Writes this much to the log when the engine is ready, such as `1GB`, as fast as possible.
     #[arg(long, value_name = "SIZE")]
     log_flood: Option<Bytes>,
-    /// Leaves a file of this size in `/dev/shm`, as engines that share memory do when they are stopped.
+    /// Leaves a file of this size in `/dev/shm`, like engines with shared memory that are killed.
     #[arg(long, value_name = "SIZE")]
     leave_shm: Option<Bytes>,
 }
@@ -255,7 +255,7 @@ pub(super) fn parse_share(text: &str) -> Result<f64, String> {
     };
     share
         .filter(|share| (0.0..=1.0).contains(share))
-        .ok_or_else(|| format!("`{text}` is no share; write it like `30%` or `0.3`, from 0% to 100%"))
+        .ok_or_else(|| format!("`{text}` is not a share; write `30%` or `0.3`, from 0% to 100%"))
 }
 
 impl SimArgs {

@@ -18,13 +18,13 @@ pub(crate) enum GapDistribution {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Arrivals")]
 pub(crate) struct ArrivalArgs {
-    /// How gaps spread around their mean.
+    /// The distribution of gaps between requests; `poisson` by default.
     #[arg(long, value_enum)]
     pub(crate) spacing: Option<GapDistribution>,
-    /// Gamma-distributed gaps: 1 is Poisson, below 1 burstier, above 1 more even.
+    /// Gamma-distributed gaps of this shape: 1 is Poisson, below 1 burstier, above 1 more even.
     #[arg(long, value_name = "SHAPE")]
     pub(crate) burstiness: Option<f64>,
-    /// Change the rate steadily, instead of `--request-rate`: by the same amount or by the same factor every second.
+    /// Ramp the rate, instead of `--request-rate`: `linear` (the same amount every second) or `exponential` (the same factor).
     #[arg(long, value_name = "CURVE", value_parser = parse_curve)]
     pub(crate) ramp_up_strategy: Option<RampCurve>,
     /// Requests per second at the beginning of the ramp.
@@ -33,10 +33,10 @@ pub(crate) struct ArrivalArgs {
     /// Requests per second at the end of the ramp.
     #[arg(long, value_name = "RATE")]
     pub(crate) ramp_up_end_rps: Option<RequestRate>,
-    /// How long the ramp takes, in seconds; the whole measurement by default.
+    /// The duration of the ramp, in seconds; the whole measurement by default.
     #[arg(long, value_name = "SECONDS")]
     pub(crate) ramp_up_seconds: Option<f64>,
-    /// Rates one after another, each with its seconds, instead of `--request-rate`: `2:30 8:30`.
+    /// Stages of constant rate, each with its seconds, instead of `--request-rate`, such as `2:30 8:30`.
     #[arg(long, num_args = 1.., action = ArgAction::Set, value_name = "RATE:SECONDS")]
     pub(crate) stages: Option<Vec<String>>,
 }
@@ -44,28 +44,28 @@ pub(crate) struct ArrivalArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Search for the highest rate or concurrency that meets --goodput")]
 pub(crate) struct SearchArgs {
-    /// What to vary: `rate` or `concurrency`.
+    /// The variable of the search: `rate` or `concurrency`.
     #[arg(long, value_name = "WHAT", value_parser = parse_search_variable)]
     pub(crate) search: Option<SearchVariable>,
     /// The lowest value, tried first [default: 1].
     #[arg(long, value_name = "VALUE")]
     pub(crate) search_from: Option<f64>,
-    /// The highest value that may be tried [default: 1024].
+    /// The highest value that is tried [default: 1024].
     #[arg(long, value_name = "VALUE")]
     pub(crate) search_to: Option<f64>,
-    /// The share of all requests that must be good, failed ones counted [default: 0.99].
+    /// The share of all requests, including failed ones, that must be good [default: 0.99].
     #[arg(long, value_name = "SHARE")]
     pub(crate) search_target: Option<f64>,
-    /// How narrow the bound becomes, as a share of it [default: 0.05].
+    /// The search ends when the lowest value that fails is above the highest that holds by at most this share [default: 0.05].
     #[arg(long, value_name = "SHARE")]
     pub(crate) search_resolution: Option<f64>,
-    /// The most points that are measured [default: 24].
+    /// The largest number of points that are measured [default: 24].
     #[arg(long, value_name = "COUNT")]
     pub(crate) search_points: Option<u32>,
-    /// Requests of each point; all of `--num-prompts` by default.
+    /// The number of requests per point; `--num-prompts` by default.
     #[arg(long, value_name = "COUNT")]
     pub(crate) search_prompts: Option<u32>,
-    /// How long each point sends, in seconds, instead.
+    /// The sending time per point, in seconds, instead of a number of requests.
     #[arg(long, value_name = "SECONDS")]
     pub(crate) search_seconds: Option<f64>,
 }
@@ -73,10 +73,10 @@ pub(crate) struct SearchArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Steady state")]
 pub(crate) struct SteadyStateArgs {
-    /// Also tell the longest time with at least this share of the peak concurrency, above 0 and at most 1.
+    /// Also report the longest period with at least this share of the peak concurrency, above 0 and at most 1.
     #[arg(long, value_name = "SHARE")]
     pub(crate) steady_state_concurrency_ratio: Option<f64>,
-    /// The file that gets a line about it.
+    /// The file to which a line about the steady state is appended.
     #[arg(long, value_name = "FILE")]
     pub(crate) steady_state_output_file: Option<PathBuf>,
 }
@@ -85,12 +85,12 @@ fn parse_curve(text: &str) -> Result<RampCurve, String> {
     [RampCurve::Linear, RampCurve::Exponential]
         .into_iter()
         .find(|curve| curve.name() == text)
-        .ok_or_else(|| format!("`{text}` is no curve; write `linear` or `exponential`"))
+        .ok_or_else(|| format!("`{text}` is not a curve; write `linear` or `exponential`"))
 }
 
 fn parse_search_variable(text: &str) -> Result<SearchVariable, String> {
     [SearchVariable::Rate, SearchVariable::Concurrency]
         .into_iter()
         .find(|by| by.name() == text)
-        .ok_or_else(|| format!("`{text}` cannot be searched for; write `rate` or `concurrency`"))
+        .ok_or_else(|| format!("`{text}` is not a variable of a search; write `rate` or `concurrency`"))
 }

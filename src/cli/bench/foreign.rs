@@ -33,13 +33,13 @@ const FOREIGN_FLAGS: [(&str, &[&str]); 16] = [
 const REDUNDANT_FLAGS: [(&str, &str); 3] = [
     (
         "--ignore-eos",
-        "answers go on to the length that is asked for unless '--disable-ignore-eos' is given",
+        "outputs always have the requested length unless '--disable-ignore-eos' is given",
     ),
     (
         "--trust-remote-code",
-        "no code of a model is run; '--tokenizer' takes a `tokenizer.json` or its folder",
+        "`matrix` runs no code of a model; '--tokenizer' accepts a `tokenizer.json` or its folder",
     ),
-    ("--random-batch-size", "every request holds one prompt"),
+    ("--random-batch-size", "every request has one prompt"),
 ];
 
 /// Backends of other tools, with ours that send the same requests.
@@ -119,7 +119,7 @@ fn suggest_flags(mut error: clap::Error) -> clap::Error {
     let tip = needless.map(|(_, why)| format!("leave it out: {why}"));
     let tip = tip.or_else(|| {
         let flags: Vec<String> = own.iter().map(|flag| format!("'{flag}'")).collect();
-        (!own.is_empty()).then(|| format!("`matrix bench` has {} for that", flags.join(" or ")))
+        (!own.is_empty()).then(|| format!("`matrix bench` has {} instead", flags.join(" or ")))
     });
     if let Some(tip) = tip {
         error.insert(
@@ -139,7 +139,7 @@ fn suggest_backend(mut error: clap::Error) -> clap::Error {
         .find(|(foreign, _)| is_backend && requested.as_deref() == Some(*foreign));
     if let Some((foreign, ours)) = ours {
         error.remove(ContextKind::SuggestedValue);
-        let tip = format!("the requests of '{foreign}' are those of '{ours}'");
+        let tip = format!("the backend '{ours}' sends the requests of '{foreign}'");
         error.insert(
             ContextKind::Suggested,
             ContextValue::StyledStrs(vec![StyledStr::from(tip)]),
@@ -233,10 +233,10 @@ mod tests {
         for (foreign, ours) in FOREIGN_BACKENDS {
             let told = error_text(&["--backend", foreign]);
             assert!(
-                told.contains(&format!("'{foreign}' are those of '{ours}'")),
+                told.contains(&format!("'{ours}' sends the requests of '{foreign}'")),
                 "{told}"
             );
         }
-        assert!(!error_text(&["--backend", "other"]).contains("are those of"));
+        assert!(!error_text(&["--backend", "other"]).contains("sends the requests of"));
     }
 }

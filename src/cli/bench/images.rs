@@ -10,19 +10,19 @@ use crate::config::dataset::speed_bench::Category;
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 #[command(next_help_heading = "Data set image")]
 pub(crate) struct ImageArgs {
-    /// How many pictures each request has; 1 by default.
+    /// The number of images per request; 1 by default.
     #[arg(long, value_name = "COUNT")]
     pub(crate) image_count: Option<u32>,
-    /// How large they are: 4k, 1080p, 720p, 360p, HEIGHTxWIDTH or random:HEIGHTxWIDTH-HEIGHTxWIDTH; 1080p by default.
+    /// The size of images: 4k, 1080p, 720p, 360p, HEIGHTxWIDTH or random:HEIGHTxWIDTH-HEIGHTxWIDTH; 1080p by default.
     #[arg(long, value_name = "SIZE")]
     pub(crate) image_resolution: Option<Resolution>,
-    /// Draw the number of pictures, from 1 to `--image-count`.
+    /// Draw the number of images of each request, from 1 to `--image-count`.
     #[arg(long)]
     pub(crate) random_image_count: bool,
-    /// How they are encoded; `jpeg` by default.
+    /// The encoding of images; `jpeg` by default.
     #[arg(long, value_parser = variant_parser::<PictureFormat>())]
     pub(crate) image_format: Option<PictureFormat>,
-    /// What they show: noise, or nothing; `random` by default.
+    /// The content of images: noise (`random`) or white (`blank`); `random` by default.
     #[arg(long, value_parser = variant_parser::<PictureContent>())]
     pub(crate) image_content: Option<PictureContent>,
 }
@@ -31,10 +31,10 @@ pub(crate) struct ImageArgs {
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 #[command(next_help_heading = "Data set speed-bench")]
 pub(crate) struct SpeedBenchArgs {
-    /// Only rows of this category.
+    /// Use only rows of this category; all by default.
     #[arg(long, value_parser = variant_parser::<Category>())]
     pub(crate) speed_bench_category: Option<Category>,
-    /// Tokens to ask for; 512 by default.
+    /// The number of output tokens to request; 512 by default.
     #[arg(long, value_name = "TOKENS")]
     pub(crate) speed_bench_output_len: Option<u32>,
 }

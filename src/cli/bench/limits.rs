@@ -9,32 +9,32 @@ use crate::base::units::HumanDuration;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct LimitArgs {
-    /// Let nothing fall due after this long, such as `60s`.
+    /// Send no request after this time, such as `60s`; no limit by default.
     #[arg(long, value_name = "TIME")]
     pub(crate) duration: Option<HumanDuration>,
-    /// How long what is under way may go on after `--duration`.
+    /// The time after `--duration` for requests in flight to complete.
     #[arg(long, value_name = "TIME")]
     pub(crate) drain: Option<HumanDuration>,
-    /// The longest a request may take; 6h by default.
+    /// The timeout of a request; 6h by default.
     #[arg(long, value_name = "TIME")]
     pub(crate) request_timeout: Option<HumanDuration>,
-    /// The longest wait for the first byte of an answer; as long as the request may take by default.
+    /// The timeout of the first byte of a response; `--request-timeout` by default.
     #[arg(long, value_name = "TIME")]
     pub(crate) first_byte_timeout: Option<HumanDuration>,
-    /// End with exit code 3 when a larger share of the requests failed, such as `0.01` or `1%`; not with `--compat-figures`.
+    /// Exit with code 3 if a larger share of the requests failed, such as `0.01` or `1%`; no effect with `--compat-figures`.
     #[arg(long, default_value = "1%", value_parser = parse_share, value_name = "SHARE")]
     pub(crate) max_failed: f64,
-    /// End the load when a larger share of the requests has failed, once 20 have ended.
+    /// Stop the load if a larger share of the requests has failed, once 20 have ended; never by default.
     #[arg(long, value_parser = parse_share, value_name = "SHARE")]
     pub(crate) abort_error_share: Option<f64>,
-    /// The most tokens an answer may have beyond those asked for before it is cut as endless; 1024 by default.
+    /// The number of output tokens beyond the requested number after which a response is ended as endless; 1024 by default.
     #[arg(long, value_name = "TOKENS")]
     pub(crate) excess_tokens: Option<u32>,
-    /// Write a record of each request into this file, one in a line: when it was due, sent and answered, and how it ended. While the
-    /// load runs, `FILE.partial` gets those of requests that ended, about a second late, so that a crash loses no more.
+    /// Append a record of each request to this file, one per line: when it was due and sent, when its tokens arrived, and its outcome.
+    /// During the load, records of ended requests are in `FILE.partial` within about a second, so that a crash loses no more.
     #[arg(long, value_name = "FILE")]
     pub(crate) records: Option<PathBuf>,
-    /// Print more percentiles of the times after the block, such as `75 99.9`.
+    /// Print these additional percentiles of the latencies after the block, such as `75 99.9`.
     #[arg(long, num_args = 1.., action = ArgAction::Set, value_parser = parse_percentile, value_name = "PERCENT")]
     pub(crate) percentiles: Option<Vec<f64>>,
 }
