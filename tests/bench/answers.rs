@@ -232,7 +232,7 @@ fn a_path_that_the_server_does_not_know_is_told_with_the_backend_that_asks_it() 
         "m",
     ];
     let ran = Desk::new().random("sglang", port, &more).exits(3);
-    ran.says("/generate is what `--backend sglang` asks");
+    ran.says("/generate is the endpoint of `--backend sglang`");
 }
 
 #[test]

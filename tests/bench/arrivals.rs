@@ -105,7 +105,7 @@ fn no_point_sends_the_prompts_of_another_unless_the_caches_are_emptied() {
     let ran = desk
         .random("vllm", recorder.port, &[&two[..], &["--flush-cache"]].concat())
         .exits(0)
-        .says("the same prompts at every point, the caches emptied before");
+        .says("the same prompts at every point, after a cache reset");
     let [first, second] = &mut prompts(&recorder, 2)[..] else {
         panic!("two points are expected")
     };
@@ -269,7 +269,7 @@ fn a_search_for_a_concurrency_finds_how_many_run_at_once() {
             .contains("the highest concurrency that holds 90 % attainment is 4 at once, with ")
     );
     // Every point has its own prompts.
-    assert!(!ran.stderr.contains("came twice"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("were sent twice"), "{}", ran.stderr);
     assert!(
         lines[..lines.len() - 1]
             .iter()

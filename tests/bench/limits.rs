@@ -28,7 +28,7 @@ fn more_failures_than_are_allowed_are_no_success() {
         assert_eq!(ran.code, Some(code), "{more:?}: {}", ran.stderr);
         let is_said = ran
             .stderr
-            .contains("50 % of the requests failed, and `--max-failed` allows 1 %");
+            .contains("50 % of the requests failed, but `--max-failed` allows 1 %");
         assert_eq!(is_said, code == 3, "{}", ran.stderr);
     }
 }
@@ -47,7 +47,11 @@ fn a_server_that_fails_every_request_is_left_alone_where_that_is_asked_for() {
     ];
     let ran = desk.random("vllm", port, &[&QUIET[..], &more].concat());
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
-    assert!(ran.stderr.contains("the load was ended early"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("the load was stopped early"),
+        "{}",
+        ran.stderr
+    );
     let due = desk.lines()[0]["matrix"]["due_requests"].as_u64();
     assert!(due.is_some_and(|due| (20..150).contains(&due)), "{due:?}");
 }

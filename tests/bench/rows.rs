@@ -272,7 +272,7 @@ fn rows_of_a_file_are_replayed_at_their_moments() {
     .says("leave it or `--use-trace-timestamps` out");
     bench(&desk, "vllm", sim.port, "sharegpt", &["--use-trace-timestamps"])
         .exits(2)
-        .says("whose rows have no moments");
+        .says("whose rows have no timestamps");
 }
 
 #[test]
@@ -289,5 +289,5 @@ fn a_model_that_the_server_lacks_is_answered_with_those_that_it_serves() {
     // A path that the server does not know.
     let more = ["--model", "m", "--num-prompts", "1"];
     let ran = bench(&desk, "sglang", sim.port, "random-ids", &more).exits(3);
-    ran.says("is the server of another one, such as `vllm` or `sglang-oai`?");
+    ran.says("does the server need another backend, such as `vllm` or `sglang-oai`?");
 }

@@ -715,7 +715,7 @@ fn a_server_that_refuses_is_not_waited_for() {
     let locked = Sim::start("vllm", &["--api-key", "k"]);
     desk.random("vllm", locked.port, &wait)
         .exits(4)
-        .says("the server wants a key: set `OPENAI_API_KEY`");
+        .says("the server requires a key: set `OPENAI_API_KEY`");
 }
 
 /// A rate that holds by a handful of requests says so, and what fell due stands beside the rate.
@@ -740,6 +740,6 @@ fn a_search_says_how_little_it_rests_on() {
     .concat();
     desk.random("vllm", sim.port, &more)
         .exits(0)
-        .says("requests at a point, and 500 are needed to tell 99 % attainment")
-        .says("fell due");
+        .says("requests, but 500 are needed to measure 99 % attainment")
+        .says(" due)");
 }

@@ -33,7 +33,7 @@ pub(super) fn arrivals(args: &BenchArgs) -> Result<Vec<Arrival>, Vec<String>> {
     let is_trace = args.is_replayed();
     if is_trace && (!matches!(pace, Ok(None)) || args.search.search.is_some()) {
         errors.push(
-            "a trace is sent at its own moments; leave the ramp, the stages or the search out".to_owned(),
+            "a trace is sent at its own timestamps; leave the ramp, the stages or the search out".to_owned(),
         );
     }
     if matches!(pace, Ok(Some(_))) && args.execution.request_rate.iter().any(|rate| !rate.is_infinite()) {
@@ -110,7 +110,7 @@ fn rate_profile(args: &BenchArgs) -> Result<Option<RateProfile>, String> {
     };
     match pace.find_error(args.dataset.num_prompts) {
         Some(error) => Err(format!(
-            "the {} cannot be: {error}; change it, or `--num-prompts`",
+            "invalid {}: {error}; change it, or `--num-prompts`",
             pace.name()
         )),
         None => Ok(Some(pace)),
@@ -124,7 +124,7 @@ fn parse_stage(text: &str) -> Result<Stage, String> {
         Some((rate, seconds))
     });
     let (rate, seconds) = parts.ok_or_else(|| {
-        format!("`--stages {text}` is no stage; write requests per second and seconds, as in `4:30`")
+        format!("`--stages {text}` is not a stage; write requests per second and seconds, as in `4:30`")
     })?;
     let duration = parse_duration("--stages", seconds)?;
     Ok(Stage { rate, duration })
@@ -178,7 +178,7 @@ pub(super) fn search_options(args: &BenchArgs) -> Result<Option<Search>, Vec<Str
     errors.extend(
         search
             .find_error()
-            .map(|error| format!("`--search {}` cannot be: {error}", by.name())),
+            .map(|error| format!("invalid `--search {}`: {error}", by.name())),
     );
     errors.extend(search_conflicts(args, by));
     match errors.is_empty() {
@@ -199,7 +199,7 @@ fn search_conflicts(args: &BenchArgs, by: SearchVariable) -> Vec<String> {
     let users = args.execution.max_concurrency.as_deref().unwrap_or_default();
     no(
         args.output.goodput.is_none(),
-        "`--search` needs to know what a good request is; add `--goodput`, such as `--goodput ttft:500 tpot:50`",
+        "`--search` needs the SLO of a good request; add `--goodput`, such as `--goodput ttft:500 tpot:50`",
     );
     no(
         by == SearchVariable::Rate && rates.iter().any(|rate| !rate.is_infinite()),
@@ -211,11 +211,11 @@ fn search_conflicts(args: &BenchArgs, by: SearchVariable) -> Vec<String> {
     );
     no(
         rates.len() > 1 || users.len() > 1,
-        "`--search` takes one rate or concurrency beside the one it varies, not several",
+        "`--search` accepts one value of the rate or concurrency that it does not vary, not several",
     );
     no(
         args.arrival.ramp_up_strategy.is_some() || args.arrival.stages.is_some(),
-        "`--search` needs a rate that holds while a point is measured; leave the ramp or the stages out",
+        "`--search` needs a constant rate at each point; leave the ramp or the stages out",
     );
     no(
         args.extensions.vllm_json.is_some(),
@@ -311,7 +311,7 @@ mod tests {
         for (flags, error) in [
             (&["--ramp-up-strategy", "linear"][..], "give all three"),
             (&["--ramp-up-seconds", "3"], "give all three"),
-            (&["--stages", "2"], "is no stage"),
+            (&["--stages", "2"], "is not a stage"),
             (&["--stages", "2:0"], "above 0 seconds"),
             (
                 &["--stages", "200:10"],
@@ -328,7 +328,7 @@ mod tests {
             (&["--burstiness", "0"], "above 0"),
             (
                 &["--dataset-name", "mooncake", "--stages", "2:10"],
-                "at its own moments",
+                "at its own timestamps",
             ),
             (
                 &["--request-rate", "1", "2", "--vllm-json", "f"],

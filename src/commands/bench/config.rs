@@ -250,7 +250,7 @@ fn parse_slo(pairs: Option<&[String]>) -> Result<Option<Slo>, Vec<String>> {
         match (parts, span) {
             (Some((key, _)), Some(span)) => drop(limits.insert(key, HumanDuration(span))),
             _ => errors.push(format!(
-                "`--goodput {pair}` is no target; write `ttft:500`, `tpot:50` or `e2el:3000`, in milliseconds above 0"
+                "`--goodput {pair}` is not an SLO target; write `ttft:500`, `tpot:50` or `e2el:3000`, in milliseconds above 0"
             )),
         }
     }

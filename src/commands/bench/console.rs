@@ -172,8 +172,8 @@ impl<'a> Console<'a> {
         };
         if used > prompts && self.config.cache_reset.is_none() {
             eprint(&format!(
-                "note: the points sent {used} prompts of {prompts}, so that some came twice; raise `--num-prompts`, or have the \
-                 cache emptied with `--flush-cache`\n"
+                "note: the points of the search sent {used} prompts, but there are only {prompts}: some were sent twice and may be in the \
+                 prefix cache; raise `--num-prompts`, or reset the cache with `--flush-cache`\n"
             ));
         }
         print(&sweep::search_lines(&record));
@@ -197,18 +197,18 @@ impl<'a> Console<'a> {
         let (rows, prompts) = (session.rows() as u64, session.prompts() as u64);
         if let Some(requested) = requested.filter(|requested| rows < *requested) {
             eprint(&match prompts < requested {
-                true => format!("note: the data set gives {rows} requests, and {requested} were asked for\n"),
+                true => format!("note: the data set has {rows} requests, but {requested} were requested\n"),
                 false => {
                     format!(
-                        "note: {rows} requests fall due until the schedule ends, of {requested} prompts\n"
+                        "note: only {rows} of {requested} prompts are sent, because the schedule ends before\n"
                     )
                 }
             });
         }
         if config.asks_for_usage() {
             eprint(
-                "note: requests ask for token counts (`stream_options: {\"include_usage\": true}`), which the Python tool does not; \
-                 `--compat-figures` sends its body\n",
+                "note: requests ask for token counts (`stream_options: {\"include_usage\": true}`), unlike those of the Python tool; \
+                 `--compat-figures` sends the body of the Python tool\n",
             );
         }
         if config.cache_report && !config.backend.is_sglang() {

@@ -24,7 +24,7 @@ pub(super) async fn report_error(config: &BenchConfig, error: BenchError) -> Com
         BenchError::NotReady { url, base_url, error } => server_not_ready(config, &url, &base_url, &error),
         BenchError::NoModel => {
             print_line("No model specified or found. Please provide a model using `--model`.");
-            host_not_ready("the server names no model; give `--model`")
+            host_not_ready("the server lists no model; give `--model`")
         }
         BenchError::Models { base_url, error } => {
             print_line(&format!(
@@ -32,14 +32,14 @@ pub(super) async fn report_error(config: &BenchConfig, error: BenchError) -> Com
             ));
             print_line("Please specify the correct host and port using `--host` and `--port`.");
             host_not_ready(format!(
-                "{error}\n  = help: give `--model`, or say where the server is with `--host` and `--port`"
+                "{error}\n  = help: give `--model`, or the address of the server with `--host` and `--port`"
             ))
         }
         BenchError::Gpus(error) => gpu_error(&error),
         BenchError::NotMeasured { error, url, control } => match &*error {
             CellError::WarmUp(failure) => warm_up_error(config, &control, &url, failure).await,
             CellError::Reset(_) => host_not_ready(format!(
-                "{error}\n  = help: leave `--flush-cache` out, or have the server allow it"
+                "{error}\n  = help: leave `--flush-cache` out, or enable cache resets on the server"
             )),
             _ => host_not_ready(error),
         },
@@ -55,21 +55,21 @@ fn server_not_ready(config: &BenchConfig, url: &str, base_url: &str, error: &Con
         ));
         print_line(&format!("Server at {url} is not ready. Exiting."));
         return host_not_ready(format!(
-            "{error}\n  = help: start the server, or say where it is with `--host` and `--port` or `--base-url`"
+            "{error}\n  = help: start the server, or give its address with `--host` and `--port` or with `--base-url`"
         ));
     }
     print_line(&format!("Server at {url} is not ready. Exiting."));
     let help = match base_url.strip_suffix("/v1") {
         _ if error.requires_key() => {
-            "the server wants a key: set `OPENAI_API_KEY`, or give `--header Authorization=\"Bearer KEY\"`"
+            "the server requires a key: set `OPENAI_API_KEY`, or give `--header Authorization=\"Bearer KEY\"`"
                 .to_owned()
         }
         Some(base) => {
-            format!("did you mean `--base-url {base}`? paths such as `/v1/models` are put behind it")
+            format!("did you mean `--base-url {base}`? paths such as `/v1/models` are appended to it")
         }
         None => {
-            "the server is up and does not know that path: see `--base-url` and `--backend`, or leave the \
-                 question out with `--ready-check-timeout-sec 0`"
+            "the server is up but does not serve this path: check `--base-url` and `--backend`, or skip the check \
+                 with `--ready-check-timeout-sec 0`"
                 .to_owned()
         }
     };
@@ -108,8 +108,7 @@ async fn warm_up_help(
 ) -> Option<String> {
     if config.asks_for_usage() && failure.message.contains("stream_options") {
         return Some(
-            "have the token counts left out with `--extra-request-body '{\"stream_options\": null}'`"
-                .to_owned(),
+            "leave the token counts out with `--extra-request-body '{\"stream_options\": null}'`".to_owned(),
         );
     }
     if failure.class != RequestFailureClass::Status {
@@ -142,7 +141,7 @@ async fn warm_up_help(
             .map(|backend| format!("`{}`", backend.name()))
             .collect();
         format!(
-            "{url} is what `--backend {}` asks; is the server of another one, such as {}?",
+            "{url} is the endpoint of `--backend {}`; does the server need another backend, such as {}?",
             config.backend.name(),
             others[..2].join(" or ")
         )

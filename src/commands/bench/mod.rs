@@ -75,7 +75,7 @@ pub(crate) fn execute(args: &BenchArgs) -> Outcome {
         let mut events = EventBus::default();
         events.subscribe(|event| {
             if let Event::Stopping { now: false } = event {
-                eprint("stopping: what was measured is shown; once more ends at once\n");
+                eprint("stopping: the results so far are printed; a second signal ends at once\n");
             }
         });
         let mut console = Console::new(&config, calibration);

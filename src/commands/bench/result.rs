@@ -116,7 +116,7 @@ impl BenchResult<'_> {
     pub(super) fn too_many_failed(&self) -> String {
         let percent = |share: f64| (share * 1e4).round() / 100.0;
         format!(
-            "error: {} % of the requests failed, and `--max-failed` allows {} %\n",
+            "error: {} % of the requests failed, but `--max-failed` allows {} %\n",
             percent(self.failed_share()),
             percent(self.config.scenario.limits.error_share)
         )
@@ -165,16 +165,18 @@ impl BenchResult<'_> {
     pub(super) fn notes(&self, sets: &MetricSets) -> Vec<String> {
         let mut notes = Vec::new();
         if self.config.steady_state.is_some() && self.steady_state().is_none() {
-            notes.push("there is no steady state: no request was ever under way".to_owned());
+            notes.push("there is no steady state: no request was in flight".to_owned());
         }
         if self.measured.is_interrupted() {
             notes.push(
-                "the measurement was stopped early; the figures are those of what had ended".to_owned(),
+                "the measurement was stopped early; the figures cover only requests that had ended"
+                    .to_owned(),
             );
         }
         if self.measured.load.is_aborted {
             notes.push(
-                "the load was ended early: more requests failed than `--abort-error-share` allows".to_owned(),
+                "the load was stopped early: more requests failed than `--abort-error-share` allows"
+                    .to_owned(),
             );
         }
         let ran_out = self.measured.load.ran_out.as_ref();
@@ -184,7 +186,7 @@ impl BenchResult<'_> {
             notes.extend(
                 spill
                     .lost_warning()
-                    .map(|lost| format!("figures are wrong: {lost}, and they lack it")),
+                    .map(|lost| format!("figures are wrong, because parts of responses are missing: {lost}")),
             );
         }
         let requests = self.requests();

@@ -46,7 +46,7 @@ pub(super) fn print_result(result: &BenchResult<'_>) -> Outcome {
         format!("{}\n", result.result_line(&figures, &notes))
     };
     outputs::append(&path, &line)
-        .map_err(|refusal| refusal.with_text(&format!("the line that is not in it:\n{line}")))?;
+        .map_err(|refusal| refusal.with_text(&format!("the result line that was not written:\n{line}")))?;
     if let Some(path) = &config.output.vllm_json {
         outputs::write_file(path, &result.vllm_json(&figures, &notes))?;
     }

@@ -21,13 +21,13 @@ pub(super) fn arrival_heading(
 ) -> String {
     let arrival = session.arrival();
     let users = arrival.concurrency.map_or_else(
-        || "any number at once".to_owned(),
-        |users| format!("at most {users} at once"),
+        || "no concurrency limit".to_owned(),
+        |users| format!("at most {users} in flight"),
     );
     let prompts = match (config.continues_draws, &config.cache_reset) {
         (false, None) => format!("the prompts of seed {}", session.seed()),
         (true, None) => "the same prompts at every point, as in the Python tool".to_owned(),
-        (_, Some(_)) => "the same prompts at every point, the caches emptied before".to_owned(),
+        (_, Some(_)) => "the same prompts at every point, after a cache reset".to_owned(),
     };
     let mut text = format!(
         "point {} of {}: rate {}, {users}; {prompts}\n",
@@ -39,8 +39,8 @@ pub(super) fn arrival_heading(
     if config.cache_reset.is_none() && known > NOTED_KNOWN_SHARE {
         let _ = writeln!(
             text,
-            "warning: {:.0} % of the prompts of this point were sent by earlier points, so that a prefix cache may answer \
-             them: its figures are not those of new prompts; have the caches emptied with `--flush-cache`, or use a larger data set",
+            "warning: {:.0} % of the prompts of this point were sent by earlier points and may be in a prefix cache: its \
+             figures are not those of new prompts; reset the cache with `--flush-cache`, or use a larger data set",
             known * 100.0
         );
     }
@@ -56,7 +56,7 @@ pub(super) fn search_lines(record: &SearchRecord) -> String {
 pub(super) fn few_requests_note(record: &SearchRecord) -> String {
     let few = record.few_requests().filter(|(_, needed)| needed.is_finite()).map(|(fewest, needed)| {
         format!(
-            "note: this rests on {fewest} requests at a point, and {needed} are needed to tell {} % attainment; raise \
+            "note: the result is based on points with {fewest} requests, but {needed} are needed to measure {} % attainment; raise \
              `--search-seconds` or `--num-prompts`\n",
             record.target * 100.0
         )
@@ -87,13 +87,13 @@ pub(super) fn describe_point(point: &Point, search: &SearchRecord) -> String {
         )
     });
     let unreached = judged.peak_concurrency.map_or(unreached, |peak| {
-        format!("at most {peak} requests were under way at once; ")
+        format!("at most {peak} requests were in flight; ")
     });
     let due = judged
         .due_per_s
-        .map_or_else(String::new, |due| format!(" ({due:.2} fell due)"));
+        .map_or_else(String::new, |due| format!(" ({due:.2} due)"));
     format!(
-        "{} {}{due} {}: {unreached}{} of {} requests are good, {:.2} % against {} %\n",
+        "{} {}{due} {}: {unreached}{} of {} requests are good ({:.2} %, target {} %)\n",
         search.by.name(),
         point.value,
         point_word(point, "holds", "does not hold"),

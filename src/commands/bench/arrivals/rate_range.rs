@@ -29,11 +29,11 @@ pub(super) fn rates(args: &BenchArgs) -> Result<Vec<RequestRate>, Vec<String>> {
     };
     no(
         args.extensions.rules != Profile::Classic,
-        "only the rules `classic` have `--multi`; add `--rules classic`, or give several rates to `--request-rate`",
+        "`--multi` needs the rules `classic`; add `--rules classic`, or give several rates to `--request-rate`",
     );
     no(
         execution.request_rate.iter().any(|rate| !rate.is_infinite()),
-        "`--request-rate` has no effect beside `--multi`; name the rates by `--request-rate-range`, or leave `--multi` out",
+        "`--request-rate` has no effect with `--multi`; give the rates with `--request-rate-range`, or leave `--multi` out",
     );
     no(
         args.search.search.is_some(),
@@ -53,7 +53,7 @@ pub(super) fn rates(args: &BenchArgs) -> Result<Vec<RequestRate>, Vec<String>> {
 fn parse_range(text: &str) -> Result<Vec<RequestRate>, String> {
     let wrong = || {
         format!(
-            "`--request-rate-range {text}` gives no rates; write first, end and step, as in `{DEFAULT_RANGE}`, or a list of rates, as in \
+            "`--request-rate-range {text}` contains no rates; write first, end and step, as in `{DEFAULT_RANGE}`, or a list of rates, as in \
              `1,2,4,8`"
         )
     };
@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(rates(DEFAULT_RANGE).len(), 16);
         for wrong in ["", "a", "0", "9,2,1", "1,2,0", "0,4,2"] {
             assert!(
-                parse_range(wrong).unwrap_err().contains("gives no rates"),
+                parse_range(wrong).unwrap_err().contains("contains no rates"),
                 "{wrong}"
             );
         }

@@ -21,7 +21,7 @@ pub(super) fn flag_conflicts(args: &BenchArgs) -> Vec<String> {
     let nameless = (
         is_nameless,
         format!(
-            "the backend `{}` cannot be asked for its model; give `--model`",
+            "the backend `{}` does not report its model; give `--model`",
             backend.name()
         ),
     );
@@ -75,7 +75,7 @@ fn sampling_conflicts(args: &BenchArgs) -> Vec<Conflict> {
         ),
         (
             args.output.print_requests && backend != Backend::SglangOaiChat,
-            "`--print-requests` needs the backend `sglang-oai-chat`; `--output-details` tells of single requests with every backend"
+            "`--print-requests` needs the backend `sglang-oai-chat`; `--output-details` reports single requests with every backend"
                 .to_owned(),
         ),
     ]
@@ -137,7 +137,7 @@ fn limit_conflicts(args: &BenchArgs) -> Vec<Conflict> {
         ),
         (
             dataset.sharegpt_output_len.is_some() && has_lengths,
-            "`--sharegpt-output-len` has no effect on this data set, which has a length of its own; leave it out".to_owned(),
+            "`--sharegpt-output-len` has no effect on this data set, which has its own output length; leave it out".to_owned(),
         ),
         (
             limits.drain.is_some() && limits.duration.is_none() && args.search.search_seconds.is_none(),
@@ -160,17 +160,17 @@ fn classic_conflicts(args: &BenchArgs) -> Vec<Conflict> {
     vec![
         (
             !backend.is_classic(),
-            format!("the rules `classic` know no backend `{}`; use `--rules current`", backend.name()),
+            format!("the rules `classic` have no backend `{}`; use `--rules current`", backend.name()),
         ),
         (
             args.execution.warmup_requests.is_some(),
-            "under the rules `classic` the warm-up is one whole request; use `--disable-warmup`, or leave \
+            "under the rules `classic`, the warm-up is one complete request; use `--disable-warmup`, or leave \
              `--warmup-requests` out"
                 .to_owned(),
         ),
         (
             dataset.dataset_name == DatasetName::Sharegpt && has_lengths,
-            "under the rules `classic` `sharegpt` takes no `--random-input-len` and `--random-output-len`; leave them out"
+            "under the rules `classic`, `sharegpt` does not use `--random-input-len` and `--random-output-len`; leave them out"
                 .to_owned(),
         ),
     ]

@@ -182,7 +182,7 @@ fn foreign_flags(args: &BenchArgs, dataset: DatasetName) -> Vec<String> {
     let has_moments = dataset == DatasetName::Mooncake || dataset.reads("trace_timestamps");
     if trace.use_trace_timestamps && !has_moments {
         errors.push(format!(
-            "`--use-trace-timestamps` has no effect on `{name}`, whose rows have no moments; leave it out"
+            "`--use-trace-timestamps` has no effect on `{name}`, whose rows have no timestamps; leave it out"
         ));
     }
     errors
@@ -197,19 +197,19 @@ fn unsupported_by_backend(args: &BenchArgs, dataset: &Dataset) -> Vec<String> {
     let takes_text = matches!(protocol, Protocol::SglangNative | Protocol::Completions);
     match dataset.facts().prompts {
         PromptForm::Messages | PromptForm::Conversations { turns: None } if !is_chat => errors.push(format!(
-            "the data set `{name}` consists of chat messages, which the backend `{backend}` does not take; use a chat \
+            "the data set `{name}` consists of chat messages, which the backend `{backend}` does not accept; use a chat \
              backend, such as `sglang-oai-chat` or `vllm-chat`"
         )),
         PromptForm::Conversations { .. } if !is_chat => errors.push(format!(
-            "`--gsp-num-turns` above 1 makes conversations, which the backend `{backend}` does not hold; use a chat \
+            "`--gsp-num-turns` above 1 makes conversations, which the backend `{backend}` does not support; use a chat \
              backend, such as `sglang-oai-chat` or `vllm-chat`"
         )),
         PromptForm::Templated if !takes_text => errors.push(format!(
-            "the data set `{name}` consists of prompts that a chat template was applied to, which the backend `{backend}` \
-             does not take as they are; use `sglang`, or a backend of completions"
+            "the data set `{name}` consists of prompts with an applied chat template, which the backend `{backend}` \
+             does not accept unchanged; use `sglang`, or a backend of completions"
         )),
         PromptForm::Pictures if !(is_chat || protocol == Protocol::SglangNative) => errors.push(format!(
-            "the data set `{name}` has pictures, which the backend `{backend}` does not take; use `sglang`, or a chat backend \
+            "the data set `{name}` has images, which the backend `{backend}` does not accept; use `sglang`, or a chat backend \
              such as `sglang-oai-chat` or `vllm-chat`"
         )),
         _ => {}
@@ -220,7 +220,7 @@ fn unsupported_by_backend(args: &BenchArgs, dataset: &Dataset) -> Vec<String> {
             _ => "leave it or `--use-trace-timestamps` out",
         };
         errors.push(format!(
-            "`--request-rate` has no effect on `{name}`, whose rows have moments of their own; {instead}"
+            "`--request-rate` has no effect on `{name}`, whose rows have their own timestamps; {instead}"
         ));
     }
     if args.shared_prefix.gsp_send_routing_key && matches!(protocol, Protocol::Trt | Protocol::Truss) {

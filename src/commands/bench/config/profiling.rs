@@ -111,19 +111,15 @@ pub(super) fn ineffective_flags(args: &BenchArgs) -> Vec<String> {
     let (execution, output, extensions) = (&args.execution, &args.output, &args.extensions);
     if args.extensions.rules == Profile::Classic {
         for (is_given, flag, why) in [
-            (output.goodput.is_some(), "goodput", "they print no goodput"),
-            (output.cache_report, "cache-report", "they print no cache report"),
+            (output.goodput.is_some(), "goodput", "they report no goodput"),
+            (output.cache_report, "cache-report", "they have no cache report"),
             (
                 output.output_details,
                 "output-details",
-                "their result is a row of CSV",
+                "their result is a CSV row",
             ),
-            (output.tag.is_some(), "tag", "their result is a row of CSV"),
-            (
-                extensions.compat_json,
-                "compat-json",
-                "their result is a row of CSV",
-            ),
+            (output.tag.is_some(), "tag", "their result is a CSV row"),
+            (extensions.compat_json, "compat-json", "their result is a CSV row"),
         ] {
             if is_given {
                 errors.push(format!(

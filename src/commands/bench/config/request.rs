@@ -181,7 +181,7 @@ fn sets_stream_options(args: &BenchArgs) -> bool {
 ///
 /// Source: docs/bench-serving.md 2.2, 2.3 and 6, step 4.
 pub(super) fn extra_body(args: &BenchArgs) -> Result<Map<String, Value>, Vec<String>> {
-    let wrong = |why: String| vec![format!("`--extra-request-body` is no JSON object: {why}")];
+    let wrong = |why: String| vec![format!("`--extra-request-body` is not a JSON object: {why}")];
     let backend = args.server.backend;
     let mut body = match &args.sampling.extra_request_body {
         None => Map::new(),

@@ -72,7 +72,7 @@ fn what_cannot_be_is_refused_with_its_reason_and_all_at_once() {
     assert_refused(&["--backend", "trt"], "give `--model`");
     assert_refused(
         &["--backend", "vllm", "--dataset-name", "mmmu"],
-        "has pictures, which the backend `vllm` does not take",
+        "has images, which the backend `vllm` does not accept",
     );
     assert_refused(
         &["--backend", "vllm-chat", "--return-logprob"],
@@ -91,12 +91,15 @@ fn what_cannot_be_is_refused_with_its_reason_and_all_at_once() {
         &["--backend", "vllm", "--tokenize-prompt"],
         "needs the backend `sglang`",
     );
-    assert_refused(&["--goodput", "ttft:-1"], "`--goodput ttft:-1` is no target");
-    assert_refused(&["--extra-request-body", "[1]"], "no JSON object");
+    assert_refused(
+        &["--goodput", "ttft:-1"],
+        "`--goodput ttft:-1` is not an SLO target",
+    );
+    assert_refused(&["--extra-request-body", "[1]"], "not a JSON object");
     assert_refused(&["--profile-by-stage"], "without `--profile`");
     assert_refused(
         &["--rules", "classic", "--backend", "vllm-chat"],
-        "know no backend",
+        "have no backend",
     );
     assert_refused(
         &["--rules", "classic", "--dataset-name", "random"],
@@ -110,13 +113,13 @@ fn what_cannot_be_is_refused_with_its_reason_and_all_at_once() {
     assert_refused(&["--request-rate-range", "1,2"], "without `--multi`");
     assert_refused(
         &["--rules", "classic", "--multi", "--request-rate", "4"],
-        "beside `--multi`",
+        "no effect with `--multi`",
     );
     assert_refused(
         &["--rules", "classic", "--goodput", "ttft:1"],
         "`--goodput` has no effect",
     );
-    assert_refused(&["--rules", "classic", "--output-details"], "a row of CSV");
+    assert_refused(&["--rules", "classic", "--output-details"], "a CSV row");
     assert_refused(&["--flush-cache-timeout", "9"], "without `--flush-cache`");
     assert_refused(&["--pd-separated"], "without `--profile`");
     assert_refused(
@@ -328,7 +331,7 @@ fn flags_of_a_data_set_reach_it_and_no_other() {
     refused_there(&["--gsp-zipf-alpha", "1"], "no effect on uniform groups");
     refused_there(&["--gsp-num-turns", "2"], "use a chat backend");
     refused_there(&["--gsp-num-groups", "0"], "must be at least 1");
-    refused_there(&["--use-trace-timestamps"], "have no moments");
+    refused_there(&["--use-trace-timestamps"], "have no timestamps");
     assert_refused(
         &["--gsp-ordered"],
         "belong to the data set `generated-shared-prefix`",
@@ -341,11 +344,11 @@ fn flags_of_a_data_set_reach_it_and_no_other() {
     let mooncake = ["--dataset-name", "mooncake"];
     assert_refused(
         &[&mooncake[..], &["--backend", "vllm-chat"]].concat(),
-        "chat template was applied",
+        "with an applied chat template",
     );
     assert_refused(
         &[&mooncake[..], &["--request-rate", "2"]].concat(),
-        "moments of their own",
+        "their own timestamps",
     );
     let config = config(
         &[
