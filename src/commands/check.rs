@@ -35,7 +35,7 @@ pub(crate) fn execute(args: &CheckArgs, colors: Colors) -> Outcome {
             }
             if !args.ask_engines && plan.launches.iter().any(|launch| !launch.help.is_empty()) {
                 eprint(
-                    "note: flags are not checked against the engines' own help; `--ask-engines` runs the `help:` of their recipes\n",
+                    "note: the flags of engines are not checked; `--ask-engines` runs the `help:` commands of their recipes to check them\n",
                 );
             }
             let caches = cache_dirs(&args.places, false).input_caches();
@@ -47,7 +47,7 @@ pub(crate) fn execute(args: &CheckArgs, colors: Colors) -> Outcome {
                 print("[]\n");
             } else {
                 print(&format!(
-                    "{}: {} in {}, {}; no mistake found\n",
+                    "{}: {} in {}, {}; no error found\n",
                     line_start(&plan.matrix),
                     pluralize(plan.cells.len(), "cell", "cells"),
                     pluralize(plan.launches.len(), "launch", "launches"),

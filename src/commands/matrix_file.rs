@@ -46,8 +46,8 @@ pub(crate) fn diagnostics_error(diagnostics: &[Diagnostic], sources: &[Source], 
     });
     let diagnostics = &diagnostics;
     let count = match diagnostics.len() {
-        1 => "1 mistake; nothing was started".to_owned(),
-        n => format!("{n} mistakes; nothing was started"),
+        1 => "1 error; nothing was started".to_owned(),
+        n => format!("{n} errors; nothing was started"),
     };
     CommandError::usage(format!(
         "{}\n{count}\n",
