@@ -39,7 +39,7 @@ pub(crate) fn execute(args: &BaselineArgs, colors: Colors) -> Outcome {
                 .is_some()
             {
                 return Err(CommandError::usage(format!(
-                    "error: `{}` is there already\n  = help: move it with `matrix baseline accept --reason`, which keeps on record what it was\n",
+                    "error: the baseline `{}` already exists\n  = help: move it with `matrix baseline accept --reason`, which keeps a record of the earlier run\n",
                     path.display()
                 )));
             }
@@ -61,11 +61,11 @@ fn usage_error(error: StoreError) -> CommandError {
 fn no_baseline_error(path: &Path, matrix: &Path) -> CommandError {
     let help = match matrix.exists() {
         true => format!(
-            "`matrix baseline set {} <run> --reason <text>` makes one",
+            "create it with `matrix baseline set {} <run> --reason <text>`",
             matrix.display()
         ),
         false => format!(
-            "there is no matrix `{}` either; give the path of its file",
+            "the matrix file `{}` does not exist either; check its path",
             matrix.display()
         ),
     };
@@ -99,7 +99,7 @@ fn write_baseline(
 ) -> Outcome {
     if moved.reason.trim().is_empty() {
         return Err(CommandError::usage(
-            "error: `--reason` is empty\n  = help: say why, for those who read the baseline's history\n",
+            "error: `--reason` is empty\n  = help: state why the baseline changes; the reason is recorded in its history\n",
         ));
     }
     let plan = load(&moved.matrix, colors)?.plan;
@@ -113,7 +113,7 @@ fn write_baseline(
     }
     if side.cells.is_empty() {
         return Err(CommandError::usage(format!(
-            "error: not one of the {all} cells of `{}` counts; nothing is changed\n",
+            "error: none of the {all} cells of `{}` can be used; the baseline is not changed\n",
             run.info.run
         )));
     }
@@ -146,7 +146,7 @@ fn named_run(moved: &BaselineMoveArgs, plan: &Plan) -> Result<Run, CommandError>
     let name = moved.run.clone().unwrap_or_else(|| plan.matrix.clone());
     let run = store::nightly::find_run(&moved.results, &name).map_err(|error| match error {
         StoreError::UnknownName { .. } if moved.run.is_none() => CommandError::usage(format!(
-            "error: there is no run of `{name}` below {}\n  = help: `matrix nightly {}` measures one; `--results` names another folder of runs\n",
+            "error: there is no run of the matrix `{name}` in {}\n  = help: measure one with `matrix nightly {}`, or choose another folder of runs with `--results`\n",
             moved.results.display(),
             moved.matrix.display()
         )),
@@ -209,15 +209,13 @@ impl TooFewStarts<'_> {
         } = self;
         let needed = match self.is_noise_known {
             true => "three starts",
-            false => {
-                "five starts (three where the noise of this host is known, which `matrix noise` measures)"
-            }
+            false => "five starts (three if `matrix noise` measured this host)",
         };
         let is_of_first = |start: &&Start| start.cells.iter().any(|measured| measured.cell == **first);
         let planned = run.plan.starts.iter().filter(is_of_first).count();
         let help = match planned >= self.required_starts && planned > *starts {
             true => format!(
-                "{} of the {planned} starts that were planned {} not count{}; `{} --failed` measures again what failed or is invalid, and `--retry-invalid` does so at once",
+                "{} of the {planned} planned starts {} not count{}; measure failed and invalid cells again with `{} --failed`, or during a run with `--retry-invalid`",
                 planned - starts,
                 if planned - starts == 1 { "does" } else { "do" },
                 self.excluded.map_or_else(String::new, |excluded| format!(
@@ -229,7 +227,7 @@ impl TooFewStarts<'_> {
             false => "measure with `repeats: { starts: 5 }`".to_owned(),
         };
         format!(
-            "note: {few} of {} too few starts that count, such as {first} with {starts}: of such a cell a night judges nothing but suspects, by fresh starts (exit code 5 where it judges nothing), until the baseline has {needed} of a cell; {help}\n",
+            "note: {few} of {} too few starts that count, such as {first} with {starts}; until the baseline has {needed} of such a cell, a nightly run judges only its suspected losses, by fresh starts (exit code 5 if it judges nothing); {help}\n",
             match self.total_cells {
                 1 => "1 cell has".to_owned(),
                 all => format!("{all} cells have"),
@@ -274,7 +272,7 @@ fn too_few_starts<'a>(side: &'a RunStats, noise: Option<&Noise>) -> Option<TooFe
 fn describe_baseline(path: &Path, baseline: &Baseline) -> String {
     let side = &baseline.side;
     let mut text = format!(
-        "{}\nrun {} of {}, begun {}, {}\n",
+        "{}\nrun {} of {}, started {}, {}\n",
         path.display(),
         side.run,
         side.matrix,

@@ -44,7 +44,7 @@ pub(crate) fn execute(args: &CompareArgs, colors: Colors) -> Outcome {
     );
     if comparison.rows.is_empty() {
         return Err(CommandError::usage(format!(
-            "error: `{}` and `{}` have no cell in common\n  = help: cells are paired by their axes, the version left out; `matrix compare` two runs of one matrix\n",
+            "error: `{}` and `{}` have no cell in common\n  = help: cells are paired by all axes except the version; compare two runs of one matrix\n",
             args.baseline,
             args.candidate.as_deref().unwrap_or_default()
         )));
@@ -77,7 +77,9 @@ pub(crate) fn execute(args: &CompareArgs, colors: Colors) -> Outcome {
 /// Compares the two arms of one run that the flags name.
 fn execute_arms(args: &CompareArgs, gates: &[Metric], colors: Colors) -> Outcome {
     let Some(Arms { axis, values }) = &args.arms else {
-        return Err(CommandError::usage("error: there is nothing to compare with\n"));
+        return Err(CommandError::usage(
+            "error: there is no candidate\n  = help: name a second run, or two arms of the run with `--arms`\n",
+        ));
     };
     let run = store::nightly::find_run(&args.results, &args.baseline)
         .map_err(|error| CommandError::usage(format!("error: {error}\n")))?;
@@ -166,7 +168,7 @@ pub(super) fn load_side(root: &Path, name: &str, gates: &[Metric]) -> Result<Run
         let stored_baseline = store::nightly::read_baseline(path).map_err(usage)?;
         return stored_baseline
             .map(|baseline| baseline.side)
-            .ok_or_else(|| CommandError::usage(format!("error: `{name}` is no baseline\n")));
+            .ok_or_else(|| CommandError::usage(format!("error: `{name}` is not a baseline file\n")));
     }
     let run = store::nightly::find_run(root, name).map_err(usage)?;
     for doubt in &run.warnings {

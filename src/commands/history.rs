@@ -79,14 +79,16 @@ pub(super) fn matrix_name(argument: &str, colors: Colors) -> Result<String, Comm
 fn no_history_error(matrix: &str, results: &Path) -> CommandError {
     let known = store::nightly::matrices(results);
     let help = match known.as_slice() {
-        [] => "`matrix nightly` measures one; `--results` names another folder of runs".to_owned(),
+        [] => {
+            "measure one with `matrix nightly`, or choose another folder of runs with `--results`".to_owned()
+        }
         known => format!(
-            "a matrix is called what its file says under `name`; there are nights of {}",
+            "give the `name` of the matrix as in its file; there are nightly runs of {}",
             known.join(", ")
         ),
     };
     CommandError::usage(format!(
-        "error: there is no night of `{}` below {}\n  = help: {help}\n",
+        "error: there is no nightly run of `{}` in {}\n  = help: {help}\n",
         matrix,
         results.display()
     ))
@@ -108,7 +110,7 @@ fn select_cells(nights: &mut [NightlyRun], only: &Selector) -> Result<(), Comman
         known.dedup();
         let some: Vec<&str> = known.iter().take(3).map(String::as_str).collect();
         return Err(CommandError::usage(format!(
-            "error: `--only {only}` fits none of the {} cells of these nights\n  = help: cells are called like this:\n      {}\n",
+            "error: `--only {only}` matches none of the {} cells of these nightly runs\n  = help: names of cells look like this:\n      {}\n",
             known.len(),
             some.join("\n      ")
         )));

@@ -53,14 +53,14 @@ fn planned_starts(args: &NoiseArgs) -> Result<u32, CommandError> {
     let of_arm = args.starts.max(args.target.map_or(0, |_| STARTS_PER_SIDE as u32));
     if of_arm > args.starts {
         eprint(&format!(
-            "note: `--starts {}` is raised to {of_arm}: with fewer, `--target` ends too often by chance\n",
+            "note: `--starts {}` is raised to {of_arm}: with fewer starts, `--target` is too often reached by chance\n",
             args.starts
         ));
     }
     let starts = 2 * of_arm;
     if args.target.is_some() && starts > args.most {
         return Err(CommandError::usage(format!(
-            "error: `--starts {of_arm}` makes {starts} starts of each launch, both arms together, and `--most {}` allows fewer\n  = help: raise `--most`, or begin with fewer `--starts` ({STARTS_PER_SIDE} at least)\n",
+            "error: `--starts {of_arm}` requires {starts} starts of each launch (both arms together), but `--most` is {}\n  = help: raise `--most`, or lower `--starts` (at least {STARTS_PER_SIDE})\n",
             args.most
         )));
     }
@@ -83,15 +83,15 @@ fn extra_starts(args: &NoiseArgs, run: &Run, gates: &[Metric]) -> StartCounts {
 /// Reports whether the target is reached.
 fn print_target(args: &NoiseArgs, run: &Run, noise_figures: &NoiseFigures) {
     match (args.target, noise::largest_visible_change(noise_figures)) {
-        (_, None) => eprint("note: no cell has three starts that count: nothing is told of its noise\n"),
+        (_, None) => eprint("note: the noise is unknown: no cell has three starts that count\n"),
         (None, Some(_)) => {}
         (Some(target), Some((cell, figure, widest))) => {
             let what = match noise::is_target_reached(args.target, noise_figures) {
                 true => "the target is reached",
-                false => "`--most` is spent and the target not reached",
+                false => "the target is not reached within `--most`",
             };
             eprint(&format!(
-                "note: {what}: {} starts of each launch show changes from {:.2} % on in every figure (with the upper bound of its noise at 80 %), and {:.2} % is asked for; the widest is {figure} of {cell}\n",
+                "note: {what}: with {} starts of each launch, changes of at least {:.2} % can be detected in every metric (at the upper bound of the noise, 80 % confidence), and `--target` is {:.2} %; the noisiest metric is {figure} of {cell}\n",
                 starts_of_each_launch(run),
                 widest * 100.0,
                 target * 100.0
@@ -121,7 +121,7 @@ fn save(
             .or_default()
             .extend(figures.clone());
     }
-    let path = store::nightly::save_noise(&cache, &noise).context("the noise cannot be kept")?;
+    let path = store::nightly::save_noise(&cache, &noise).context("cannot save the noise")?;
     if args.run.json {
         let text = serde_json::to_string(&noise_figures).context("it is JSON")?;
         print(&format!("{text}\n"));
@@ -137,7 +137,7 @@ fn save(
             .map(move |(figure, varies)| (cell, figure.as_str(), varies, noise::visible_change(varies)))
     });
     print(&report::draw(&comparison::noise_table(rows), format));
-    print(&format!("kept in {}\n", path.display()));
+    print(&format!("saved in {}\n", path.display()));
     Ok(())
 }
 

@@ -167,7 +167,7 @@ fn a_loss_on_one_model_is_confirmed_told_once_and_quiet_when_accepted() {
     bench
         .call(&["baseline", "set", "matrices/m.yaml", &first, "--reason", "again"])
         .exits(2)
-        .says("is there already");
+        .says("already exists");
     nightly(&bench, &GATE)
         .exits(0)
         .shows("t: nothing got worse in 2 judged");
@@ -186,7 +186,7 @@ fn a_loss_on_one_model_is_confirmed_told_once_and_quiet_when_accepted() {
         "{}",
         alarms[0]
     );
-    slow.says("suspect: ");
+    slow.says("suspected loss: ");
     let page = fs::read_to_string(newest(&bench).join("nightly.md")).expect("there is a page");
     assert!(
         page.contains("| **worse** | ") && page.contains("model=b"),
@@ -441,7 +441,7 @@ fn noise_is_measured_kept_and_used() {
         .call(&noise)
         .exits(0)
         .shows("Noise of this machine")
-        .shows("kept in ");
+        .shows("saved in ");
     let run = newest(&bench).display().to_string();
     let compared = bench
         .call(&[&["compare", &run, &run, "--format", "json"], &GATE[..]].concat())
@@ -511,7 +511,7 @@ fn a_run_of_noise_is_not_the_newest_of_its_matrix() {
         .call(&["baseline", "set", "matrices/m.yaml", "--reason", "first"])
         .exits(0)
         .shows(&format!("cells of `{own}`"))
-        .says("(exit code 5 where it judges nothing), until the baseline has five starts");
+        .says("; until the baseline has five starts (three if `matrix noise` measured this host) of such a cell, a nightly run judges only its suspected losses, by fresh starts (exit code 5 if it judges nothing)");
     quiet(&bench);
     let accept = |run: &str| {
         let args = ["baseline", "accept", "matrices/m.yaml", run, "--reason", "noise"];

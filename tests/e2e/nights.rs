@@ -75,7 +75,7 @@ fn a_suspect_that_the_budget_has_no_room_for_is_undecided_and_nothing_else() {
     let more = [&GATE[..], &["--budget", "1ms", "--junit", "junit.xml"]].concat();
     let night = nightly(&bench, &more)
         .exits(5)
-        .says("it stays undecided: it takes")
+        .says("it stays undecided: it needs")
         .says("`--budget` does not allow more")
         .shows("t: 1 suspected and undecided\n")
         .shows("  undecided: ")
@@ -216,7 +216,7 @@ fn a_webhook_that_redirects_has_not_taken_the_message_and_its_words_are_not_prin
             format!("HTTP/1.1 {status} no/hook/s3cr3t\r\nlocation: {target}\r\ncontent-length: 0\r\n\r\n");
         stream.write_all(answer.as_bytes()).expect("an answer goes");
         let ran = Ran::from(night.wait_with_output().expect("it ends")).exits(3);
-        let ran = ran.says("the webhook did not take the message").says(said);
+        let ran = ran.says("cannot send the message to the webhook").says(said);
         assert!(!ran.stderr.contains("s3cr3t"), "{}", ran.stderr);
     }
     assert!(posted.try_recv().is_err(), "the redirect was followed");
@@ -266,7 +266,7 @@ fn a_baseline_is_set_from_within_the_folder_of_its_matrix() {
     };
     set().exits(0);
     assert!(bench.path().join("matrices/m.baseline.json").exists());
-    set().exits(2).says("is there already");
+    set().exits(2).says("already exists");
 }
 
 #[test]
@@ -336,9 +336,10 @@ fn a_second_night_is_sent_away_and_a_killed_one_leaves_the_next_its_place() {
         );
         std::thread::sleep(Duration::from_millis(20));
     }
-    nightly(&bench, &[])
-        .exits(4)
-        .says(&format!("another night goes on (process {})", first.id()));
+    nightly(&bench, &[]).exits(4).says(&format!(
+        "another nightly run is in progress (process {})",
+        first.id()
+    ));
     first.kill().expect("it lives");
     first.wait().expect("it ends");
     bench.rewrite(&small(5, 10));
@@ -380,7 +381,7 @@ fn a_history_that_is_a_pipe_or_a_link_is_refused_before_anything_is_measured() {
     bench
         .call(&["history", "other"])
         .exits(2)
-        .says("there is no night of `other`");
+        .says("there is no nightly run of `other`");
     fs::remove_file(&history).expect("it can be removed");
     let elsewhere = bench.path().join("elsewhere");
     fs::write(&elsewhere, "").expect("a file can be written");
@@ -462,10 +463,10 @@ fn a_start_that_does_not_count_is_told_with_what_measures_it_again() {
     let name = run.file_name().expect("it has a name").to_string_lossy();
     let told = set(&five)
         .says("1 of 1 cell has too few starts that count")
-        .says(" with 4: of such a cell a night judges nothing but suspects, by fresh starts")
-        .says("1 of the 5 starts that were planned does not count")
+        .says(" with 4; until the baseline has five starts (three if `matrix noise` measured this host) of such a cell, a nightly run judges only its suspected losses, by fresh starts")
+        .says("1 of the 5 planned starts does not count")
         .says(&format!(
-            "`matrix run matrices/m.yaml --resume {name} --failed` measures again"
+            "measure failed and invalid cells again with `matrix run matrices/m.yaml --resume {name} --failed`"
         ))
         .says("`--retry-invalid`");
     assert!(!told.stderr.contains("measure with `repeats"), "{}", told.stderr);
@@ -473,7 +474,7 @@ fn a_start_that_does_not_count_is_told_with_what_measures_it_again() {
     let three = Bench::of(&small(5, 10));
     three.run(&[]).exits(0);
     set(&three)
-        .says(" with 3: ")
+        .says(" with 3; until ")
         .says("measure with `repeats: { starts: 5 }`");
 }
 
@@ -564,15 +565,17 @@ fn noise_is_measured_to_its_target_or_until_its_starts_are_spent() {
     noise(&["--starts", "3", "--target", "1%", "--most", "5"])
         .exits(2)
         .says("`--starts 3` is raised to 5")
-        .says("`--starts 5` makes 10 starts of each launch");
+        .says("`--starts 5` requires 10 starts of each launch");
     // Nothing is as steady as that.
     noise(&["--starts", "2", "--target", "0.0001%", "--most", "12"])
         .exits(0)
-        .says("`--most` is spent and the target not reached: 12 starts of each launch show changes from");
+        .says(
+            "the target is not reached within `--most`: with 12 starts of each launch, changes of at least",
+        );
     let cells = fs::read_dir(newest(&bench).join("cells")).expect("there are cells");
     assert_eq!(cells.count(), 12);
     noise(&["--starts", "2", "--target", "90%", "--most", "12"])
         .exits(0)
-        .says("the target is reached: 10 starts of each launch show changes from");
+        .says("the target is reached: with 10 starts of each launch, changes of at least");
     bench.leaves_no_process();
 }

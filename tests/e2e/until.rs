@@ -91,7 +91,7 @@ fn a_night_that_is_slow_for_the_baseline_too_is_no_loss_of_the_candidate() {
         match (paired, code) {
             ("", _) => {
                 second
-                    .says("suspect: ")
+                    .says("suspected loss: ")
                     .shows("  unconfirmed: ")
                     .shows("nothing got worse in 1 judged");
             }

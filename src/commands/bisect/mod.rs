@@ -33,7 +33,7 @@ pub(crate) fn execute(args: &BisectArgs, colors: Colors) -> Outcome {
     let versions = bisection::versions(&plan);
     if versions.len() < 3 {
         return Err(CommandError::usage(format!(
-            "error: there is nothing to search between {} versions\n  = help: list them in order, as in `sglang: {{ version: [v0.5.0, v0.5.1, v0.5.2] }}`, the first good, the last bad\n",
+            "error: a search needs at least three versions, and {} are selected\n  = help: list them in order, such as `sglang: {{ version: [v0.5.0, v0.5.1, v0.5.2] }}`, the first is good, the last is bad\n",
             versions.len()
         )));
     }
@@ -76,11 +76,11 @@ fn search(versions: &[String], mut probe: Probe<'_>) -> Outcome {
         };
         let Some(is_bad) = loss.is_found_in(&comparison) else {
             let why = match comparison.is_less_reliable() {
-                true => "it fails where the first version does not",
-                false => "more `--starts` may tell",
+                true => "it fails, and the first version does not",
+                false => "more `--starts` may decide",
             };
             print(&format!(
-                "{} cannot be told from {} by {}: the first bad version lies after {} and not after {}; {why}\n",
+                "{} is unclear against {} by {}: the first bad version is after {} and not after {}; {why}\n",
                 versions[middle],
                 ends[0],
                 loss.label(),
@@ -108,14 +108,14 @@ fn report_no_loss(comparison: &Comparison, [good, bad]: [&str; 2]) -> Exit {
     let (message, exit) = match not_judged {
         Some(row) => (
             format!(
-                "nothing is known of {bad} against {good}: {} was not judged: {}",
+                "{bad} could not be compared with {good}: {} was not judged: {}",
                 row.metric.label(),
                 row.reason()
             ),
             Exit::NotJudged,
         ),
         None if comparison.rows.iter().any(is_unclear) => (
-            format!("{bad} cannot be told from {good}: more `--starts` may tell"),
+            format!("{bad} is unclear against {good}: more `--starts` may decide"),
             Exit::NotJudged,
         ),
         None => (
@@ -136,10 +136,8 @@ fn required_starts(args: &BisectArgs, plan: &Plan, gates: &[Metric]) -> Result<u
     let min_starts = bisection::min_starts(plan, gates, noise.as_ref()) as u32;
     if args.starts < min_starts {
         let why = match min_starts as usize {
-            MIN_STARTS_NOISE_KNOWN => "a verdict needs three on each side",
-            _ => {
-                "a verdict needs five on each side, or three where the noise of this host is known (`matrix noise`)"
-            }
+            MIN_STARTS_NOISE_KNOWN => "a verdict needs three starts per side",
+            _ => "a verdict needs five starts per side, or three if `matrix noise` measured this host",
         };
         eprint(&format!(
             "note: `--starts {}` is raised to {min_starts}: {why}

@@ -71,7 +71,7 @@ impl Probe<'_> {
             return Ok(None);
         };
         let root = &self.args.run.results;
-        let runs = store::list_runs(root).context("the results cannot be read")?;
+        let runs = store::list_runs(root).context("cannot read the results")?;
         let measures = |run: &RunEntry| {
             let plan = store::read_plan(&run.folder);
             plan.is_ok_and(|plan| bisection::versions(&plan) == versions)
@@ -87,7 +87,7 @@ impl Probe<'_> {
         if let (None, None) = (&earlier_run, &self.began) {
             let [first, last] = versions;
             return Err(CommandError::usage(format!(
-                "error: no run in {} measures {first} and {last}, with which a search begins, and is `{resume}`\n  = help: leave the name out for the newest one, or leave `--resume` out to begin a search\n",
+                "error: no run in {} that `--resume {resume}` selects measures {first} and {last}, the first and the last version of the search\n  = help: give `--resume` without a name for the newest search, or leave it out to start a search\n",
                 root.display()
             )));
         }

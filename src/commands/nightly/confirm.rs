@@ -59,7 +59,7 @@ impl NightlyResults<'_> {
         if let (Err(error), false) = (&measured, launches.is_empty()) {
             let why = error.message.trim();
             eprint(&format!(
-                "note: the baseline cannot be started beside the candidate, which is started alone: {why}\n"
+                "note: cannot start the baseline; only the candidate is started: {why}\n"
             ));
             let why = format!("the baseline cannot be started: {why}");
             missing.extend(launches.into_keys().map(|cell| (cell, why.clone())));
@@ -70,7 +70,7 @@ impl NightlyResults<'_> {
             // The nightly run itself is complete, and its findings count.
             Err(error) => {
                 eprint(&format!(
-                    "warning: nothing was confirmed: {}\n",
+                    "warning: the confirmation failed, and suspected losses stay undecided: {}\n",
                     error.message.trim()
                 ));
                 Some(Confirmation::empty(screening))

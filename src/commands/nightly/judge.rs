@@ -57,7 +57,7 @@ pub(super) fn judge_screened(
     } = nightly;
     let policy = Policy::with_bound(args.judging.floor);
     let (mut past, doubts) =
-        store::nightly::history(&args.run.results, &tonight.matrix).context("the history cannot be read")?;
+        store::nightly::history(&args.run.results, &tonight.matrix).context("cannot read the history")?;
     for doubt in doubts {
         eprint(&format!("warning: {doubt}\n"));
     }
@@ -102,13 +102,13 @@ fn describe_suspect(suspect: &SuspectedLoss, granted: Option<&Allotment>) -> Str
         .and_then(|granted| granted.shortfall_reason())
         .filter(|_| starts < wanted);
     let then = match (starts, short) {
-        (0, Some(why)) => format!("it stays undecided: it takes {wanted} fresh starts, and {why}"),
-        (_, Some(why)) => format!("{starts} of the {wanted} fresh starts that it takes: {why}"),
+        (0, Some(why)) => format!("it stays undecided: it needs {wanted} fresh starts, and {why}"),
+        (_, Some(why)) => format!("{starts} of the {wanted} fresh starts that it needs: {why}"),
         (1, None) => "1 fresh start decides".to_owned(),
         (_, None) => format!("{starts} fresh starts decide"),
     };
     format!(
-        "suspect: {}: {}: {}; {then}\n",
+        "suspected loss: {}: {}: {}; {then}\n",
         suspect.cell,
         suspect.metric.label(),
         suspect.reasons

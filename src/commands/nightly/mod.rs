@@ -94,7 +94,7 @@ pub(crate) fn execute(args: &NightlyArgs, colors: Colors) -> Outcome {
     // Write the history first, because pages can be created again from it.
     let history = nights
         .record(&night)
-        .context("the night is measured, and not in the history")?;
+        .context("the nightly run is measured, but not saved in the history")?;
     notify::notify(args, &nights, &night);
     notify::publish(args, &night, &measured)?;
     notify::write_charts(args, &night);
@@ -108,7 +108,7 @@ pub(crate) fn execute(args: &NightlyArgs, colors: Colors) -> Outcome {
 /// Tells how this run can become the missing baseline.
 fn print_baseline_hint(args: &NightlyArgs, file: &Path, run: &Path) {
     eprint(&format!(
-        "note: there is no baseline `{}`; `matrix baseline set {} {} --reason <text>` makes this run one\n",
+        "note: there is no baseline `{}`; make this run the baseline with `matrix baseline set {} {} --reason <text>`\n",
         file.display(),
         args.run.matrix.display(),
         run.display()
@@ -166,7 +166,7 @@ fn select_baseline_cells(args: &NightlyArgs, baseline: &Baseline) -> Baseline {
 fn overlap_error(error: StoreError) -> CommandError {
     CommandError::host_not_ready(match error {
         StoreError::Locked { pid, .. } => format!(
-            "error: another night goes on{}\n  = help: wait until it is over; two at once would measure each other\n",
+            "error: another nightly run is in progress{}\n  = help: wait until it ends; two at once would disturb each other's measurements\n",
             pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
         ),
         other => format!("error: {other}\nnothing was started\n"),
@@ -189,6 +189,6 @@ fn remove_raw_data(args: &NightlyArgs, night: &NightlyRun) {
             "note: removed {:.2} MB of raw data older than {keep}\n",
             bytes as f64 / 1e6
         )),
-        Err(error) => eprint(&format!("warning: old raw data stays: {error}\n")),
+        Err(error) => eprint(&format!("warning: old raw data was not removed: {error}\n")),
     }
 }

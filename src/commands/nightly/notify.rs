@@ -33,7 +33,7 @@ pub(super) fn check_webhook(args: &NightlyArgs) -> Result<(), CommandError> {
         true => Ok(()),
         // The address of a webhook is a secret and is not printed.
         false => Err(CommandError::usage(
-            "error: the webhook (`--webhook`, or the variable MATRIX_WEBHOOK) is no address\n  = help: it begins with `https://`\n",
+            "error: the webhook (`--webhook`, or the variable MATRIX_WEBHOOK) is not a URL\n  = help: give a URL that begins with `https://`\n",
         )),
     }
 }
@@ -45,7 +45,7 @@ pub(super) fn check_outputs(args: &NightlyArgs) -> Result<(), CommandError> {
         .and_then(|()| files::try_open(file))
         .map_err(|error| {
             CommandError::usage(format!(
-                "error: `--junit {}` cannot be written: {error}\n  = help: name a file in a folder that is there\nnothing was started\n",
+                "error: `--junit {}` cannot be written: {error}\n  = help: name a file in an existing folder\nnothing was started\n",
                 file.display()
             ))
         })
@@ -59,10 +59,10 @@ pub(super) fn publish(
 ) -> Result<(), CommandError> {
     let page = told::markdown(night);
     let store = Store::open(&args.run.results, &night.run, Redactor::default())
-        .context("the page cannot be written")?;
+        .context("cannot write the page of the nightly run")?;
     let path = store
         .write_report(PAGE_FILE, &page)
-        .context("the page cannot be written")?;
+        .context("cannot write the page of the nightly run")?;
     drop(store);
     if let Some(file) = &args.junit
         && let Err(error) = fs::write(file, told::junit(night))
@@ -115,7 +115,7 @@ pub(super) fn write_charts(args: &NightlyArgs, night: &NightlyRun) {
         Ok(path) if !args.run.json => print(&format!("charts: {}\n", path.display())),
         Ok(_) => {}
         Err(error) => eprint(&format!(
-            "warning: the charts of all nights are not drawn: {error}\n"
+            "warning: cannot write the charts of all nightly runs: {error}\n"
         )),
     }
 }
@@ -136,7 +136,7 @@ pub(super) fn notify(args: &NightlyArgs, nights: &NightlyStore, night: &NightlyR
         && let Err(error) = webhook::post(url, &told::message(night, over))
     {
         eprint(&format!(
-            "warning: the webhook did not take the message, the next night tries again: {:#}\n",
+            "warning: cannot send the message to the webhook, the next nightly run tries again: {:#}\n",
             anyhow::Error::from(error)
         ));
         return;
