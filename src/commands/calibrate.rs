@@ -36,7 +36,7 @@ pub(crate) fn execute(args: &CalibrateArgs, colors: Colors) -> Outcome {
         colors: colors.stdout,
     };
     print(&report::draw(&calibration::table(&saved.calibration), format));
-    print(&format!("kept in {}\n", saved.path.display()));
+    print(&format!("saved in {}\n", saved.path.display()));
     Ok(Exit::Done)
 }
 

@@ -23,14 +23,14 @@ pub(crate) fn execute() -> Outcome {
         .collect();
     if let Some(reason) = &swept.containers_error {
         message.push_str(&format!(
-            "error: the containers could not be looked at: {reason}\n  = help: what runs left there may hold GPUs; clean again once the daemon answers\n"
+            "error: cannot list the containers: {reason}\n  = help: orphaned containers may still use GPUs; run `matrix clean` again when the container daemon responds\n"
         ));
     }
     if !message.is_empty() {
         return Err(CommandError::host_not_ready(message));
     }
     if swept.removed.is_empty() && swept.notes.is_empty() {
-        print("nothing was left\n");
+        print("no orphan found\n");
     }
     Ok(Exit::Done)
 }

@@ -98,7 +98,7 @@ fn suggest_code(refusal: CommandError, args: &ExplainArgs) -> CommandError {
         None => refusal,
         Some(code) => CommandError {
             message: format!(
-                "{}  = help: did you mean the code `{code}`? `matrix explain --codes` prints them all\n",
+                "{}  = help: did you mean the reason code `{code}`? `matrix explain --codes` prints all codes\n",
                 refusal.message
             ),
             ..refusal
@@ -129,7 +129,7 @@ fn format_entry(entry: &CodeEntry, width: usize) -> String {
         ("what to do", entry.fix),
         ("bound", entry.bound),
         ("why", entry.source),
-        ("may bring", brought.as_str()),
+        ("may imply", brought.as_str()),
     ] {
         if !text_block.is_empty() {
             text.push_str(&wrap(&format!("  {head:<12}"), 14, text_block, width));
@@ -139,7 +139,7 @@ fn format_entry(entry: &CodeEntry, width: usize) -> String {
     text.push_str(&wrap(
         "",
         0,
-        "`matrix explain CELL` shows what was measured for one cell, `--codes` prints every code.",
+        "`matrix explain CELL` shows the evidence of one cell, `matrix explain --codes` prints all codes.",
         width,
     ));
     text
@@ -226,7 +226,7 @@ fn select_measurements<'a>(args: &ExplainArgs, run: &'a Run) -> Result<Vec<&'a S
             .map(|summary| summary.cell.to_string())
             .collect();
         return Err(CommandError::usage(format!(
-            "error: no measured cell of {} is called or fits `{selection}`\n  = help: cells are called like this, and `--run` names another run:\n      {}\n",
+            "error: no measured cell of {} matches `{selection}`\n  = help: give a part of a name, or choose another run with `--run`; cells of this run look like this:\n      {}\n",
             run.info.run,
             known.join("\n      ")
         )));

@@ -17,7 +17,7 @@ pub(crate) fn execute(args: &FetchArgs, colors: Colors) -> Outcome {
     let matrix = args.matrix.as_ref().map(|path| load(path, colors)).transpose()?;
     let Some(home) = args.places.hf_home() else {
         return Err(CommandError::host_not_ready(
-            "error: there is no folder for the cache\n  = help: set HF_HOME\n",
+            "error: there is no cache folder: HF_HOME and HOME are not set\n  = help: set HF_HOME\n",
         ));
     };
     let request = FetchRequest {

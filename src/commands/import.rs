@@ -92,23 +92,23 @@ fn write_run(
     imports: &import::ImportedRun,
     files: &[String],
 ) -> anyhow::Result<String> {
-    store.begin_run(beginning).context("the run cannot be begun")?;
+    store.begin_run(beginning).context("cannot create the run")?;
     for summary in &imports.summaries {
         store
             .write_cell(summary, &[], &[], "")
-            .context("a cell cannot be written")?;
+            .context("cannot write a cell")?;
     }
     let message = format!(
         "imported {} from {}",
         pluralize(imports.summaries.len(), "cell", "cells"),
         sanitize(&files.join(", "))
     );
-    let mut journal = store.journal().context("the journal cannot be opened")?;
+    let mut journal = store.journal().context("cannot open the journal")?;
     journal
         .append(&Event::Note {
             message: message.clone(),
         })
-        .context("the journal cannot be written")?;
+        .context("cannot write the journal")?;
     let run = Run::read(store.folder()).context("cannot read the run")?;
     report::write_results(&run, store, |_| true)?;
     let warnings = match imports.warnings.len() {
@@ -117,7 +117,7 @@ fn write_run(
         count => format!(", {count} warnings"),
     };
     Ok(format!(
-        "{message}{warnings}\nthe run is {}; `{}` draws its tables\n",
+        "{message}{warnings}\nthe run is in {}; print its report with `{}`\n",
         store.folder().display(),
         cli::report_command(store.folder())
     ))
@@ -171,7 +171,7 @@ fn declared(args: &ImportArgs, path: &Path) -> Result<DeclaredFacts, String> {
     };
     let file_declared: DeclaredFacts = serde_yaml::from_str(&text).map_err(|error| {
         format!(
-            "`{declaration_path}`: {error}; it may hold `engine`, `version`, `gpus`, `gpu`, `precision` and `model`"
+            "`{declaration_path}`: {error}; the allowed keys are `engine`, `version`, `gpus`, `gpu`, `precision` and `model`"
         )
     })?;
     Ok(file_declared.merged_with(flags))

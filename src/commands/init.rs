@@ -42,7 +42,8 @@ pub(crate) fn execute(args: &InitArgs) -> Outcome {
 
 fn write_new(file: &Path, text: &str) -> anyhow::Result<bool> {
     if let Some(folder) = file.parent() {
-        fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
+        fs::create_dir_all(folder)
+            .with_context(|| format!("cannot create the folder {}", folder.display()))?;
     }
     // An existing file counts as complete the next time, so it must be written atomically.
     atomic::write_new(file, text.as_bytes()).with_context(|| format!("cannot write {}", file.display()))

@@ -28,7 +28,7 @@ pub(crate) fn start(filter: &str) {
         .with_filter(whole);
     tracing_subscriber::registry().with(terminal).with(file).init();
     if let Some(wrong) = wrong {
-        tracing::warn!("the filter `{filter}` cannot be read ({wrong}); write it like `matrix=debug`");
+        tracing::warn!("the log filter `{filter}` is invalid ({wrong}); write it like `matrix=debug`");
     }
 }
 

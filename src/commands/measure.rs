@@ -92,7 +92,7 @@ pub(super) fn measure(request: RunRequest<'_>, view: RunView<'_>) -> Result<Meas
             view.min_change,
             view.colors,
         )
-        .context("the measurements are saved, the tables are not")
+        .context("the measurements are saved, but the report cannot be written")
         .map_err(|error| abort(&session, error))?;
         let exit = run_exit(&outcome);
         Ok(MeasuredRun {
@@ -187,7 +187,7 @@ impl Observer for SessionConsole {
         if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
             return false;
         }
-        eprint(&format!("{cells}go on? [y/N] "));
+        eprint(&format!("{cells}continue? [y/N] "));
         let mut answer = String::new();
         let read = std::io::stdin().read_line(&mut answer);
         read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")

@@ -92,7 +92,7 @@ pub(crate) fn execute(cli: Cli) -> Outcome {
 /// The outcome of a command whose output could not be written. Only an interruption or an error keeps its
 /// exit code.
 fn undelivered_outcome(outcome: Outcome, error: &str) -> Outcome {
-    let message = format!("error: stdout cannot be written: {error}\n");
+    let message = format!("error: cannot write to stdout: {error}\n");
     Err(match outcome {
         Ok(exit) => CommandError {
             exit: if exit == Exit::Interrupted {

@@ -57,7 +57,7 @@ pub(crate) fn execute(args: &ReportArgs, colors: Colors) -> Outcome {
         return Ok(Exit::Done);
     };
     fs::create_dir_all(out)
-        .with_context(|| format!("cannot make the folder {}", out.display()))
+        .with_context(|| format!("cannot create the folder {}", out.display()))
         .map_err(CommandError::unwritable)?;
     let formats = args.format.map_or(FOLDER_FORMATS.to_vec(), |format| vec![format]);
     for format in formats {

@@ -29,7 +29,7 @@ pub(crate) fn execute(args: &RunArgs, colors: Colors) -> Outcome {
     ));
     let resume = cli::resume_command(measured.run.as_str());
     if measured.exit == Exit::Interrupted {
-        print(&format!("go on with: {resume}\n"));
+        print(&format!("continue with: {resume}\n"));
     } else if let Some(what) = describe_repeatable(measured.measurements) {
         let failed = if args.failed { "" } else { " --failed" };
         print(&format!("measure {what} again: {resume}{failed}\n"));
@@ -40,9 +40,9 @@ pub(crate) fn execute(args: &RunArgs, colors: Colors) -> Outcome {
 /// The kinds of measurements that can be repeated, in words.
 const fn describe_repeatable(counts: MeasurementCounts) -> Option<&'static str> {
     match (counts.failed > 0, counts.invalid > 0) {
-        (true, true) => Some("what failed or is invalid"),
-        (true, false) => Some("what failed"),
-        (false, true) => Some("what is invalid"),
+        (true, true) => Some("failed and invalid cells"),
+        (true, false) => Some("failed cells"),
+        (false, true) => Some("invalid cells"),
         (false, false) => None,
     }
 }

@@ -23,7 +23,7 @@ pub(crate) fn session_error(error: SessionError, colors: Colors) -> CommandError
         SessionError::Selection(error) => usage_error(&error),
         SessionError::Resume(error) => usage_error(&error),
         SessionError::Outdated(outdated) => CommandError::usage(format!(
-            "error: {}  = help: add `--yes` to go on, or undo the edit; without `--resume` a new run begins\n",
+            "error: {}  = help: add `--yes` to continue, or undo the edit of the matrix; without `--resume` a new run starts\n",
             describe_outdated(&outdated)
         )),
         SessionError::Threads(error) => error.into(),
@@ -59,7 +59,7 @@ fn preflight_error(findings: &[UnmetRequirement], removed: &[String]) -> Command
     }
     message.push_str(&format!(
         "preflight failed ({}); nothing was started\n",
-        pluralize(findings.len(), "finding", "findings")
+        pluralize(findings.len(), "error", "errors")
     ));
     CommandError::host_not_ready(message)
 }
@@ -80,7 +80,7 @@ pub(crate) fn describe_outdated(outdated: &Outdated) -> String {
         _ => ("do", "they are"),
     };
     format!(
-        "{} of run `{}` {does} not fit the matrix any more; {they_are} set aside and measured again:\n{lines}",
+        "{} of run `{}` {does} not match the matrix any more; {they_are} kept as a backup and measured again:\n{lines}",
         pluralize(
             outdated.measurements,
             "finished measurement",
@@ -95,19 +95,19 @@ fn describe_aborted(aborted: &Aborted) -> String {
     let resume = cli::resume_command(run.as_str());
     match results {
         SavedResults::Moved { from, to } => format!(
-            "error: {reason}\nthe run was started and cannot go on; what was measured before is saved in {}\n  = help: move it back to {}, then go on with: {resume}\n",
+            "error: {reason}\nthe run was started but cannot continue; its earlier measurements are saved in {}\n  = help: move this folder back to {}, then continue with: {resume}\n",
             to.display(),
             from.display(),
         ),
         SavedResults::Lost => format!(
-            "error: {reason}\nthe run was started and cannot go on; nothing of it is left\n  = help: begin again\n"
+            "error: {reason}\nthe run was started but cannot continue; its folder and all its measurements are lost\n  = help: start a new run\n"
         ),
         SavedResults::Removed { results } => format!(
-            "error: {reason}\nnothing was measured, and the run's folder is removed\n  = help: begin again once {} has room for it\n",
+            "error: {reason}\nnothing was measured, and the folder of the run was removed\n  = help: start again when {} has enough free space\n",
             results.display()
         ),
         SavedResults::Saved(folder) => format!(
-            "error: {reason}\nthe run was started and cannot go on; what was measured is saved in {}\n  = help: go on with: {resume}\n",
+            "error: {reason}\nthe run was started but cannot continue; its measurements are saved in {}\n  = help: continue with: {resume}\n",
             folder.display(),
         ),
     }
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(
             error.message,
             "note: removed a container\nerror: no GPU\n  = help: buy one\nerror: no disk\n  = help: buy one\n\
-             preflight failed (2 findings); nothing was started\n"
+             preflight failed (2 errors); nothing was started\n"
         );
     }
 

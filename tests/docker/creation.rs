@@ -72,7 +72,7 @@ fn a_container_that_a_killed_run_had_asked_for_is_waited_for_and_removed() {
         );
         // Nothing is waited for twice.
         let again = clock::now();
-        bench.call(&["clean"]).exits(0).shows("nothing was left");
+        bench.call(&["clean"]).exits(0).shows("no orphan found");
         assert!(clock::now().since(again) < Duration::from_secs(8), "{name}");
     }
 }

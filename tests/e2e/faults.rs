@@ -62,7 +62,7 @@ fn an_engine_that_dies_while_loading_fails_the_launch_with_its_last_words() {
     );
     let last = ran.stdout.lines().last().expect("it says something");
     assert!(
-        last.starts_with("measure what failed again: matrix run ") && last.ends_with(" --failed"),
+        last.starts_with("measure failed cells again: matrix run ") && last.ends_with(" --failed"),
         "{last}"
     );
     // The command is the one that ran, with its port.
@@ -328,7 +328,7 @@ fn outputs_that_end_early_are_counted() {
     assert!(rows.all(|row| !row.contains(" done")), "{}", ran.stdout);
     let last = ran.stdout.lines().last().expect("it says something");
     assert!(
-        last.starts_with("measure what is invalid again: matrix run ") && last.ends_with(" --failed"),
+        last.starts_with("measure invalid cells again: matrix run ") && last.ends_with(" --failed"),
         "{last}"
     );
     bench

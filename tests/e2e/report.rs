@@ -176,9 +176,7 @@ fn an_answer_that_cannot_be_written_ends_with_6() {
         // It is judged as nothing, which is 5.
         &["compare", run, run],
     ] {
-        to(args, full())
-            .exits(6)
-            .says("error: stdout cannot be written: ");
+        to(args, full()).exits(6).says("error: cannot write to stdout: ");
     }
     // A refusal keeps its code.
     to(&["plan", "matrices/none.yaml"], full()).exits(2);
@@ -217,11 +215,11 @@ fn a_file_in_the_place_of_a_folder_is_a_wrong_flag() {
     bench.run(&[]).exits(0);
     report(&bench, &[&bench.run_folder()], &["--out", "matrices/m.yaml"])
         .exits(2)
-        .says("cannot make the folder");
+        .says("cannot create the folder");
     bench
         .call(&["init", "matrices/m.yaml"])
         .exits(2)
-        .says("cannot make the folder");
+        .says("cannot create the folder");
 }
 
 /// What was cut off is no file that the next `init` would take for finished.
@@ -259,7 +257,7 @@ fn a_disk_that_takes_no_whole_file_leaves_none_that_is_cut_off() {
 #[test]
 fn a_code_that_is_misspelt_is_answered_with_the_nearest() {
     let bench = Bench::of(&sims(&[("a", "vllm", "")], SHORT));
-    let meant = "did you mean the code `host-busy`?";
+    let meant = "did you mean the reason code `host-busy`?";
     let misspelt = |more: &[&str]| {
         let args = [&["explain", "host-bussy"][..], more].concat();
         bench.call(&args).exits(2)

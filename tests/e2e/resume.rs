@@ -131,8 +131,8 @@ fn a_run_that_cannot_be_written_any_more_ends_with_6_and_says_how_to_go_on() {
     let ran = Ran::from(child.wait_with_output().expect("it ends")).exits(6);
     let run = bench.run_folder();
     let run = run.file_name().expect("it has a name").to_string_lossy();
-    let ran = ran.says("cannot go on").says(&format!(
-        "go on with: matrix run matrices/m.yaml --no-calibration --retry-invalid 0 --resume {run}"
+    let ran = ran.says("cannot continue").says(&format!(
+        "continue with: matrix run matrices/m.yaml --no-calibration --retry-invalid 0 --resume {run}"
     ));
     assert!(!ran.stderr.contains("nothing was started"), "{}", ran.stderr);
     assert!(bench.journal().contains("run-ended"), "{}", bench.journal());
@@ -294,7 +294,7 @@ fn a_run_whose_folder_is_moved_stops_loses_no_row_and_goes_on_once_it_is_back() 
         let ran = Ran::from(run.wait_with_output().expect("it ends")).exits(6);
         let ran = ran
             .says("was moved to `")
-            .says("help: move it back to results/")
+            .says("help: move this folder back to results/")
             .says("--resume t-");
         assert!(!ran.stderr.contains("removed"), "{}", ran.stderr);
         let left = fs::read_dir(bench.results()).expect("there are results").count();

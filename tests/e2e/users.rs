@@ -96,7 +96,7 @@ fn what_belongs_to_a_live_run_of_a_user_that_cannot_be_seen_is_not_swept() {
         alive.stdout, alive.stderr
     );
     // There is no daemon at the address that was named, and `clean` says so.
-    alive.exits(4).says("could not be looked at");
+    alive.exits(4).says("cannot list the containers");
     // Once its owner has ended it is ended: here, or by a run of another test.
     clean_as_nobody(folder.path(), &binary).exits(4);
     engine.wait().expect("it was ended");
