@@ -66,7 +66,7 @@ pub enum Command {
     Check(CheckArgs),
     /// Print every cell in the order of the run, with the command that starts each launch.
     Plan(PlanArgs),
-    /// Start every engine, measure every cell, write every table.
+    /// Start all engines, measure all cells, and write the report.
     Run(RunArgs),
     /// Benchmark a running server, with the flags and the output of `sglang.bench_serving`.
     Bench(Box<bench::BenchArgs>),
@@ -90,7 +90,7 @@ pub enum Command {
     History(regression::HistoryArgs),
     /// Find the first of several versions that is worse than the first one.
     Bisect(Box<regression::BisectArgs>),
-    /// Download the missing data sets and tokenizers of a matrix from the model hub. All other commands work offline.
+    /// Download the missing data sets and tokenizers of a matrix from the model hub. Other commands only read them from the cache.
     Fetch(FetchArgs),
     /// Remove orphans: processes, containers and files of runs that have ended.
     Clean,

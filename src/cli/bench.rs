@@ -69,7 +69,7 @@ pub struct BenchArgs {
 }
 
 impl BenchArgs {
-    /// Whether rows are sent at moments of their own.
+    /// Whether rows are sent at their own timestamps.
     pub(crate) fn is_replayed(&self) -> bool {
         self.dataset.dataset_name == DatasetName::Mooncake || self.trace.use_trace_timestamps
     }
@@ -203,7 +203,7 @@ pub(crate) struct SamplingArgs {
     /// Request complete responses instead of streams.
     #[arg(long)]
     pub(crate) disable_stream: bool,
-    /// Do not send `ignore_eos`: outputs may end before the requested length.
+    /// Send `ignore_eos: false`, so that the model may end outputs before the requested length.
     #[arg(long)]
     pub(crate) disable_ignore_eos: bool,
     /// The sampling temperature; 0 by default.
@@ -326,7 +326,7 @@ pub(crate) struct OutputArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "The server's profiler")]
 pub(crate) struct ProfilerArgs {
-    /// Have the server profile itself during the measurement.
+    /// Start and stop the server's profiler around the measurement.
     #[arg(long)]
     pub(crate) profile: bool,
     /// What the profiler records.
@@ -341,7 +341,7 @@ pub(crate) struct ProfilerArgs {
     /// The number of steps to profile; the server then stops the profiler itself, except with `--pd-separated`.
     #[arg(long, value_name = "COUNT")]
     pub(crate) profile_num_steps: Option<u64>,
-    /// Write separate profiles for prefill and decode.
+    /// Write separate profiles for prefill and decode; `--profile-num-steps` is then 5 by default.
     #[arg(long)]
     pub(crate) profile_by_stage: bool,
     /// The stages that are profiled.

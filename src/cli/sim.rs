@@ -259,7 +259,7 @@ pub(super) fn parse_share(text: &str) -> Result<f64, String> {
 }
 
 impl SimArgs {
-    /// The options that these flags stand for; a message for people if they contradict themselves.
+    /// The options of these flags, or a message for users if the flags contradict each other.
     pub(crate) fn into_options(self) -> Result<Options, String> {
         let preset = self.batching.preset;
         let cost = self.batching.cost_model(self.tp)?;

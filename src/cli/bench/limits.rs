@@ -9,10 +9,10 @@ use crate::base::units::HumanDuration;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct LimitArgs {
-    /// Send no request after this time, such as `60s`; no limit by default.
+    /// The time after which no request is due, such as `60s`; no limit by default.
     #[arg(long, value_name = "TIME")]
     pub(crate) duration: Option<HumanDuration>,
-    /// The time after `--duration` for requests in flight to complete.
+    /// The time that requests in flight get after `--duration`; 6h by default.
     #[arg(long, value_name = "TIME")]
     pub(crate) drain: Option<HumanDuration>,
     /// The timeout of a request; 6h by default.
