@@ -2,9 +2,9 @@
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// Everything asked for was done.
+    /// Success.
     Done,
-    /// Something got worse; it outranks a failed cell.
+    /// A metric or the reliability got worse; takes precedence over a failed cell.
     Regression,
     /// Wrong flags or a wrong file; nothing was started.
     Usage,
@@ -12,13 +12,14 @@ pub(crate) enum Exit {
     CellFailed,
     /// Preflight failed: the machine or a server is not ready; nothing was started.
     HostNotReady,
-    /// There was something to judge, and nothing of it could be.
+    /// Nothing could be judged.
     NotJudged,
-    /// It was started and cannot go on, as when the disk is full, or its answer cannot be written to stdout; what was measured is saved.
+    /// The command started but could not continue, for example because the disk is full or stdout cannot be written; finished
+    /// measurements are saved.
     CannotContinue,
-    /// Stopped by a signal; what was measured is saved.
+    /// Stopped by a signal; finished measurements are saved.
     Interrupted,
-    /// The simulated engine ends as a planted fault demands.
+    /// The simulated engine exits with the status of an injected fault.
     InjectedFault(u8),
 }
 

@@ -1,7 +1,7 @@
-//! Flags of `matrix bench`: those of `sglang.bench_serving` by name, with its defaults, and a few of our own.
+//! Flags of `matrix bench`: those of `sglang.bench_serving`, with its names and defaults, and extensions.
 //!
-//! Every flag of the Python tool is declared, including unsupported ones, which are refused with a reason;
-//! none is ignored. A flag is an `Option` if a refusal must distinguish absence from the default.
+//! Every flag of the Python tool is declared. Unsupported flags are errors with a reason; none is ignored. A
+//! flag is an `Option` if an error must distinguish absence from the default.
 
 mod arrivals;
 mod dataset_options;
@@ -75,10 +75,10 @@ impl BenchArgs {
     }
 }
 
-/// What the Python tool does not have.
+/// Flags that the Python tool does not have.
 ///
-/// No name here may keep a prefix from being unique that is unique among the Python tool's own flags; where one does, that prefix
-/// is an alias of the Python tool's flag.
+/// A unique prefix of a flag of the Python tool must stay unique. If a name here makes one ambiguous, the prefix becomes an alias
+/// of the Python tool's flag.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Extensions of matrix")]
 pub(crate) struct ExtensionArgs {
@@ -106,7 +106,7 @@ pub(crate) struct ExtensionArgs {
     pub(crate) fresh_prompts: bool,
 }
 
-/// The backends of the Python tool.
+/// The Python tool's names of engines and protocols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Backend {
     Sglang,
@@ -244,7 +244,7 @@ pub(crate) struct SamplingArgs {
     pub(crate) fake_prefill: bool,
 }
 
-/// How adapters are dealt to requests.
+/// How adapters are assigned to requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LoraDistribution {
     Uniform,
@@ -364,7 +364,7 @@ pub(crate) struct ProfilerArgs {
     pub(crate) profile_decode_url: Option<Vec<String>>,
 }
 
-/// What a server profiles.
+/// What a server's profiler records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "SCREAMING_SNAKE_CASE")]
 pub(crate) enum Activity {
@@ -375,7 +375,7 @@ pub(crate) enum Activity {
     Mem,
 }
 
-/// Flags that are known and refused.
+/// Flags of the Python tool that are not supported.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Unsupported flags of the Python tool")]
 pub(crate) struct UnsupportedArgs {
@@ -392,7 +392,7 @@ pub(crate) fn arg_name(value: &impl ValueEnum) -> String {
 }
 
 impl UnsupportedArgs {
-    /// Every flag here that was given, and why it is refused.
+    /// An error with the reason for each of these flags that was given.
     pub(crate) fn refusals(&self) -> Vec<String> {
         let rust = "this client is always written in Rust, with the same random draws as Python";
         let known = [

@@ -1,4 +1,4 @@
-//! Our own flags for arrivals, searches and the steady state.
+//! Extensions of `matrix bench` for arrivals, searches and the steady state.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use crate::base::units::RequestRate;
 use crate::config::arrival::RampCurve;
 use crate::config::search::SearchVariable;
 
-/// How even the gaps between requests are.
+/// The distribution of gaps between requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum GapDistribution {
     Poisson,

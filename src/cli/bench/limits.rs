@@ -1,4 +1,4 @@
-//! Our own flags for the limits of a load and for the output about its requests.
+//! Extensions of `matrix bench` for limits of a load and for output about its requests.
 
 use std::path::PathBuf;
 

@@ -5,8 +5,8 @@ use clap::{ArgMatches, Command, CommandFactory};
 
 use crate::cli::Cli;
 
-/// Every flag with a value that it takes (`-` for none) and its default in the Python tool. `~` means that
-/// absence stands for the default, so that rules may differ or a refusal can tell whether it was given.
+/// Every flag with a valid value (`-` if it has none) and its default in the Python tool. `~` means that an absent
+/// flag has the default, so that rules may differ or an error can depend on whether it was given.
 ///
 /// Source: docs/bench-serving.md 10.
 const TABLE: &str = "
@@ -99,7 +99,7 @@ rust-client - ~
 rust-worker-threads 1 ~
 ";
 
-/// Prefixes that stay ours, because the log filter is a flag of every command.
+/// Prefixes that stay flags of `matrix`, because the log filter is a flag of every command.
 const OWN_PREFIXES: [&str; 1] = ["log"];
 
 struct Row {
