@@ -588,7 +588,7 @@ pub(crate) fn table_as_document() -> String {
             false => format!(" ({} only)", only.join(", ")),
         };
         text.push_str(&format!(
-            "\n## `{}`: {}{only}\n\n{} {}\n\n- bound: {}\n- why this bound: {}\n- may cause: {brings}\n",
+            "\n## `{}`: {}{only}\n\n{} {}\n\n- bound: {}\n- why this bound: {}\n- may imply: {brings}\n",
             entry.code.name(),
             weight,
             entry.meaning,
