@@ -213,6 +213,18 @@ fn refuses(comparison: &str) {
     );
 }
 
+/// The summary without the texts of its reasons, which are those of the version that wrote them.
+fn without_texts(mut summary: Summary) -> Summary {
+    for reason in summary
+        .validity
+        .iter_mut()
+        .flat_map(|validity| &mut validity.reasons)
+    {
+        (reason.measured, reason.bound, reason.advice) = Default::default();
+    }
+    summary
+}
+
 /// What is shipped is what an import of the same files gives.
 fn shipped_is(files: &[String], folder: &Path) {
     let mut args = vec!["import", "--name", "published", "--figures-only"];
@@ -228,7 +240,8 @@ fn shipped_is(files: &[String], folder: &Path) {
     assert_eq!(ours.summaries.len(), shipped.summaries.len());
     for (ours, shipped) in ours.summaries.into_iter().zip(shipped.summaries) {
         let format = shipped.format;
-        assert_eq!(Summary { format, ..ours }, shipped);
+        let ours = Summary { format, ..ours };
+        assert_eq!(without_texts(ours), without_texts(shipped));
     }
 }
 
@@ -452,8 +465,8 @@ fn files_that_hold_nothing_are_all_named_and_nothing_is_written() {
     );
     assert_eq!(ran.code, Some(2));
     for said in [
-        "`notes.txt` holds no results",
-        "`other.json` holds no results",
+        "no results found in `notes.txt`",
+        "no results found in `other.json`",
         "cannot read `absent`",
         "nothing was imported",
     ] {

@@ -147,7 +147,7 @@ mod tests {
         assert!(memory.contains("`ulimit -v`"), "{memory}");
         let files = ThreadLimitError::from(io::Error::from_raw_os_error(24)).to_string();
         assert!(
-            files.contains("`ulimit -n` (it is ") && !files.contains("`ulimit -u`"),
+            files.contains("`ulimit -n` (now ") && !files.contains("`ulimit -u`"),
             "{files}"
         );
     }

@@ -565,7 +565,7 @@ mod tests {
         let silent = std::future::pending::<Result<(), NoToken>>;
         assert_eq!(
             wait_for_token(&silent, short).await,
-            Err(NoToken::NotYet("no answer".to_owned()))
+            Err(NoToken::NotYet("no response".to_owned()))
         );
     }
 }

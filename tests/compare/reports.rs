@@ -59,7 +59,7 @@ fn no_mean_is_told_over_rows_that_engines_do_not_share() {
         assert!(!text.contains(wrong), "{}", line(&text, wrong));
     }
     assert!(
-        text.contains("a ratio beyond 3 is more often a broken run"),
+        text.contains("a ratio beyond 3 is more often caused by a broken run"),
         "{text}"
     );
 }
@@ -227,8 +227,8 @@ fn searching(engine: &str, at: f64, fails_at: Option<f64>, requests: u64) -> Row
 #[test]
 fn what_a_search_did_not_bracket_gives_no_ratio_in_either_command() {
     for (fails_at, requests, why) in [
-        (None, 1000, "is not bracketed"),
-        (Some(21.0), 300, "rests on 300 requests, and 500 are needed"),
+        (None, 1000, "the search did not bracket its result"),
+        (Some(21.0), 300, "has only 300 requests, and 500 are needed"),
     ] {
         let written = Written::new();
         written.run("r1", &host("h"), &[searching("a", 40.0, Some(42.0), 1000)]);
@@ -840,7 +840,7 @@ fn a_report_names_its_practical_bound() {
         assert_eq!(has_best(&document), is_best, "{floor}");
         let page = call("markdown");
         assert!(
-            page.contains(&format!("beyond {} %", &floor[..floor.len() - 1])),
+            page.contains(&format!("larger than {} %", &floor[..floor.len() - 1])),
             "{page}"
         );
     }

@@ -134,7 +134,7 @@ fn every_verdict_on_running_servers_says_that_it_is_of_these() {
         let told = compared(&attached("1", &steady), &attached("1", &values), None);
         assert_eq!(told.verdict(), verdict, "{}", told.text);
         assert!(
-            told.text.contains("for these two running servers only"),
+            told.text.contains("applies only to these two running servers"),
             "{}",
             told.text
         );
@@ -505,7 +505,7 @@ fn noise_that_no_measurement_gives_is_named_and_not_used() {
     edited["cells"][key("1")][FIGURE]["bound_share"] = json!(0.012);
     let (json, told) = compared_with(&edited, &[]);
     assert!(
-        told.contains("1000000000 degrees of freedom of 16 starts") && told.contains("matrix noise"),
+        told.contains("1000000000 degrees of freedom from 16 starts") && told.contains("matrix noise"),
         "{told}"
     );
     assert_eq!(json["rows"][0]["is_noise_known"], json!(false), "{json}");

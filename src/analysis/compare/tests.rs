@@ -364,7 +364,7 @@ fn repeats_on_running_servers_decide_about_these_servers_alone() {
     assert!(
         comparison.rows[0]
             .reason()
-            .contains("for these two running servers"),
+            .contains("applies only to these two running servers"),
         "{}",
         comparison.rows[0].reason()
     );

@@ -315,7 +315,7 @@ mod tests {
             (&["--stages", "2:0"], "above 0 seconds"),
             (
                 &["--stages", "200:10"],
-                "come to 2000 requests, and there are 1000 prompts",
+                "need 2000 requests, but there are 1000 prompts",
             ),
             (
                 &["--stages", "2:10", "--request-rate", "4"],

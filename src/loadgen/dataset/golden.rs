@@ -524,7 +524,7 @@ fn the_hash_tells_prompts_apart_and_nothing_else() {
 fn what_cannot_be_prepared_is_said_before_anything_is_read() {
     let tokenizer = Tokenizer::bytes();
     let error = prepare(&sharegpt(0), Profile::Current, 1, &tokenizer, None).unwrap_err();
-    assert!(error.to_string().contains("ask for at least 1"), "{error}");
+    assert!(error.to_string().contains("write at least 1"), "{error}");
     let error = prepare(&sharegpt(1), Profile::Current, 1 << 32, &tokenizer, None).unwrap_err();
     assert!(error.to_string().contains("0 to 4294967295"), "{error}");
     let error = prepare(&sharegpt(1), Profile::Current, 1, &tokenizer, None).unwrap_err();

@@ -817,7 +817,7 @@ async fn a_prompt_that_the_dialect_cannot_carry_ends_the_drive() {
         .await
         .unwrap_err();
     assert!(
-        error.to_string().starts_with("request 1 cannot be written"),
+        error.to_string().starts_with("request 1 cannot be encoded"),
         "{error}"
     );
 }

@@ -41,7 +41,7 @@ fn four_things_can_be_said_and_each_says_why() {
         word_and_reason(&worse),
         (
             "worse",
-            "-6.0 % lies beyond the bound of 2.0 % and beyond chance (p < 0.0001)".to_owned()
+            "-6.0 % is beyond the bound of 2.0 % and beyond chance (p < 0.0001)".to_owned()
         )
     );
     assert_eq!(
