@@ -213,7 +213,7 @@ fn refuses(comparison: &str) {
     );
 }
 
-/// The summary without the texts of its reasons, which are those of the version that wrote them.
+/// The summary with the places of its warnings and without the texts of its reasons, which are those of the version that wrote them.
 fn without_texts(mut summary: Summary) -> Summary {
     for reason in summary
         .validity
@@ -221,6 +221,10 @@ fn without_texts(mut summary: Summary) -> Summary {
         .flat_map(|validity| &mut validity.reasons)
     {
         (reason.measured, reason.bound, reason.advice) = Default::default();
+    }
+    for warning in &mut summary.warnings {
+        let place = warning.split(": ").next().expect("there is a first part");
+        *warning = place.to_owned();
     }
     summary
 }
