@@ -191,7 +191,7 @@ fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
     let may_use_noise = |row: &Judged| row.are_attached != [true; 2] && row.noise.is_none();
     if comparison.rows.iter().any(may_use_noise) {
         notes.push(
-            "if noise is missing, the noise of this host is unknown: measure it with `matrix noise`, and three starts per side are enough"
+            "if noise is missing, the noise of this host was not measured: measure it with `matrix noise`, and three starts per side are enough"
                 .to_owned(),
         );
     }

@@ -30,7 +30,7 @@ fn nothing_is_started_beside_a_stranger_on_its_gpu_who_is_named() {
         .says(&whose)
         .says(", 300 MiB)")
         .says("help: stop it: other work on a GPU is measured along with the engine")
-        .says("preflight failed (1 finding)");
+        .says("preflight failed (1 error)");
     assert_eq!(count(&ran, "GPU 1"), 0, "no launch uses it: {}", ran.stderr);
     stub.rewrite("hold gpu=0 3072\n");
     bench.run(&[]).exits(4).says(

@@ -62,7 +62,7 @@ fn answers_that_go_on_beyond_what_was_asked_for_are_found() {
     let found = reason(summary(&run, "other", "load"), "output-long");
     assert_eq!(
         found.measured,
-        "16 of 16 answers are longer than asked; 1536 of 768 tokens came"
+        "16 of 16 answers are longer than requested; 1536 of 768 tokens arrived"
     );
     gives_no_ratio(&ran, "output-long");
 }
@@ -97,7 +97,7 @@ fn answers_without_a_count_are_measured_by_our_own() {
     assert!(
         found
             .measured
-            .starts_with("16 of 16 answers are shorter than asked"),
+            .starts_with("16 of 16 answers are shorter than requested"),
         "{found:?}"
     );
     gives_no_ratio(&ran, "output-short");

@@ -341,7 +341,7 @@ fn shared_memory_of_others_stays_and_that_of_the_engine_is_freed() {
     let [Shared(dataset), _] = &others;
     let name = dataset.file_name().expect("it has a name").to_string_lossy();
     ran.says("1.0 MB that it left in /dev/shm are freed (1 file)")
-        .says("cannot be attributed to it and were not removed")
+        .says("cannot be attributed to it and was not removed")
         .says(&name);
     bench.leaves_no_process();
 }

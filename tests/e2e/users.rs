@@ -141,7 +141,7 @@ fn too_few_threads_are_told_with_the_limit_and_are_no_interruption() {
     for limit in ["--nproc=1", "--nproc=2"] {
         for command in ["check", "plan", "run"] {
             let ran = limited(limit, &[command, "m.yaml"]).exits(4);
-            ran.says("cannot start a thread").says("`ulimit -u` (it is ");
+            ran.says("cannot start a thread").says("`ulimit -u` (now ");
         }
     }
     limited("--nproc=3", &["check", "m.yaml"]).exits(0);
