@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
 
 use crate::config::dataset::{
-    Dataset, DatasetName, Facts, OPTIONS, Objection, Options, Rules, TemplateUse, readers,
+    Dataset, DatasetName, Facts, OPTIONS, Objection, Options, Rules, TemplateUse, readers, too_many_tokens,
 };
 pub use crate::config::profile::Profile;
 use crate::config::yaml::backtick_list;
@@ -24,8 +24,8 @@ pub struct Workload {
     pub prompts: u32,
 }
 
-/// Maximum number of tokens that a workload draws. Drawn prompts take about 8 bytes for each token.
-const MAX_DRAWN_TOKENS: u64 = 4_000_000_000;
+/// Maximum number of bytes that the images of a workload take.
+const MAX_IMAGE_BYTES: u64 = 64 << 30;
 
 impl Workload {
     /// A thousand prompts of a data set with its default options.
@@ -91,9 +91,31 @@ impl Workload {
         self.facts().slowdown.is_some()
     }
 
+    /// Why its prompts do not fit in memory.
+    pub(crate) fn memory_errors(&self) -> Vec<Objection> {
+        let input_len = self.facts().drawn.and_then(|drawn| drawn.input_len);
+        let tokens = u64::from(input_len.unwrap_or(0)) * u64::from(self.prompts);
+        let image_bytes = self.rules().image_bytes().saturating_mul(self.prompts.into());
+        let images = (image_bytes > MAX_IMAGE_BYTES).then(|| {
+            format!(
+                "the images would take up to {} GB together, more than {} GB; ask for fewer prompts, or for fewer or smaller images",
+                image_bytes / 1_000_000_000,
+                MAX_IMAGE_BYTES / 1_000_000_000
+            )
+        });
+        let errors = [("input_len", too_many_tokens(tokens)), ("pictures", images)];
+        let errors = errors.into_iter().filter_map(|(field, why)| Some((field, why?)));
+        errors
+            .map(|(field, says)| Objection {
+                field: field.to_owned(),
+                says,
+            })
+            .collect()
+    }
+
     /// Everything about this workload that the profile's rules do not allow.
     pub(crate) fn find_errors(&self, profile: Profile) -> Vec<Objection> {
-        let mut errors = Vec::new();
+        let mut errors = self.memory_errors();
         let mut report = |field: &str, message| {
             errors.push(Objection {
                 field: field.to_owned(),
@@ -107,15 +129,6 @@ impl Workload {
         }
         if let Some(drawn) = facts.drawn {
             drawn.objections(self.dataset.bench_serving_name(), &mut report);
-            let tokens = u64::from(drawn.input_len.unwrap_or(0)) * u64::from(self.prompts);
-            if tokens > MAX_DRAWN_TOKENS {
-                report(
-                    "input_len",
-                    format!(
-                        "the prompts would have up to {tokens} tokens in total, more than {MAX_DRAWN_TOKENS}; request fewer or shorter prompts"
-                    ),
-                );
-            }
         }
         self.rules().objections(profile, &mut report);
         for field in self.foreign.keys().filter(|field| *field != "range_ratio") {
@@ -252,6 +265,40 @@ mod tests {
 
     #[test]
     fn the_classic_profile_lacks_what_came_later() {
+    #[test]
+    fn a_workload_that_memory_does_not_hold_is_refused() {
+        for (most, options) in [
+            (
+                3_906_250,
+                r#""dataset": "random-ids", "input_len": 1024, "output_len": 1"#,
+            ),
+            (
+                1_838_235,
+                r#""dataset": "generated-shared-prefix", "shared_prefix": { "groups": 1838235, "prompts_per_group": 1 }"#,
+            ),
+            (
+                16_565,
+                r#""dataset": "image", "input_len": 8, "output_len": 1, "pictures": { "count": 1 }"#,
+            ),
+            (
+                8_284,
+                r#""dataset": "image", "input_len": 8, "output_len": 1, "pictures": { "format": "png" }"#,
+            ),
+            (
+                66,
+                r#""dataset": "image", "input_len": 8, "output_len": 1, "pictures": { "count": 1000000, "resolution": "random:1x1-2x2" }"#,
+            ),
+        ] {
+            let text = |prompts: u32| format!("{{{options}, \"prompts\": {prompts}}}");
+            let more = options.replace(&most.to_string(), &(most + 1).to_string());
+            let more = format!("{{{more}, \"prompts\": {}}}", most + 1);
+            assert_eq!(fields(&text(most), Profile::Current), [""; 0], "{options}");
+            assert_eq!(fields(&more, Profile::Current).len(), 1, "{more}");
+        }
+        let all = r#"{"dataset": "image", "prompts": 4294967295, "input_len": 0, "output_len": 1, "pictures": { "count": 4294967295, "resolution": "16384x16384" }}"#;
+        assert!(fields(all, Profile::Current).contains(&"pictures".to_owned()));
+    }
+
         let ids =
             r#"{"dataset": "random-ids", "prompts": 1, "input_len": 8, "output_len": 2, "range_ratio": 1.0}"#;
         assert!(fields(ids, Profile::Current).is_empty());

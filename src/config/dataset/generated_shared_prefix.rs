@@ -63,6 +63,9 @@ impl Rules for GeneratedSharedPrefix {
             .objections()
             .into_iter()
             .for_each(|why| say("shared_prefix", why));
+        if let Some(why) = lengths::too_many_tokens(prefix.max_tokens()) {
+            say("shared_prefix", why);
+        }
         if prefix.turns > 1 && self.tokenize_prompt {
             say(
                 "tokenize_prompt",
@@ -120,6 +123,13 @@ impl SharedPrefix {
     /// How many prompts there are.
     pub(crate) const fn prompts(&self) -> u32 {
         self.groups.saturating_mul(self.prompts_per_group)
+    }
+
+    /// Tokens of all prompts, at most.
+    fn max_tokens(&self) -> u64 {
+        let questions = u64::from(self.question_len).saturating_mul(self.turns.into());
+        let prompt = questions.saturating_add(self.system_len.into());
+        prompt.saturating_mul(self.prompts().into())
     }
 
     /// Everything that is wrong with it, and how to mend it.

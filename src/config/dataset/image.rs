@@ -34,6 +34,10 @@ impl Rules for Image {
         }
     }
 
+    fn image_bytes(&self) -> u64 {
+        self.pictures.clone().unwrap_or_default().max_bytes()
+    }
+
     fn objections(&self, _profile: Profile, say: &mut Say<'_>) {
         if let Some(why) = self.pictures.as_ref().and_then(Pictures::objection) {
             say("pictures", why);
@@ -70,6 +74,18 @@ impl Default for Pictures {
 }
 
 impl Pictures {
+    /// Bytes of the encoded images of one request, at most: noise takes about 2 bytes of Base64 for each pixel as
+    /// JPEG, and 4 as PNG.
+    fn max_bytes(&self) -> u64 {
+        const HEADERS: u64 = 1024;
+        let pixels = u64::from(self.resolution.largest().width) * u64::from(self.resolution.largest().height);
+        let bytes_per_pixel = match self.format {
+            PictureFormat::Jpeg => 2,
+            PictureFormat::Png => 4,
+        };
+        u64::from(self.count) * (HEADERS + pixels * bytes_per_pixel)
+    }
+
     /// What is wrong with it, and how to mend it.
     pub(crate) fn objection(&self) -> Option<String> {
         (self.count == 0).then(|| "`count` is 0 and must be at least 1".to_owned())
@@ -196,6 +212,13 @@ const NAMED: [(&str, Size); 4] = [
 
 impl Resolution {
     const HD: Self = Self::Fixed(NAMED[1].1);
+
+    const fn largest(self) -> Size {
+        match self {
+            Self::Fixed(size) => size,
+            Self::Drawn { most, .. } => most,
+        }
+    }
 }
 
 impl FromStr for Resolution {

@@ -3,6 +3,9 @@
 use super::objection::Say;
 use crate::config::profile::Profile;
 
+/// Maximum number of tokens that a workload draws. Drawn prompts take about 8 bytes for each token.
+pub(crate) const MAX_DRAWN_TOKENS: u64 = 4_000_000_000;
+
 /// Lengths of prompts and answers, drawn between a share of the longest and the longest.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Drawn {
@@ -58,6 +61,15 @@ pub(super) fn range(longest: u32, ratio: f64, shortest: u32) -> String {
             f64::midpoint(low.into(), longest.into())
         ),
     }
+}
+
+/// Why prompts with this many tokens together are refused; `None` if they fit in memory.
+pub(crate) fn too_many_tokens(tokens: u64) -> Option<String> {
+    (tokens > MAX_DRAWN_TOKENS).then(|| {
+        format!(
+            "the prompts would have up to {tokens} tokens in total, more than {MAX_DRAWN_TOKENS}; request fewer or shorter prompts"
+        )
+    })
 }
 
 /// Takes down that answers cannot be of this length.

@@ -26,6 +26,7 @@ use serde::de::{Deserializer, Error as _, Visitor};
 use serde::{Deserialize, Serialize, forward_to_deserialize_any};
 use serde_json::{Map, Value};
 
+pub(crate) use self::lengths::{MAX_DRAWN_TOKENS, too_many_tokens};
 pub(crate) use self::objection::Objection;
 pub(crate) use self::rules::{Facts, PromptForm, PublishedFile, Rules, TemplateUse, WebFile};
 

@@ -16,6 +16,11 @@ pub(crate) trait Rules {
         Some(u64::from(prompts))
     }
 
+    /// Bytes of the images of one request, at most.
+    fn image_bytes(&self) -> u64 {
+        0
+    }
+
     /// Lengths of prompts and answers in words, with the mean where they are drawn.
     fn lengths(&self, profile: Profile) -> String {
         let facts = self.facts();

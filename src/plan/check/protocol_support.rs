@@ -1,5 +1,5 @@
-//! Finds data sets that an engine's protocol cannot carry. Their requests would all fail once the engine
-//! runs.
+//! Finds data sets that an engine's protocol or memory cannot carry. Their requests would all fail once the
+//! engine runs.
 
 use super::with_place;
 use crate::config::dataset::PromptForm;
@@ -33,7 +33,15 @@ pub(crate) fn check_support(
              engine",
         )
     });
-    diagnostics.collect()
+    // The number of prompts is known only here, where the arrivals decide it.
+    let memory = scenario.workload.memory_errors().into_iter().map(|objection| {
+        let message = format!(
+            "the scenario `{}` cannot be: `{}`",
+            site.scenario, objection.field
+        );
+        with_place(Diagnostic::new(message), place, objection.says)
+    });
+    diagnostics.chain(memory).collect()
 }
 
 /// Place of the scenario's name in the matrix.

@@ -121,6 +121,17 @@ fn what_cannot_be_is_refused_with_its_reason_and_all_at_once() {
     );
     assert_refused(&["--rules", "classic", "--output-details"], "a CSV row");
     assert_refused(&["--flush-cache-timeout", "9"], "without `--flush-cache`");
+    assert_refused(
+        &[
+            "--backend",
+            "vllm-chat",
+            "--dataset-name",
+            "image",
+            "--image-count",
+            "4294967295",
+        ],
+        "`--image-count`: the images would take up to",
+    );
     assert_refused(&["--pd-separated"], "without `--profile`");
     assert_refused(
         &["--profile-decode-url", "http://h:1"],
