@@ -12,7 +12,7 @@ use crate::config::matrix::{Matrix, engine_name};
 use crate::config::repeats::StartOrder;
 use crate::config::shipped;
 use crate::config::yaml::{self, Diagnostic, ReadResult, RenamedKey, Source};
-use crate::loadgen::dataset::tokenizer;
+use crate::loadgen::dataset::{check_trace, tokenizer};
 use crate::plan::{Plan, expand};
 
 /// A matrix that was read and expanded, with its sources.
@@ -90,6 +90,7 @@ pub(crate) fn load(path: &Path) -> Result<LoadedMatrix, MatrixErrors> {
             if diagnostics.is_empty() {
                 diagnostics = missing_files(&matrix, folder);
                 diagnostics.extend(missing_tokenizers(&matrix, folder));
+                diagnostics.extend(malformed_traces(&matrix, folder));
             }
             match diagnostics.is_empty() {
                 true => Ok(LoadedMatrix {
@@ -359,3 +360,34 @@ fn missing_tokenizers(matrix: &Matrix, folder: &Path) -> Vec<Diagnostic> {
         })
         .collect()
 }
+/// Errors about traces whose rows cannot be sent.
+fn malformed_traces(matrix: &Matrix, folder: &Path) -> Vec<Diagnostic> {
+    const DEFAULT_PROMPTS: u32 = 1000;
+    let mut diagnostics: Vec<Diagnostic> = Vec::new();
+    let shared = matrix.datasets.iter().find(|(name, _)| name.value == "mooncake");
+    for named in matrix.scenarios.iter() {
+        let entry = builtin_scenarios::completed(named);
+        let path = entry.path.as_ref().or(shared.map(|(_, path)| path));
+        let Some(path) = path.filter(|_| entry.dataset == Some(DatasetName::Mooncake)) else {
+            continue;
+        };
+        let full_path = folder.join(&path.value);
+        let prompts = entry
+            .prompts
+            .as_ref()
+            .map_or(DEFAULT_PROMPTS, |prompts| prompts.value);
+        let rounds = entry.mooncake.as_ref().map_or(1, |replay| replay.rounds);
+        let checked = full_path
+            .is_file()
+            .then(|| check_trace(&full_path, prompts, rounds));
+        let Some(Err(error)) = checked else { continue };
+        let diagnostic = Diagnostic::new(error.to_string());
+        let diagnostic = match &path.place {
+            Some(place) => diagnostic.with_place(place, format!("sent by the scenario `{}`", named.name)),
+            None => diagnostic,
+        };
+        diagnostics.push(diagnostic);
+    }
+    diagnostics
+}
+

@@ -40,6 +40,7 @@ use std::path::{Path, PathBuf};
 
 pub use hf_cache::Caches;
 use hf_cache::{Repository, path_lines};
+pub(crate) use mooncake::check_trace;
 pub use prompt::Content;
 use prompt::content_hash;
 pub(crate) use prompt::{Extras, Prompt, shared_with_earlier};

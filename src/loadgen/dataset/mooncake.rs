@@ -3,6 +3,7 @@
 //! The trace has no text. Each block id becomes a text, so that requests with common first blocks share a
 //! prefix.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,13 +12,16 @@ use serde_json::{Value, json};
 use super::jsonl::{Lines, malformed_line, parse_value, row_timestamp};
 use super::template::{ChatTemplate, TemplateError};
 use super::{Content, DatasetError, Extras, MakeRows, Prompt, RngState, RowInputs, Rows, token_count};
-use crate::config::dataset::DatasetName;
+use crate::base::text::pluralize;
 use crate::config::dataset::mooncake::Mooncake;
+use crate::config::dataset::{DatasetName, MAX_DRAWN_TOKENS};
 
 /// Output tokens of an entry without `output_length`.
 const DEFAULT_OUTPUT_TOKENS: u32 = 256;
 /// Words per block, in the load and in the warm-up.
 const WORDS_PER_BLOCK: (usize, usize) = (128, 512);
+/// Maximum number of tokens that an entry may have.
+const MAX_ENTRY_TOKENS: u64 = 100_000_000;
 /// Maximum number of entries that are tokenized at once.
 const MAX_BATCH: usize = 256;
 
@@ -33,12 +37,7 @@ impl MakeRows for Mooncake {
     fn rows(&self, inputs: &RowInputs<'_>, _draws: &mut RngState) -> Result<Rows, DatasetError> {
         let (tokenizer, path) = (inputs.tokenizer, inputs.path()?);
         let spec = self.replay();
-        let mut entries = Vec::new();
-        for (number, line) in Lines::read(path)?.iter().take(inputs.prompts) {
-            let malformed_entry = |reason: &str| malformed_line(DatasetName::Mooncake, path, number, reason);
-            let line = parse_value(line).map_err(|error| malformed_entry(&error.to_string()))?;
-            entries.push(parse_entry(&line).map_err(malformed_entry)?);
-        }
+        let mut entries = parse_entries(path, inputs.prompts, spec.rounds)?;
         let template = match ChatTemplate::open(tokenizer) {
             Ok(template) => Some(template),
             Err(TemplateError::Missing { .. }) => None,
@@ -84,6 +83,51 @@ impl MakeRows for Mooncake {
     }
 }
 
+/// Checks the first entries of a trace, without making their prompts.
+pub(crate) fn check_trace(path: &Path, count: u32, rounds: u32) -> Result<(), DatasetError> {
+    parse_entries(path, count as usize, rounds).map(drop)
+}
+
+/// The first entries of a trace, in the order of its lines.
+fn parse_entries(path: &Path, count: usize, rounds: u32) -> Result<Vec<Entry>, DatasetError> {
+    let mut entries = Vec::new();
+    let mut sum = 0_u64;
+    for (number, line) in Lines::read(path)?.iter().take(count) {
+        let malformed_entry = |reason: &str| malformed_line(DatasetName::Mooncake, path, number, reason);
+        let line = parse_value(line).map_err(|error| malformed_entry(&error.to_string()))?;
+        let entry = parse_entry(&line).map_err(malformed_entry)?;
+        let tokens = entry.tokens(rounds);
+        if tokens > MAX_ENTRY_TOKENS {
+            return Err(malformed_entry(&format!(
+                "its prompts would have up to {tokens} tokens in {}, more than {MAX_ENTRY_TOKENS}; shorten `output_length` or \
+                 `hash_ids`, or ask for fewer rounds",
+                pluralize(rounds as usize, "round", "rounds")
+            )));
+        }
+        sum += tokens;
+        if sum > MAX_DRAWN_TOKENS {
+            return Err(malformed_entry(&format!(
+                "up to this line the prompts would have up to {sum} tokens together, more than {MAX_DRAWN_TOKENS}; ask for fewer \
+                 prompts or rounds"
+            )));
+        }
+        entries.push(entry);
+    }
+    Ok(entries)
+}
+
+impl Entry {
+    /// Tokens of the prompts of all rounds and of one answer, at most: each round repeats those before it.
+    fn tokens(&self, rounds: u32) -> u64 {
+        const QUESTION: u64 = 16;
+        let base = (self.blocks.len() as u64).saturating_mul(WORDS_PER_BLOCK.0 as u64) + QUESTION;
+        let (rounds, answer) = (u64::from(rounds), u64::from(self.output_tokens));
+        let bases = (rounds * (rounds + 1) / 2).saturating_mul(base);
+        let answers = (rounds * rounds.saturating_sub(1) / 2).saturating_mul(answer);
+        bases.saturating_add(answers).saturating_add(answer)
+    }
+}
+
 fn parse_entry(line: &Value) -> Result<Entry, &'static str> {
     let at = row_timestamp(line.get("timestamp"))?;
     let blocks = match line.get("hash_ids") {
@@ -95,6 +139,14 @@ fn parse_entry(line: &Value) -> Result<Entry, &'static str> {
             .map(ToString::to_string)
             .collect(),
     };
+    // The blocks stand for the prompt, so its length is not used.
+    if line
+        .get("input_length")
+        .and_then(Value::as_f64)
+        .is_some_and(|length| length < 0.0)
+    {
+        return Err("its `input_length` is negative");
+    }
     let output_tokens = match line.get("output_length") {
         None => DEFAULT_OUTPUT_TOKENS,
         Some(length) => length
@@ -111,7 +163,7 @@ fn parse_entry(line: &Value) -> Result<Entry, &'static str> {
 
 /// Joins the texts of the blocks and the question.
 fn block_text(entry: &Entry, words: usize, question: &str) -> String {
-    let block = vec!["hi"; words].join(" ");
+    let block = repeat_word("hi", words);
     let mut text = String::with_capacity(entry.blocks.len() * (block.len() + 12) + question.len());
     for id in &entry.blocks {
         text.push_str(id);
@@ -129,7 +181,7 @@ fn round_prompts(
     template: Option<&ChatTemplate>,
 ) -> Result<Vec<String>, DatasetError> {
     let base = block_text(entry, WORDS_PER_BLOCK.0, "Tell me a story based on this context.");
-    let answer = vec!["story"; entry.output_tokens as usize].join(" ");
+    let answer = repeat_word("story", entry.output_tokens as usize);
     let mut history = Vec::new();
     let mut prompts = Vec::new();
     for round in 1..=count {
@@ -143,6 +195,13 @@ fn round_prompts(
     Ok(prompts)
 }
 
+/// Repeats a word, with spaces between.
+fn repeat_word(word: &str, count: usize) -> String {
+    let mut text = format!("{word} ").repeat(count);
+    text.pop();
+    text
+}
+
 /// Formats the messages as lines, for a tokenizer without a template.
 fn plain_text(history: &[Value]) -> String {
     let lines: Vec<String> = history
@@ -153,4 +212,62 @@ fn plain_text(history: &[Value]) -> String {
         })
         .collect();
     lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is wrong with a trace of these lines.
+    fn reason(lines: &str, rounds: u32) -> String {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&file, lines).unwrap();
+        match parse_entries(file.path(), 1000, rounds) {
+            Ok(entries) => format!("{} entries", entries.len()),
+            Err(DatasetError::Malformed { path, reason, .. }) => {
+                assert_eq!(path, file.path());
+                reason
+            }
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn an_entry_that_memory_does_not_hold_is_refused_with_its_line() {
+        let line =
+            |tokens: u32| format!("{{\"timestamp\": 0, \"hash_ids\": [1], \"output_length\": {tokens}}}\n");
+        assert_eq!(reason(&line(99_999_856), 1), "1 entries");
+        let long = reason(&(line(1) + &line(99_999_857)), 1);
+        assert!(
+            long.starts_with("line 2: its prompts would have up to 100000001 tokens in 1 round"),
+            "{long}"
+        );
+        let rounds = reason(&line(1), u32::MAX);
+        assert!(rounds.contains("tokens in 4294967295 rounds"), "{rounds}");
+        let many = reason(&line(99_999_856).repeat(41), 1);
+        assert!(
+            many.starts_with("line 41: up to this line the prompts would have up to 4100000000 tokens"),
+            "{many}"
+        );
+    }
+
+    #[test]
+    fn a_negative_length_is_refused_with_its_line() {
+        for (key, why) in [
+            ("input_length", "line 1: its `input_length` is negative"),
+            (
+                "output_length",
+                "line 1: its `output_length` is no number of tokens",
+            ),
+        ] {
+            let text = format!("{{\"timestamp\": 0, \"{key}\": -5}}");
+            assert_eq!(reason(&text, 1), why);
+        }
+    }
+
+    #[test]
+    fn words_are_repeated_with_spaces_between() {
+        assert_eq!(repeat_word("hi", 3), "hi hi hi");
+        assert_eq!(repeat_word("hi", 0), "");
+    }
 }
