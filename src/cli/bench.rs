@@ -289,7 +289,7 @@ pub(crate) struct ExecutionArgs {
     /// Reset the prefix cache after the warm-up.
     #[arg(long)]
     pub(crate) flush_cache: bool,
-    /// The longest time for `--flush-cache`, in seconds; only for the backends of SGLang.
+    /// Timeout of the cache reset, in seconds. The bench ends with an error after it.
     #[arg(long, default_value_t = 60.0, value_name = "SECONDS")]
     pub(crate) flush_cache_timeout: f64,
 }

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::harness::Desk;
+use crate::recorder::{Flush, Recorder};
 use crate::scripted::{serve_in_turn, stream, text};
 
 const QUIET: [&str; 3] = ["--warmup-requests", "0", "--disable-tqdm"];
@@ -187,4 +188,15 @@ fn a_mistake_is_said_once() {
     let ran = Desk::new().random("vllm", 9, &["--burstiness", "0"]);
     assert_eq!(ran.code, Some(2), "{}", ran.stderr);
     assert_eq!(ran.stderr.matches("burstiness").count(), 1, "{}", ran.stderr);
+}
+
+#[test]
+fn a_server_that_never_answers_a_flush_is_waited_for_as_long_as_the_flag_says() {
+    let server = Recorder::flushing(Flush::Silence);
+    let flags = ["--flush-cache", "--flush-cache-timeout", "0.5"];
+    Desk::new()
+        .random("vllm", server.port, &[&QUIET[..], &flags].concat())
+        .exits(4)
+        .says("/reset_prefix_cache does not answer")
+        .says("within the 500ms of `--flush-cache-timeout`");
 }

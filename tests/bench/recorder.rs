@@ -14,6 +14,14 @@ pub struct Heard {
     pub body: Value,
 }
 
+/// How the server answers a request to empty its caches.
+#[derive(Clone, Copy)]
+pub enum Flush {
+    AsOthers,
+    Answer(&'static str),
+    Silence,
+}
+
 /// The server; its thread ends with the process.
 pub struct Recorder {
     pub port: u16,
@@ -22,6 +30,10 @@ pub struct Recorder {
 
 impl Recorder {
     pub fn start() -> Self {
+        Self::flushing(Flush::AsOthers)
+    }
+
+    pub fn flushing(flush: Flush) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let port = listener.local_addr().expect("it has one").port();
         let heard: Arc<Mutex<Vec<Heard>>> = Arc::default();
@@ -30,7 +42,7 @@ impl Recorder {
             for stream in listener.incoming() {
                 let keep = Arc::clone(&keep);
                 // A client that goes away early ends its thread, and the test misses the request.
-                std::thread::spawn(move || serve(&mut stream.ok()?, &keep));
+                std::thread::spawn(move || serve(&mut stream.ok()?, &keep, flush));
             }
         });
         Self { port, heard }
@@ -42,7 +54,7 @@ impl Recorder {
     }
 }
 
-fn serve(stream: &mut TcpStream, keep: &Mutex<Vec<Heard>>) -> Option<()> {
+fn serve(stream: &mut TcpStream, keep: &Mutex<Vec<Heard>>, flush: Flush) -> Option<()> {
     let (head, body) = read(stream)?;
     let mut lines = head.lines();
     let mut words = lines.next()?.split(' ');
@@ -60,7 +72,16 @@ fn serve(stream: &mut TcpStream, keep: &Mutex<Vec<Heard>>) -> Option<()> {
         true => Value::Null,
         false => serde_json::from_slice(&body).ok()?,
     };
-    let answer = answer(&path, &body);
+    let is_flush = path.starts_with("/flush_cache") || path.starts_with("/reset_prefix_cache");
+    let answer = match flush {
+        Flush::Answer(answer) if is_flush => answer.to_owned(),
+        Flush::Silence if is_flush => {
+            // Until the client goes away.
+            let _ = stream.read(&mut [0]);
+            return None;
+        }
+        _ => answer(&path, &body),
+    };
     let headers = lines
         .filter_map(|line| line.split_once(": "))
         .map(|(name, value)| format!("{}: {value}", name.to_lowercase()))

@@ -53,6 +53,8 @@ pub(crate) struct BenchConfig {
     pub(crate) ready_timeout_s: u64,
     /// The request that resets the cache, if it is to be reset.
     pub(crate) cache_reset: Option<CacheResetSpec>,
+    /// How long the server may take to empty its caches.
+    pub(crate) cache_reset_limit: Duration,
     pub(crate) profiler: Option<Profiler>,
     pub(crate) cache_report: bool,
     pub(crate) requested_load: RequestedLoad,
@@ -194,6 +196,7 @@ impl BenchConfig {
                 Profile::Current => 60,
             }),
             cache_reset: cache_reset(args, environment),
+            cache_reset_limit: cache_reset_limit(args),
             profiler: profiling::profiler(args, environment, profiled),
             cache_report: args.output.cache_report,
             requested_load: requested_load(args, profile, slo, &arrivals[0]),
@@ -313,6 +316,16 @@ fn cache_reset(args: &BenchArgs, environment: &Environment) -> Option<CacheReset
         path,
         success: None,
     })
+}
+
+/// The longest wait for the answer to a cache reset. A server of SGLang waits for the given time itself.
+fn cache_reset_limit(args: &BenchArgs) -> Duration {
+    const SERVER_MARGIN: Duration = Duration::from_secs(5);
+    let timeout = Duration::try_from_secs_f64(args.execution.flush_cache_timeout).unwrap_or(Duration::MAX);
+    match args.server.backend.name().starts_with("sglang") {
+        true => timeout.saturating_add(SERVER_MARGIN),
+        false => timeout,
+    }
 }
 
 fn requested_load(args: &BenchArgs, profile: Profile, slo: Option<Slo>, arrival: &Arrival) -> RequestedLoad {

@@ -1,6 +1,7 @@
 //! Messages for a bench that could not measure: the Python tool's lines on stdout, and help on stderr.
 
 use crate::base::control_client::{ControlClient, ControlError};
+use crate::base::units::HumanDuration;
 use crate::cli::bench::Backend;
 use crate::commands::bench::config::BenchConfig;
 use crate::commands::bench::print_line::print_line;
@@ -38,6 +39,13 @@ pub(super) async fn report_error(config: &BenchConfig, error: BenchError) -> Com
         BenchError::Gpus(error) => gpu_error(&error),
         BenchError::NotMeasured { error, url, control } => match &*error {
             CellError::WarmUp(failure) => warm_up_error(config, &control, &url, failure).await,
+            CellError::Reset(ControlError::Silent { error: cause, .. }) if cause.is_timeout() => {
+                host_not_ready(format!(
+                    "{error}\n  = note: the caches were not emptied within the {} of `--flush-cache-timeout`\n  = help: leave \
+                 `--flush-cache` out, or allow more seconds with `--flush-cache-timeout`",
+                    HumanDuration(config.cache_reset_limit)
+                ))
+            }
             CellError::Reset(_) => host_not_ready(format!(
                 "{error}\n  = help: leave `--flush-cache` out, or enable cache resets on the server"
             )),

@@ -128,6 +128,7 @@ fn bench_request(config: &BenchConfig, places: &CacheArgs, uses_prompts: bool) -
             limit: Duration::from_secs(config.ready_timeout_s),
         }),
         cache_reset: config.cache_reset.clone(),
+        cache_reset_limit: config.cache_reset_limit,
         settle_time: match config.profile {
             _ if !is_stirred => Duration::ZERO,
             Profile::Classic => Duration::from_millis(1500),

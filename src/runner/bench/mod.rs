@@ -33,8 +33,6 @@ use crate::runner::shutdown::Shutdown;
 use crate::telemetry::gpu::Gpus;
 use crate::telemetry::machine;
 
-/// Timeout of a cache reset.
-const RESET_LIMIT: Duration = Duration::from_secs(600);
 /// Interval of progress reports.
 const REPORT_EVERY: Duration = Duration::from_millis(100);
 
@@ -68,7 +66,7 @@ pub(crate) async fn run(
     let (target, control) = (prepared.session.target.clone(), prepared.control.clone());
     let plan = Plan::attached(launch(request, &prepared), request.scenarios.clone());
     let procedure = Procedure {
-        reset_limit: RESET_LIMIT,
+        reset_limit: request.cache_reset_limit,
         requires_reset: true,
         settle: request.settle_time,
         profiler: request.profiler.clone(),

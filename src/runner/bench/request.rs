@@ -31,6 +31,8 @@ pub(crate) struct BenchRequest {
     pub(crate) ready_check: Option<ReadyCheck>,
     /// How caches are emptied before each load; `None` keeps them.
     pub(crate) cache_reset: Option<CacheResetSpec>,
+    /// Timeout of the cache reset.
+    pub(crate) cache_reset_limit: Duration,
     /// Pause after the warm-up and the cache reset.
     pub(crate) settle_time: Duration,
     pub(crate) profiler: Option<Profiler>,

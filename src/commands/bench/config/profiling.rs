@@ -129,11 +129,8 @@ pub(super) fn ineffective_flags(args: &BenchArgs) -> Vec<String> {
         }
     }
     let default_timeout = 60.0;
-    let waits = execution.flush_cache && args.server.backend.name().starts_with("sglang");
-    if execution.flush_cache_timeout != default_timeout && !waits {
-        errors.push(
-            "`--flush-cache-timeout` has no effect without `--flush-cache` and a backend of SGLang; leave it out".to_owned(),
-        );
+    if execution.flush_cache_timeout != default_timeout && !execution.flush_cache {
+        errors.push("`--flush-cache-timeout` has no effect without `--flush-cache`; leave it out".to_owned());
     }
     errors
 }

@@ -402,6 +402,20 @@ fn adapters_are_dealt_as_asked() {
 }
 
 #[test]
+fn a_flush_is_waited_for_as_long_as_the_flag_says() {
+    let limit = |args: &[&str]| {
+        let args = [&["--flush-cache"], args].concat();
+        let config = config_in(&Environment::default(), &args).unwrap();
+        config.cache_reset_limit.as_secs_f64()
+    };
+    assert_eq!(limit(&["--backend", "vllm"]), 60.0);
+    assert_eq!(limit(&["--backend", "vllm", "--flush-cache-timeout", "0.5"]), 0.5);
+    // The server waits that long itself.
+    assert_eq!(limit(&["--flush-cache-timeout", "7"]), 12.0);
+    assert!(limit(&["--flush-cache-timeout", "1e300"]) > 1e9);
+}
+
+#[test]
 fn caches_are_emptied_by_each_backends_own_path() {
     let flush = |environment: &Environment, args: &[&str]| {
         config_in(environment, args)
