@@ -64,7 +64,7 @@ pub struct CacheResetSpec {
     pub method: String,
     /// Path of the request.
     pub path: String,
-    /// JSON pointer to a value that is `true` on success; default: status 200 means success.
+    /// JSON pointer to a value that is `true` on success; default: status 200 means success, unless the response has `success: false`.
     #[serde(default)]
     pub success: Option<String>,
 }

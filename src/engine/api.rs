@@ -189,12 +189,14 @@ pub(crate) async fn reset_caches(
     if !status.is_success() {
         error = error.or_else(|| Some(ControlError::from_refusal(client.url(&reset.path), status, &body)));
     }
+    let said = |pointer: &str| {
+        let answer: Value = serde_json::from_str(&body).ok()?;
+        answer.pointer(pointer)?.as_bool()
+    };
     proof.success = match &reset.success {
         _ if status != StatusCode::OK => Some(false),
-        None => Some(true),
-        Some(pointer) => serde_json::from_str::<Value>(&body)
-            .ok()
-            .and_then(|answer| answer.pointer(pointer).and_then(Value::as_bool)),
+        None => Some(said("/success") != Some(false)),
+        Some(pointer) => said(pointer),
     };
     proof.answer = (!body.trim().is_empty()).then(|| truncated(body.trim()));
     CacheReset { proof, error }

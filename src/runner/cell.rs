@@ -9,8 +9,11 @@ mod search;
 
 use std::sync::Arc;
 
+use reqwest::StatusCode;
+
 use crate::analysis::metrics;
 use crate::base::clock::{self, MonotonicTime};
+use crate::base::control_client::ControlError;
 use crate::config::workload::Profile;
 use crate::engine;
 use crate::loadgen::{Sink, Spill};
@@ -261,12 +264,19 @@ impl<'a> CellRun<'a> {
         } = self.context;
         let (reset, limit) = (launch.api.reset.as_ref(), procedure.reset_limit);
         let reset = ready.reset_caches(reset, limit).await;
+        let error = reset.error.or_else(|| {
+            let path = &launch.api.reset.as_ref()?.path;
+            let status = StatusCode::from_u16(reset.proof.status?).ok()?;
+            let answer = reset.proof.answer.as_deref().unwrap_or_default();
+            let refusal = || ControlError::from_refusal(ready.control.url(path), status, answer);
+            (reset.proof.success == Some(false)).then(refusal)
+        });
         self.summary.cache_reset = Some(CacheResetRecord {
             is_fresh_start: ready.measurement_count == 0 && !launch.is_attached(),
             unique_prefix: self.unique_prefix.clone(),
             ..reset.proof
         });
-        match reset.error.filter(|_| procedure.requires_reset) {
+        match error.filter(|_| procedure.requires_reset) {
             Some(error) => Err(CellError::Reset(error)),
             None => Ok(()),
         }

@@ -200,3 +200,20 @@ fn a_server_that_never_answers_a_flush_is_waited_for_as_long_as_the_flag_says() 
         .says("/reset_prefix_cache does not answer")
         .says("within the 500ms of `--flush-cache-timeout`");
 }
+
+#[test]
+fn a_flush_without_success_is_no_flush() {
+    for backend in ["vllm", "sglang"] {
+        let server = Recorder::flushing(Flush::Answer(r#"{"success": false}"#));
+        Desk::new()
+            .random(backend, server.port, &[&QUIET[..], &["--flush-cache"]].concat())
+            .exits(4)
+            .says(r#"answered with status 200: {"success": false}"#)
+            .says("leave `--flush-cache` out");
+    }
+    for answer in [r#"{"success": true}"#, "Cache flushed."] {
+        let server = Recorder::flushing(Flush::Answer(answer));
+        let flags = [&QUIET[..], &["--flush-cache"]].concat();
+        Desk::new().random("vllm", server.port, &flags).exits(0);
+    }
+}
