@@ -463,3 +463,15 @@ fn latency_from_due_ends_where_latency_ends() {
     );
     ran.says("after their last token");
 }
+
+#[test]
+fn a_count_of_tokens_that_cannot_be_is_told() {
+    let mut events: Vec<Value> = vec![text(" a"); 8];
+    events.push(
+        json!({"choices": [], "usage": {"prompt_tokens": 1_000_000_000_000_u64, "completion_tokens": 8}}),
+    );
+    let (ran, line) = bench("vllm", &stream(&events), &[]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let validity = line["matrix"]["validity"].to_string();
+    assert!(validity.contains("prompt-tokens-disagree"), "{validity}");
+}

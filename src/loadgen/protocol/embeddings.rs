@@ -44,7 +44,7 @@ struct Answer<'a> {
 
 #[derive(Deserialize)]
 struct Counts {
-    #[serde(default, deserialize_with = "lenient::token_count")]
+    #[serde(default, deserialize_with = "lenient::prompt_count")]
     prompt_tokens: Option<u32>,
 }
 

@@ -9,18 +9,25 @@ use serde_json::Value;
 
 /// Reads a token count. A fraction is truncated; anything else that is not a count becomes `None`.
 pub(super) fn token_count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    let count = any_count(deserializer)?;
+    Ok(count
+        .filter(|count| *count <= f64::from(u32::MAX))
+        .map(|count| count as u32))
+}
+
+/// Reads a count of prompt tokens as [`token_count`] does. A count beyond `u32` becomes its maximum, so that it is
+/// judged against what was sent.
+pub(super) fn prompt_count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    // A conversion from a float saturates.
+    Ok(any_count(deserializer)?.map(|count| count as u32))
+}
+
+fn any_count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
     let number = match Value::deserialize(deserializer)? {
-        Value::Number(number) => number,
-        _ => return Ok(None),
+        Value::Number(number) => number.as_f64(),
+        _ => None,
     };
-    let whole = number.as_u64().and_then(|count| u32::try_from(count).ok());
-    let cut = || {
-        let count = number.as_f64()?;
-        (0.0..=f64::from(u32::MAX))
-            .contains(&count)
-            .then_some(count as u32)
-    };
-    Ok(whole.or_else(cut))
+    Ok(number.filter(|count| *count >= 0.0))
 }
 
 /// Returns the text as strict JSON; `None` if Python would reject it too.
@@ -98,6 +105,26 @@ fn leading_escape(text: &str) -> (&str, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_count_of_prompt_tokens_stays_when_it_is_too_large() {
+        for (text, count, prompt) in [
+            ("7", Some(7), Some(7)),
+            ("7.9", Some(7), Some(7)),
+            ("4294967295", Some(u32::MAX), Some(u32::MAX)),
+            ("4294967296", None, Some(u32::MAX)),
+            ("1000000000000", None, Some(u32::MAX)),
+            ("1e300", None, Some(u32::MAX)),
+            ("-1", None, None),
+            ("null", None, None),
+            ("\"7\"", None, None),
+        ] {
+            let read = token_count(&mut serde_json::Deserializer::from_str(text)).unwrap();
+            assert_eq!(read, count, "{text}");
+            let read = prompt_count(&mut serde_json::Deserializer::from_str(text)).unwrap();
+            assert_eq!(read, prompt, "{text}");
+        }
+    }
 
     #[test]
     fn what_python_reads_is_repaired_and_nothing_else() {

@@ -73,7 +73,7 @@ struct Function<'a> {
 
 #[derive(Deserialize)]
 struct Counts {
-    #[serde(default, deserialize_with = "lenient::token_count")]
+    #[serde(default, deserialize_with = "lenient::prompt_count")]
     prompt_tokens: Option<u32>,
     #[serde(default, deserialize_with = "lenient::token_count")]
     completion_tokens: Option<u32>,

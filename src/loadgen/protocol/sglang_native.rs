@@ -51,7 +51,7 @@ struct Event<'a> {
 
 #[derive(Default, Deserialize)]
 struct Meta<'a> {
-    #[serde(default, deserialize_with = "lenient::token_count")]
+    #[serde(default, deserialize_with = "lenient::prompt_count")]
     prompt_tokens: Option<u32>,
     #[serde(default, deserialize_with = "lenient::token_count")]
     completion_tokens: Option<u32>,
