@@ -16,7 +16,7 @@ use crate::config::yaml::backtick_list;
 pub struct Workload {
     /// Where the prompts come from, with its options.
     pub(crate) dataset: Dataset,
-    /// Options that the data set does not read: of imported loads, and a `range_ratio` in a matrix, which was never refused.
+    /// Options that the data set does not read: of imported loads, and a `range_ratio` of stored ones, which was not refused.
     pub(crate) foreign: Options,
     /// The data set's file, relative to the matrix file's folder; without it the Hugging Face cache is looked into.
     pub path: Option<String>,
@@ -132,16 +132,7 @@ impl Workload {
         }
         self.rules().objections(profile, &mut report);
         for field in self.foreign.keys().filter(|field| *field != "range_ratio") {
-            let name = self.dataset.bench_serving_name();
-            let readers: Vec<&str> = readers(field).collect();
-            let have = if readers.len() == 1 { "has" } else { "have" };
-            report(
-                field,
-                format!(
-                    "`{name}` has no option `{field}`, which only {} {have}; remove it",
-                    backtick_list(readers)
-                ),
-            );
+            report(field, unread_option(self.dataset.name(), field));
         }
         if profile == Profile::Classic && !facts.is_classic {
             report(
@@ -152,6 +143,17 @@ impl Workload {
         }
         errors
     }
+}
+
+/// Why an option is refused that the data set does not read.
+pub(crate) fn unread_option(dataset: DatasetName, field: &str) -> String {
+    let name = dataset.bench_serving_name();
+    let readers: Vec<&str> = readers(field).collect();
+    let have = if readers.len() == 1 { "has" } else { "have" };
+    format!(
+        "`{name}` does not read `{field}`, which only {} {have}; remove it",
+        backtick_list(readers)
+    )
 }
 
 /// Every workload of format 1 has these keys, whichever of them its data set reads.
@@ -264,8 +266,6 @@ mod tests {
     }
 
     #[test]
-    fn the_classic_profile_lacks_what_came_later() {
-    #[test]
     fn a_workload_that_memory_does_not_hold_is_refused() {
         for (most, options) in [
             (
@@ -299,6 +299,8 @@ mod tests {
         assert!(fields(all, Profile::Current).contains(&"pictures".to_owned()));
     }
 
+    #[test]
+    fn the_classic_profile_lacks_what_came_later() {
         let ids =
             r#"{"dataset": "random-ids", "prompts": 1, "input_len": 8, "output_len": 2, "range_ratio": 1.0}"#;
         assert!(fields(ids, Profile::Current).is_empty());

@@ -3,10 +3,11 @@
 use super::{empty_axis, with_place};
 use crate::config::arrival::RateProfile;
 use crate::config::builtin_scenarios;
-use crate::config::dataset::DatasetName;
+use crate::config::dataset::{DatasetName, Objection};
 use crate::config::forms::Named;
 use crate::config::lora::Lora;
 use crate::config::matrix::{Matrix, ScenarioEntry};
+use crate::config::workload::{Workload, unread_option};
 use crate::config::yaml::{Diagnostic, backtick_list, nearest_name};
 
 /// The errors of all scenarios.
@@ -51,7 +52,15 @@ fn check_scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, diagnostics: &m
         return;
     };
     let dataset = workload.dataset.name();
-    for objection in workload.find_errors(matrix.profile) {
+    let mut objections = workload.find_errors(matrix.profile);
+    objections.extend(zero_lengths(&workload, &objections));
+    if entry.range_ratio.is_some() && !dataset.reads("range_ratio") {
+        objections.push(Objection {
+            field: "range_ratio".to_owned(),
+            says: unread_option(dataset, "range_ratio"),
+        });
+    }
+    for objection in objections {
         let place = match objection.field.as_str() {
             "prompts" => entry.prompts.as_ref().and_then(|prompts| prompts.place.as_ref()),
             "range_ratio" => entry.range_ratio.as_ref().and_then(|ratio| ratio.place.as_ref()),
@@ -139,6 +148,23 @@ fn check_scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, diagnostics: &m
             entry.concurrency.as_ref().and_then(|list| list.place.as_ref()),
         ));
     }
+}
+
+/// Errors about lengths of 0 that no other check reports. `matrix bench` draws none for them, as the Python tool does.
+fn zero_lengths(workload: &Workload, others: &[Objection]) -> Vec<Objection> {
+    let facts = workload.facts();
+    let lengths = [
+        ("input_len", facts.input_len(), "prompt"),
+        ("output_len", facts.output_len, "answer"),
+    ];
+    let zero = lengths
+        .into_iter()
+        .filter(|(field, length, _)| *length == Some(0) && !others.iter().any(|other| other.field == *field));
+    zero.map(|(field, _, thing)| Objection {
+        field: field.to_owned(),
+        says: format!("it is 0; write at least 1 token for the {thing}"),
+    })
+    .collect()
 }
 
 /// Errors about keys that set send times, which a trace has already.
