@@ -95,3 +95,40 @@ pub struct ContainerOverride {
     /// Supplementary groups added, such as `video`.
     pub group_add: Vec<String>,
 }
+
+/// What is wrong with a list of CPUs; `None` if a daemon takes it.
+pub(crate) fn cpuset_error(cpuset: &str) -> Option<String> {
+    let cpu = |text: &str| text.trim().parse::<u32>().ok();
+    cpuset.split(',').find_map(|part| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        match (cpu(first), cpu(last)) {
+            (Some(first), Some(last)) if first > last => {
+                Some(format!("the range `{}` runs backwards", part.trim()))
+            }
+            (Some(_), Some(_)) => None,
+            _ => Some(format!("`{}` is no CPU and no range of CPUs", part.trim())),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_cpus_are_numbers_and_ranges_upwards() {
+        for sound in ["0", "0-7,16", "3-3", "0, 2-4"] {
+            assert_eq!(cpuset_error(sound), None, "{sound}");
+        }
+        for (wrong, why) in [
+            ("9-2", "the range `9-2` runs backwards"),
+            ("0,9-2", "the range `9-2` runs backwards"),
+            ("", "`` is no CPU and no range of CPUs"),
+            ("0,", "`` is no CPU and no range of CPUs"),
+            ("all", "`all` is no CPU and no range of CPUs"),
+            ("-1", "`-1` is no CPU and no range of CPUs"),
+        ] {
+            assert_eq!(cpuset_error(wrong).as_deref(), Some(why));
+        }
+    }
+}

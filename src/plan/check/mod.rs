@@ -319,6 +319,12 @@ fn check_execution(
             .with_help("set `executor: container`, or remove `container:`"),
         );
     }
+    if let Some(change) = &entry.container
+        && let Some(cpuset) = &change.value.cpuset
+    {
+        let owner = format!("`{}`", engine_name(named));
+        recipe::check_cpuset(cpuset, &owner, change.place.as_ref(), diagnostics);
+    }
     let attaches = entry.executor.as_ref().map_or_else(
         || recipe.executors.first() == Some(&Executor::Attach),
         |executors| executors.0.contains(&Executor::Attach),

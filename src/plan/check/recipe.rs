@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::with_place;
+use crate::config::container::cpuset_error;
 use crate::config::engine::{ContainerRecipe, Recipe};
 use crate::config::forms::OrderedMap;
 use crate::config::yaml::{Diagnostic, SourceSpan};
@@ -13,6 +14,10 @@ pub(super) fn check_recipe(recipe: &Recipe, diagnostics: &mut Vec<Diagnostic>) {
     if let Some(container) = &recipe.container {
         check_mounts(container, &mut found);
         check_variables(&container.env, &mut found);
+        if let Some(cpuset) = &container.cpuset {
+            let owner = format!("the recipe `{}`", recipe.name);
+            check_cpuset(cpuset, &owner, recipe.name.place.as_ref(), &mut found);
+        }
     }
     if let Some(process) = &recipe.process {
         check_variables(&process.env, &mut found);
@@ -56,6 +61,19 @@ fn check_mounts(container: &ContainerRecipe, diagnostics: &mut Vec<Diagnostic>) 
                 diagnostics.push(diagnostic.with_help("give each mount its own target"));
             }
         }
+    }
+}
+
+/// Errors about a list of CPUs that no daemon takes.
+pub(super) fn check_cpuset(
+    cpuset: &str,
+    owner: &str,
+    place: Option<&SourceSpan>,
+    diagnostics: &mut Vec<Diagnostic>,
+) {
+    if let Some(why) = cpuset_error(cpuset) {
+        let diagnostic = Diagnostic::new(format!("`container: cpuset` of {owner} is `{cpuset}`"));
+        diagnostics.push(with_place(diagnostic, place, why).with_help("for example `cpuset: 0-7,16`"));
     }
 }
 
