@@ -1,5 +1,6 @@
 //! A recipe: everything that `matrix` knows of an engine, as written in `engines/<name>.yaml`.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
@@ -352,7 +353,7 @@ pub struct BodyFields(pub serde_json::Map<String, serde_json::Value>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VersionRange {
     spec: String,
-    conditions: Vec<(VersionOperator, Vec<u64>)>,
+    conditions: Vec<(VersionOperator, Version)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -365,14 +366,15 @@ enum VersionOperator {
 }
 
 impl VersionRange {
-    /// Whether a version lies in the range. Only the leading numbers of a version count: `v0.5.1-cu126` is 0.5.1. A version
-    /// without numbers, such as `nightly` or `latest`, counts as newer than every other.
+    /// Whether a version lies in the range. The leading numbers of a version count: `v0.5.1-cu126` is 0.5.1. A pre-release
+    /// such as `1.0rc1` is below its release. A version without numbers, such as `nightly` or `latest`, counts as newer than
+    /// every other.
     pub(crate) fn contains(&self, version: &str) -> bool {
-        let numbers = parse_version(version);
+        let version = Version::parse(version);
         self.conditions.iter().all(|(comparison, bound)| {
-            let order = match &numbers {
-                None => std::cmp::Ordering::Greater,
-                Some(numbers) => compare_versions(numbers, bound),
+            let order = match &version {
+                None => Ordering::Greater,
+                Some(version) => version.compare(bound),
             };
             match comparison {
                 VersionOperator::Less => order.is_lt(),
@@ -401,7 +403,7 @@ impl std::str::FromStr for VersionRange {
             .into_iter()
             .find_map(|(sign, comparison)| Some((comparison, part.strip_prefix(sign)?)))
             .unwrap_or((VersionOperator::Equal, part));
-            let bound = parse_version(rest.trim()).ok_or_else(|| {
+            let bound = Version::parse(rest.trim()).ok_or_else(|| {
                 format!("`{text}` is not a range of versions; write for example `<0.16` or `>=0.5, <0.6`")
             })?;
             parts.push((comparison, bound));
@@ -437,29 +439,67 @@ impl JsonSchema for VersionRange {
     }
 }
 
-fn parse_version(version: &str) -> Option<Vec<u64>> {
-    let mut numbers = Vec::new();
-    for part in version.trim_start_matches('v').split('.') {
-        let digits: String = part.chars().take_while(char::is_ascii_digit).collect();
-        match digits.parse() {
-            Ok(number) => numbers.push(number),
-            Err(_) => break,
-        }
-        if digits.len() < part.len() {
-            break;
-        }
-    }
-    (!numbers.is_empty()).then_some(numbers)
+/// A version, as far as it can be ordered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Version {
+    numbers: Vec<u64>,
+    /// Kind and number of a pre-release; kinds are ordered.
+    prerelease: Option<(u8, u64)>,
 }
 
-fn compare_versions(a: &[u64], b: &[u64]) -> std::cmp::Ordering {
-    let length = a.len().max(b.len());
-    let padded = |numbers: &[u64]| {
-        (0..length)
-            .map(|index| numbers.get(index).copied().unwrap_or(0))
-            .collect::<Vec<_>>()
+impl Version {
+    fn parse(version: &str) -> Option<Self> {
+        let mut numbers = Vec::new();
+        let mut rest = version.trim_start_matches('v');
+        loop {
+            let digits = leading(rest, |c| c.is_ascii_digit());
+            let Ok(number) = digits.parse() else { break };
+            numbers.push(number);
+            rest = &rest[digits.len()..];
+            match rest.strip_prefix('.') {
+                Some(next) if next.starts_with(|c: char| c.is_ascii_digit()) => rest = next,
+                _ => break,
+            }
+        }
+        let prerelease = parse_prerelease(rest);
+        (!numbers.is_empty()).then_some(Self { numbers, prerelease })
+    }
+
+    fn compare(&self, other: &Self) -> Ordering {
+        let length = self.numbers.len().max(other.numbers.len());
+        let padded = |version: &Self| {
+            let numbers = version.numbers.iter().copied().chain(std::iter::repeat(0));
+            numbers.take(length).collect::<Vec<_>>()
+        };
+        let release = (self.prerelease.is_none(), self.prerelease);
+        let numbers = padded(self).cmp(&padded(other));
+        numbers.then(release.cmp(&(other.prerelease.is_none(), other.prerelease)))
+    }
+}
+
+/// The pre-release that follows the numbers of a version. A single letter counts only directly behind them: `-b200` is a
+/// variant of an image.
+fn parse_prerelease(rest: &str) -> Option<(u8, u64)> {
+    let text = rest.trim_start_matches(['.', '-', '_']).to_ascii_lowercase();
+    let word = leading(&text, |c| c.is_ascii_alphabetic());
+    let kind = match word {
+        "dev" => 0,
+        "alpha" => 1,
+        "beta" => 2,
+        "rc" | "pre" | "preview" => 3,
+        "a" if text.len() == rest.len() => 1,
+        "b" if text.len() == rest.len() => 2,
+        _ => return None,
     };
-    padded(a).cmp(&padded(b))
+    let after = text[word.len()..].trim_start_matches(['.', '-', '_']);
+    let number = leading(after, |c| c.is_ascii_digit());
+    Some((kind, number.parse().unwrap_or(0)))
+}
+
+/// The beginning of a text whose characters fit.
+fn leading(text: &str, fits: impl Fn(char) -> bool) -> &str {
+    let end = text.find(|c| !fits(c)).unwrap_or(text.len());
+    &text[..end]
 }
 
 #[cfg(test)]
@@ -478,5 +518,37 @@ mod tests {
         let window: VersionRange = ">=0.5, <0.6".parse().unwrap();
         assert!(window.contains("v0.5.1") && !window.contains("0.6.0") && !window.contains("0.4"));
         assert!("newer".parse::<VersionRange>().is_err());
+    }
+
+    #[test]
+    fn a_prerelease_is_below_its_release() {
+        let release: VersionRange = ">=1.0".parse().unwrap();
+        for below in [
+            "1.0rc1",
+            "v1.0.0-rc.1",
+            "1.0a1",
+            "1.0b2",
+            "1.0.0.dev3+g1a2b",
+            "1.0.0-beta",
+            "1.0rc1-cu126",
+        ] {
+            assert!(!release.contains(below), "{below}");
+        }
+        for above in [
+            "1.0",
+            "1.0.0",
+            "1.0.post1",
+            "1.0-cu126",
+            "1.0-b200",
+            "1.0+cpu",
+            "1.1rc1",
+            "1.0-alpine",
+            "nightly",
+        ] {
+            assert!(release.contains(above), "{above}");
+        }
+        let candidate: VersionRange = ">=1.0rc2, <1.0".parse().unwrap();
+        assert!(candidate.contains("1.0rc2") && candidate.contains("1.0rc10"));
+        assert!(!candidate.contains("1.0rc1") && !candidate.contains("1.0b3") && !candidate.contains("1.0"));
     }
 }

@@ -151,7 +151,7 @@ pub(crate) fn unread_option(dataset: DatasetName, field: &str) -> String {
     let readers: Vec<&str> = readers(field).collect();
     let have = if readers.len() == 1 { "has" } else { "have" };
     format!(
-        "`{name}` does not read `{field}`, which only {} {have}; remove it",
+        "`{name}` has no option `{field}`, which only {} {have}; remove it",
         backtick_list(readers)
     )
 }
