@@ -217,3 +217,14 @@ fn a_flush_without_success_is_no_flush() {
         Desk::new().random("vllm", server.port, &flags).exits(0);
     }
 }
+
+#[test]
+fn two_outputs_into_one_file_are_refused() {
+    let desk = Desk::new();
+    let path = desk.path().join("out.jsonl").display().to_string();
+    // The harness names `out.jsonl` as the `--output-file`.
+    desk.random("vllm", 1, &["--records", &path])
+        .exits(2)
+        .says("`--output-file` and `--records` name the same file")
+        .says("nothing was sent");
+}

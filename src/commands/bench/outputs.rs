@@ -24,6 +24,11 @@ pub(super) fn check_outputs(config: &BenchConfig) -> Result<(), CommandError> {
         ("--steady-state-output-file", steady),
         ("--records", config.output.records.as_deref()),
     ];
+    let named = files.map(|(flag, path)| Some((flag, path?)));
+    let shared = shared_files(&named.into_iter().flatten().collect::<Vec<_>>());
+    if !shared.is_empty() {
+        return Err(CommandError::usage(format!("{shared}nothing was sent\n")));
+    }
     let lines: String = files
         .into_iter()
         .filter_map(|(flag, path)| {
@@ -44,6 +49,31 @@ pub(super) fn check_outputs(config: &BenchConfig) -> Result<(), CommandError> {
         true => Ok(()),
         false => Err(CommandError::usage(format!("{lines}nothing was sent\n"))),
     }
+}
+
+/// Errors about two flags that name the same file. Devices and pipes may be shared.
+fn shared_files(named: &[(&str, &Path)]) -> String {
+    let resolved = |path: &Path| {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new(".")).canonicalize().ok()?;
+        let path = folder.join(path.file_name()?);
+        Some(path.canonicalize().unwrap_or(path))
+    };
+    let is_device = |path: &Path| path.metadata().is_ok_and(|metadata| !metadata.is_file());
+    let mut lines = String::new();
+    for (place, (flag, path)) in named.iter().enumerate() {
+        let real_path = resolved(path).filter(|path| !is_device(path));
+        let earlier = named[..place]
+            .iter()
+            .find(|(_, other)| real_path.is_some() && resolved(other) == real_path);
+        if let Some((other, _)) = earlier {
+            lines.push_str(&format!(
+                "error: `{other}` and `{flag}` name the same file, `{}`; name a file for each\n",
+                path.display()
+            ));
+        }
+    }
+    lines
 }
 
 /// Returns the file for the result line.
