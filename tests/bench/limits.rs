@@ -228,3 +228,16 @@ fn two_outputs_into_one_file_are_refused() {
         .says("`--output-file` and `--records` name the same file")
         .says("nothing was sent");
 }
+
+#[test]
+fn times_of_answers_that_do_not_stream_are_suspect() {
+    for more in [
+        &["--disable-stream"][..],
+        &["--extra-request-body", r#"{"stream": false}"#],
+    ] {
+        let sim = crate::harness::Sim::start("vllm", &[]);
+        let desk = Desk::new();
+        let ran = desk.random("vllm", sim.port, &[&QUIET[..], more].concat());
+        ran.exits(0).says("suspect for TTFT, ITL, TPOT (chunked-tokens)");
+    }
+}

@@ -107,9 +107,13 @@ pub(crate) fn judge_load(evidence: &Evidence<'_>) -> Vec<Reason> {
     let (launch, summary, bounds) = (evidence.launch, evidence.summary, evidence.bounds);
     let gap_ms = calibration::mean_gap_ms(evidence.requests);
     let (client, telemetry) = (summary.client.as_ref(), summary.telemetry.as_ref());
-    let mut reasons = without_notes(response_reasons(
-        &evidence.responses(&[&launch.served_model_name, &launch.model]),
-    ));
+    let mut found = response_reasons(&evidence.responses(&[&launch.served_model_name, &launch.model]));
+    let (scenario, dialect) = (&evidence.cell.scenario, &launch.api.dialect);
+    if let Some(reason) = untimed::unstreamed_reason(evidence.requests, scenario, dialect) {
+        found.retain(|other| other.code != reason.code);
+        found.push(reason);
+    }
+    let mut reasons = without_notes(found);
     reasons.extend(unknown_server_cache_reason(&CacheEvidence {
         reset_proof: None,
         ..CacheEvidence::from_evidence(evidence)

@@ -192,7 +192,11 @@ fn textless_reason(requests: &[Request]) -> Option<Reason> {
 }
 
 fn judge_chunks(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
-    let scenario = &evidence.cell.scenario;
+    let (scenario, dialect) = (&evidence.cell.scenario, &evidence.launch.api.dialect);
+    if let Some(reason) = untimed::unstreamed_reason(evidence.requests, scenario, dialect) {
+        reasons.push(reason);
+        return;
+    }
     if let Some(reason) = untimed::untimed_reason(evidence.requests, reliable_counters(evidence), scenario) {
         reasons.push(reason);
         return;

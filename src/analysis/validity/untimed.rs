@@ -1,9 +1,12 @@
 //! Finds answers that were gathered or held back on the way, so that the times between their tokens are not
 //! those of the engine.
 
+use serde_json::Value;
+
 use super::{new_reason, percent};
 use crate::analysis::metrics;
 use crate::config::scenario::Scenario;
+use crate::plan::ProtocolSpec;
 use crate::results::record::request::Request;
 use crate::results::record::telemetry::EngineWindow;
 use crate::results::record::validity::{MetricFamily, Reason, ReasonCode};
@@ -33,6 +36,28 @@ pub(super) fn untimed_reason(
     Some(reason)
 }
 
+/// Judges answers that were asked for whole: nothing is known of the times of their tokens.
+pub(super) fn unstreamed_reason(
+    requests: &[Request],
+    scenario: &Scenario,
+    dialect: &ProtocolSpec,
+) -> Option<Reason> {
+    let field = scenario.body.get("stream").or(dialect.body.get("stream"));
+    let is_off = matches!(field, Some(Value::Null | Value::Bool(false)));
+    if !is_off || !requests.iter().any(Request::is_completed) {
+        return None;
+    }
+    let measured =
+        "answers were asked for whole, not as streams, so that nothing is known of the times of their tokens";
+    let bound = Some("answers that stream".to_owned());
+    let mut reason = new_reason(ReasonCode::ChunkedTokens, measured.to_owned(), bound);
+    let slo = scenario.slo.as_ref();
+    let has_target = slo.is_some_and(|slo| slo.ttft.is_some() || slo.tpot.is_some());
+    reason.only = vec![MetricFamily::Ttft, MetricFamily::Itl, MetricFamily::Tpot];
+    reason.only.extend(has_target.then_some(MetricFamily::Goodput));
+    Some(reason)
+}
+
 /// The measured value and the bound, as text.
 type MeasuredAndBound = (String, String);
 
@@ -50,7 +75,7 @@ fn several_choices_finding(scenario: &Scenario) -> Option<MeasuredAndBound> {
 
 /// Returns the number of choices per request, if it is more than one.
 pub(super) fn choice_count(scenario: &Scenario) -> Option<u64> {
-    let choices = scenario.body.get("n").and_then(serde_json::Value::as_u64);
+    let choices = scenario.body.get("n").and_then(Value::as_u64);
     choices.filter(|choices| *choices > 1)
 }
 
