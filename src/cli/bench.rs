@@ -184,7 +184,7 @@ pub(crate) struct DatasetArgs {
     #[arg(long, value_name = "TOKENS")]
     pub(crate) random_output_len: Option<u32>,
     /// The smallest drawn length, as a share of `--random-input-len` and `--random-output-len`; 1 draws no lengths.
-    #[arg(long, default_value_t = 0.0, value_name = "RATIO")]
+    #[arg(long, value_parser = dataset_options::parse_finite, default_value_t = 0.0, value_name = "RATIO")]
     pub(crate) random_range_ratio: f64,
     /// Text appended to every prompt of `sharegpt` and `custom`, followed by `Assistant:`.
     #[arg(long, default_value = "", hide_default_value = true, value_name = "TEXT")]
@@ -207,10 +207,10 @@ pub(crate) struct SamplingArgs {
     #[arg(long)]
     pub(crate) disable_ignore_eos: bool,
     /// The sampling temperature; 0 by default.
-    #[arg(long)]
+    #[arg(long, value_parser = dataset_options::parse_finite)]
     pub(crate) temperature: Option<f64>,
     /// Sample from the most likely tokens with this total probability (nucleus sampling); 1 by default.
-    #[arg(long)]
+    #[arg(long, value_parser = dataset_options::parse_finite)]
     pub(crate) top_p: Option<f64>,
     /// A JSON object whose fields are added to every request body; `null` removes a field.
     #[arg(long, value_name = "JSON", aliases = ["e", "ex"])]

@@ -219,6 +219,24 @@ fn a_flush_without_success_is_no_flush() {
 }
 
 #[test]
+fn a_number_that_is_not_finite_is_refused_with_its_flag() {
+    for flag in [
+        "--random-range-ratio",
+        "--gsp-range-ratio",
+        "--gsp-zipf-alpha",
+        "--mooncake-slowdown-factor",
+        "--temperature",
+        "--top-p",
+    ] {
+        for value in ["inf", "nan"] {
+            let ran = Desk::new().call(&[flag, value]).exits(2);
+            let ran = ran.says(&format!("invalid value '{value}' for '{flag}"));
+            ran.says(&format!("`{value}` is not a finite number"));
+        }
+    }
+}
+
+#[test]
 fn two_outputs_into_one_file_are_refused() {
     let desk = Desk::new();
     let path = desk.path().join("out.jsonl").display().to_string();

@@ -25,7 +25,7 @@ pub(crate) struct SharedPrefixArgs {
     #[arg(long, value_name = "TOKENS")]
     pub(crate) gsp_output_len: Option<u32>,
     /// The smallest drawn length, as a share of the largest; 1 by default, which draws no lengths.
-    #[arg(long, value_name = "RATIO")]
+    #[arg(long, value_parser = parse_finite, value_name = "RATIO")]
     pub(crate) gsp_range_ratio: Option<f64>,
     /// Do not count the tokens of prompts; each counts as 1 token.
     #[arg(long)]
@@ -43,7 +43,7 @@ pub(crate) struct SharedPrefixArgs {
     #[arg(long, value_enum)]
     pub(crate) gsp_group_distribution: Option<GroupDistributionArg>,
     /// The exponent of `zipf`, above 0: larger values prefer the first groups more.
-    #[arg(long, value_name = "ALPHA")]
+    #[arg(long, value_parser = parse_finite, value_name = "ALPHA")]
     pub(crate) gsp_zipf_alpha: Option<f64>,
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct TraceArgs {
     #[arg(long)]
     pub(crate) use_trace_timestamps: bool,
     /// The factor by which timestamps of `mooncake` are multiplied; 1 by default.
-    #[arg(long, value_name = "FACTOR")]
+    #[arg(long, value_parser = parse_finite, value_name = "FACTOR")]
     pub(crate) mooncake_slowdown_factor: Option<f64>,
     /// The number of requests per entry of a `mooncake` trace; 1 by default.
     #[arg(long, value_name = "COUNT")]
@@ -77,4 +77,10 @@ pub(crate) struct TraceArgs {
     /// The trace of `mooncake`, without `--dataset-path`; `conversation` by default.
     #[arg(long, value_parser = variant_parser::<MooncakeTrace>(), value_name = "TRACE")]
     pub(crate) mooncake_workload: Option<MooncakeTrace>,
+}
+
+/// Parses a number that JSON can hold.
+pub(super) fn parse_finite(text: &str) -> Result<f64, String> {
+    let number = text.trim().parse().ok().filter(|number: &f64| number.is_finite());
+    number.ok_or_else(|| format!("`{text}` is not a finite number"))
 }
