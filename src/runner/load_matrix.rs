@@ -107,7 +107,10 @@ pub(crate) fn load(path: &Path) -> Result<LoadedMatrix, MatrixErrors> {
         Err(more) => {
             let new: Vec<Diagnostic> = more
                 .into_iter()
-                .filter(|diagnostic| !is_consequence(diagnostic, &diagnostics))
+                .filter(|diagnostic| {
+                    !is_consequence(diagnostic, &diagnostics)
+                        && !lacks_unread_dataset(diagnostic, &diagnostics)
+                })
                 .collect();
             diagnostics.extend(new);
             Err(MatrixErrors { diagnostics, sources })
@@ -280,6 +283,18 @@ fn is_consequence(diagnostic: &Diagnostic, others: &[Diagnostic]) -> bool {
         })
 }
 
+/// Whether a scenario only lacks a data set because the one it names could not be read.
+fn lacks_unread_dataset(diagnostic: &Diagnostic, others: &[Diagnostic]) -> bool {
+    let message = diagnostic.message.strip_prefix("the scenario `");
+    let Some(name) = message.and_then(|rest| rest.strip_suffix("` has no data set")) else {
+        return false;
+    };
+    let field = format!(".{name}.dataset`");
+    others
+        .iter()
+        .any(|other| other.message.contains(&field) || other.label.contains(&field))
+}
+
 /// Folders of recipes: beside the matrix's folder, in it, and in the current folder.
 fn recipe_folders(folder: &Path) -> [PathBuf; 3] {
     [
@@ -329,37 +344,29 @@ fn missing_files(matrix: &Matrix, folder: &Path) -> Vec<Diagnostic> {
         .filter(|path| !folder.join(&path.value).is_file())
         .map(|path| {
             let full_path = folder.join(&path.value);
-            let diagnostic = Diagnostic::new(format!("the data set's file `{path}` does not exist"))
+            let (message, label, help) = match full_path.is_dir() {
+                true => (
+                    "is a folder",
+                    "a folder",
+                    "name a file in it; paths are relative to the matrix file",
+                ),
+                false => (
+                    "does not exist",
+                    "no such file",
+                    "paths are relative to the matrix file",
+                ),
+            };
+            let diagnostic = Diagnostic::new(format!("the data set's file `{path}` {message}"))
                 .with_note(format!("looked for {}", full_path.display()))
-                .with_help("paths are relative to the matrix file");
+                .with_help(help);
             match &path.place {
-                Some(place) => diagnostic.with_place(place, "no such file"),
+                Some(place) => diagnostic.with_place(place, label),
                 None => diagnostic,
             }
         })
         .collect()
 }
 
-/// Errors about missing tokenizers that are paths. A tokenizer that may be a model name is searched when it
-/// is needed.
-fn missing_tokenizers(matrix: &Matrix, folder: &Path) -> Vec<Diagnostic> {
-    let named = matrix
-        .models
-        .iter()
-        .filter_map(|named| named.value.tokenizer.as_ref());
-    let lacking = named.filter(|name| tokenizer::is_missing_path(&name.value, folder));
-    lacking
-        .map(|name| {
-            let diagnostic = Diagnostic::new(format!("the tokenizer `{name}` does not exist"))
-                .with_note(format!("looked for {}", folder.join(&name.value).display()))
-                .with_help("name a `tokenizer.json` or a folder that contains one, relative to the matrix file, or a model such as `Qwen/Qwen3-8B`");
-            match &name.place {
-                Some(place) => diagnostic.with_place(place, "no such file"),
-                None => diagnostic,
-            }
-        })
-        .collect()
-}
 /// Errors about traces whose rows cannot be sent.
 fn malformed_traces(matrix: &Matrix, folder: &Path) -> Vec<Diagnostic> {
     const DEFAULT_PROMPTS: u32 = 1000;
@@ -391,3 +398,23 @@ fn malformed_traces(matrix: &Matrix, folder: &Path) -> Vec<Diagnostic> {
     diagnostics
 }
 
+/// Errors about missing tokenizers that are paths. A tokenizer that may be a model name is searched when it
+/// is needed.
+fn missing_tokenizers(matrix: &Matrix, folder: &Path) -> Vec<Diagnostic> {
+    let named = matrix
+        .models
+        .iter()
+        .filter_map(|named| named.value.tokenizer.as_ref());
+    let lacking = named.filter(|name| tokenizer::is_missing_path(&name.value, folder));
+    lacking
+        .map(|name| {
+            let diagnostic = Diagnostic::new(format!("the tokenizer `{name}` does not exist"))
+                .with_note(format!("looked for {}", folder.join(&name.value).display()))
+                .with_help("name a `tokenizer.json` or a folder that contains one, relative to the matrix file, or a model such as `Qwen/Qwen3-8B`");
+            match &name.place {
+                Some(place) => diagnostic.with_place(place, "no such file"),
+                None => diagnostic,
+            }
+        })
+        .collect()
+}

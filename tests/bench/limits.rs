@@ -248,6 +248,14 @@ fn two_outputs_into_one_file_are_refused() {
 }
 
 #[test]
+fn a_folder_as_the_file_of_a_data_set_is_called_a_folder() {
+    let (server, desk) = (Recorder::start(), Desk::new());
+    let folder = desk.path().display().to_string();
+    let ran = desk.random("vllm", server.port, &["--dataset-path", &folder]);
+    ran.says("(a folder; name a file in it)");
+}
+
+#[test]
 fn times_of_answers_that_do_not_stream_are_suspect() {
     for more in [
         &["--disable-stream"][..],

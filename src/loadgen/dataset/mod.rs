@@ -241,7 +241,12 @@ pub(crate) fn locate(
     };
     let mut searched = Vec::new();
     let mut at = |path: PathBuf| {
-        searched.push(path.display().to_string());
+        let note = if path.is_dir() {
+            " (a folder; name a file in it)"
+        } else {
+            ""
+        };
+        searched.push(format!("{}{note}", path.display()));
         path.is_file().then_some(path)
     };
     let data_file = match (
