@@ -119,6 +119,18 @@ impl RequestRate {
         (per_second > 0.0).then_some(Self(per_second))
     }
 
+    /// Refuses a rate whose gaps no measurement outlasts.
+    fn practical(self) -> Result<Self, String> {
+        const MIN: f64 = 1e-6;
+        match self.0 < MIN {
+            true => Err(format!(
+                "`{:e}` requests per second are less than one in eleven days; write at least {MIN:e}",
+                self.0
+            )),
+            false => Ok(self),
+        }
+    }
+
     /// Returns requests per second, which may be infinite.
     pub(crate) const fn per_second(self) -> f64 {
         self.0
@@ -139,13 +151,11 @@ impl std::str::FromStr for RequestRate {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        text.trim()
-            .parse::<f64>()
-            .ok()
-            .and_then(Self::new)
-            .ok_or_else(|| {
-                format!("`{text}` is not a request rate; write requests per second above 0, or `inf`")
-            })
+        let rate = text.trim().parse::<f64>().ok().and_then(Self::new);
+        rate.ok_or_else(|| {
+            format!("`{text}` is not a request rate; write requests per second above 0, or `inf`")
+        })?
+        .practical()
     }
 }
 
@@ -168,11 +178,12 @@ impl<'de> Deserialize<'de> for RequestRate {
                 f.write_str("requests per second above 0, or `inf`")
             }
             fn visit_f64<E: de::Error>(self, value: f64) -> Result<RequestRate, E> {
-                RequestRate::new(value).ok_or_else(|| {
+                let rate = RequestRate::new(value).ok_or_else(|| {
                     E::custom(format!(
                         "`{value}` is not a request rate; it must be above 0, or `inf`"
                     ))
-                })
+                })?;
+                rate.practical().map_err(E::custom)
             }
             fn visit_u64<E: de::Error>(self, value: u64) -> Result<RequestRate, E> {
                 self.visit_f64(value as f64)
