@@ -358,6 +358,9 @@ fn divided_gaps(answer: &SuccessfulRequest<'_>, faults: Compat) -> Option<Vec<f6
     Some(gaps)
 }
 
+/// An answer of more tokens has no gaps: the server's count cannot be, and a value for each token would take all memory.
+const MAX_ANSWER_TOKENS: u64 = 10_000_000;
+
 /// Returns the gaps per token in milliseconds: the gap before an event is divided evenly among its tokens. An
 /// event without a new token is skipped, so the next gap includes its time.
 ///
@@ -370,6 +373,9 @@ pub(super) fn token_gaps(request: &Request) -> Vec<f64> {
     let Some(first) = request.chunks.first().filter(|_| !is_coalesced(request)) else {
         return gaps;
     };
+    if tokens.iter().copied().map(u64::from).sum::<u64>() > MAX_ANSWER_TOKENS {
+        return gaps;
+    }
     let mut before = first.at_ns;
     for (chunk, &count) in request.chunks.iter().zip(&tokens).skip(1) {
         if count == 0 {

@@ -1220,6 +1220,13 @@ fn streamed_request(at_ms: &[f64], tokens: u32) -> Request {
     }
 }
 
+#[test]
+fn a_count_of_tokens_that_cannot_be_has_no_gaps() {
+    let parts: Vec<f64> = (0..10).map(|part| 120.0 + 40.0 * f64::from(part)).collect();
+    assert_eq!(latency::token_gaps(&streamed_request(&parts, 80)).len(), 72);
+    assert!(latency::token_gaps(&streamed_request(&parts, 4_200_000_000)).is_empty());
+}
+
 /// Events of 8 tokens, one every 40 ms, are 5 ms per token, whether a proxy joins them or writes them
 /// together. An answer in two parts has no TPOT.
 #[test]
