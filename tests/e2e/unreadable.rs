@@ -78,7 +78,11 @@ fn a_plan_edited_by_hand_is_refused_without_a_panic() {
             ran.code,
             ran.stderr
         );
-        assert!(ran.stderr.contains("refers to the launch `gone`"), "{}", ran.stderr);
+        assert!(
+            ran.stderr.contains("refers to the launch `gone`"),
+            "{}",
+            ran.stderr
+        );
     }
 }
 
