@@ -100,7 +100,7 @@ fn undelivered_outcome(outcome: Outcome, error: &str) -> Outcome {
             } else {
                 Exit::CannotContinue
             },
-            message: message,
+            message,
         },
         Err(refusal) => refusal.with_text(&message),
     })

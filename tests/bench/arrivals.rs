@@ -234,7 +234,7 @@ fn a_ramp_and_stages_send_at_their_rates() {
 
 #[test]
 fn a_search_for_a_concurrency_finds_how_many_run_at_once() {
-    let (sim, desk) = (Sim::start("vllm", &engine("20ms")), Desk::new());
+    let (sim, desk) = (Sim::start("vllm", &engine("40ms")), Desk::new());
     let more = [
         "--num-prompts",
         "200",
@@ -247,7 +247,7 @@ fn a_search_for_a_concurrency_finds_how_many_run_at_once() {
         "--search-to",
         "64",
         "--goodput",
-        "ttft:90",
+        "ttft:180",
         "--disable-warmup",
     ];
     let ran = desk.random("vllm", sim.port, &more).exits(0);

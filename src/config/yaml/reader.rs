@@ -98,7 +98,7 @@ impl<'n, 'c> NodeDeserializer<'n, 'c> {
                 "a quoted text is not a number; write {text} without quotes"
             ));
             return self.locate(Err(ReadError::unplaced(ReadErrorKind::Expected {
-                expected: expected,
+                expected,
                 help,
                 instead: Some(text.clone()),
             })));
@@ -129,7 +129,7 @@ impl<'n, 'c> NodeDeserializer<'n, 'c> {
                 None => None,
             };
             Err(ReadError::unplaced(ReadErrorKind::Expected {
-                expected: expected,
+                expected,
                 help,
                 instead,
             }))
@@ -144,7 +144,7 @@ impl<'n, 'c> NodeDeserializer<'n, 'c> {
                 let help = (!text.is_empty()).then(|| "put it in quotes if it is meant as text".to_owned());
                 let instead = help.as_ref().map(|_| format!("\"{text}\""));
                 Err(ReadError::unplaced(ReadErrorKind::Expected {
-                    expected: expected,
+                    expected,
                     help,
                     instead,
                 }))
@@ -153,7 +153,7 @@ impl<'n, 'c> NodeDeserializer<'n, 'c> {
             Value::Map(map) if !map.is_empty() && map.iter().all(|(_, value)| value.is_null()) => {
                 let help = Some("put the value in quotes if the braces belong to it".to_owned());
                 Err(ReadError::unplaced(ReadErrorKind::Expected {
-                    expected: expected,
+                    expected,
                     help,
                     instead: None,
                 }))
@@ -305,7 +305,7 @@ impl<'de> Deserializer<'de> for NodeDeserializer<'_, '_> {
                 let quotes = if *plain { "" } else { ", without quotes" };
                 let help = instead.as_ref().map(|value| format!("write `{value}`{quotes}"));
                 ReadError::unplaced(ReadErrorKind::Expected {
-                    expected: expected,
+                    expected,
                     help,
                     instead,
                 })

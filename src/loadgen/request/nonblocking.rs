@@ -233,7 +233,7 @@ impl InFlight {
     }
 
     fn finish(&mut self, ending: RequestEnd) -> Box<Response> {
-        Box::new(self.trace.into_response(ending))
+        Box::new(self.trace.take_response(ending))
     }
 }
 

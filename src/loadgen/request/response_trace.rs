@@ -273,7 +273,7 @@ impl ResponseTrace {
     }
 
     /// Computes the result; must be called only once.
-    pub(super) fn into_response(&mut self, ending: RequestEnd) -> Response {
+    pub(super) fn take_response(&mut self, ending: RequestEnd) -> Response {
         let now = clock::now();
         // `[DONE]` ends the answer, whatever happens to the connection.
         let ending = match self.lines.last_arrival {

@@ -49,7 +49,7 @@ fn parse_pieces<'p>(protocol: Protocol, pieces: impl IntoIterator<Item = &'p [u8
             break;
         }
     }
-    trace.into_response(ending.expect("the end of the connection ends an answer"))
+    trace.take_response(ending.expect("the end of the connection ends an answer"))
 }
 
 /// Returns the parts of an answer that do not depend on arrival times.
