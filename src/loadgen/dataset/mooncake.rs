@@ -257,7 +257,7 @@ mod tests {
             ("input_length", "line 1: its `input_length` is negative"),
             (
                 "output_length",
-                "line 1: its `output_length` is no number of tokens",
+                "line 1: its `output_length` is not a number of tokens",
             ),
         ] {
             let text = format!("{{\"timestamp\": 0, \"{key}\": -5}}");
