@@ -230,9 +230,9 @@ pub struct ProcessRecipe {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Checkpoint {
-    /// Models that the entry applies to, as a pattern such as `Qwen/*`.
+    /// Models for which this checkpoint is loaded, as a pattern such as `Qwen/*`.
     pub model: String,
-    /// Precision that the entry applies to.
+    /// Precision for which this checkpoint is loaded, such as `fp8`.
     pub precision: String,
     /// Checkpoint to load; `{model}` is replaced by the model.
     pub checkpoint: String,

@@ -18,7 +18,7 @@ use crate::engine::endpoint::{Devices, Endpoint};
 use crate::engine::error::StartError;
 use crate::engine::executor::ExitCause;
 use crate::engine::executor::launcher;
-use crate::engine::executor::{Executor, PortHolder};
+use crate::engine::executor::{AllowedListeners, Executor};
 use crate::engine::log::Log;
 use crate::engine::root_processes::{is_local_host, listeners};
 use crate::engine::running::RunningEngine;
@@ -86,8 +86,8 @@ impl Executor for AttachedEngine {
         }
     }
 
-    fn port_holder(&self) -> PortHolder {
-        PortHolder::EngineAlone
+    fn allowed_listeners(&self) -> AllowedListeners {
+        AllowedListeners::Any
     }
 
     /// Leaves the server running.

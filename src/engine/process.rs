@@ -14,7 +14,7 @@ use crate::engine::endpoint::{Devices, Endpoint};
 use crate::engine::environment;
 use crate::engine::error::StartError;
 use crate::engine::executor::ExitCause;
-use crate::engine::executor::{Executor, PortHolder};
+use crate::engine::executor::{AllowedListeners, Executor};
 use crate::engine::log::Log;
 use crate::engine::ownership::OwnershipTags;
 use crate::engine::port;
@@ -103,8 +103,8 @@ impl Executor for ProcessEngine {
         vec![self.group.root_pid()]
     }
 
-    fn port_holder(&self) -> PortHolder {
-        PortHolder::Processes(Some(self.group.tags().clone()))
+    fn allowed_listeners(&self) -> AllowedListeners {
+        AllowedListeners::Processes(Some(self.group.tags().clone()))
     }
 
     fn record(&self) -> Option<&StartRecord> {

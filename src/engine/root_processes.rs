@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 use crate::base::proc::{self, ProcessInfo};
 use crate::base::text::one_line;
 use crate::engine::endpoint::Endpoint;
-use crate::engine::executor::PortHolder;
+use crate::engine::executor::AllowedListeners;
 use crate::engine::ownership::{self, OwnershipTags};
 use crate::engine::port;
 use crate::engine::running::RunningEngine;
@@ -57,9 +57,9 @@ impl RunningEngine {
     /// Finds the owner of the socket that answers on the engine's port. Reads `/proc`: do not call it during
     /// a measurement.
     pub(crate) async fn listener(&self) -> Listener {
-        let tags = match self.executor.port_holder() {
-            PortHolder::EngineAlone => return Listener::Engine,
-            PortHolder::Processes(tags) => tags,
+        let tags = match self.executor.allowed_listeners() {
+            AllowedListeners::Any => return Listener::Engine,
+            AllowedListeners::Processes(tags) => tags,
         };
         let roots = self.root_pids();
         if roots.is_empty() || !is_local_host(&self.endpoint.host) {

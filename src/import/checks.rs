@@ -16,9 +16,9 @@ use crate::results::record::provenance::Tool;
 
 /// From this many tokens per chunk on, the chunk gap is not the time of a token.
 const MULTI_TOKEN_FACTOR: f64 = 1.05;
-/// If there are this many times more gaps than tokens, figures contradict each other. Speculative decoding
+/// Maximum number of gaps between chunks per output token; more contradict each other. Speculative decoding
 /// and answers of different lengths stay far below.
-const MAX_GAP_FACTOR: f64 = 1.5;
+const MAX_GAPS_PER_TOKEN: f64 = 1.5;
 /// Maximum factor between mean TPOT over requests and over tokens; in the former, short answers count as much
 /// as long ones.
 const MAX_TPOT_WEIGHT_FACTOR: f64 = 4.0;
@@ -649,7 +649,7 @@ impl Checks<'_> {
         };
         let gaps = completed * (e2e - ttft) / itl.midpoint();
         let rest = output - completed;
-        if itl.low > 0.0 && rest > 0.0 && gaps > MAX_GAP_FACTOR * rest {
+        if itl.low > 0.0 && rest > 0.0 && gaps > MAX_GAPS_PER_TOKEN * rest {
             let message = format!(
                 "mean ITL is {:.2} ms, but the answers took {:.2} ms on average after their first token: \
                  that is time for {:.0} further tokens each, and they have {:.0}",

@@ -198,9 +198,11 @@ impl<'a> Layers<'a> {
             .collect()
     }
 
-    fn command(&self, own: Option<&'a Vec<Template>>) -> Vec<Template> {
+    /// The command with the arguments of all layers. The command is that of the matrix entry, else of a patch,
+    /// else of the recipe's container or process (`of_executor`), else of the recipe.
+    fn command_with_arguments(&self, of_executor: Option<&'a Vec<Template>>) -> Vec<Template> {
         let patched = self.patched(|patch| patch.command.as_ref());
-        let command = self.site.entry.command.as_ref().or(patched).or(own);
+        let command = self.site.entry.command.as_ref().or(patched).or(of_executor);
         let command = command.or(self.site.recipe.command.as_ref());
         self.filled(command.into_iter().flatten().chain(self.arguments()))
     }
@@ -223,7 +225,7 @@ impl<'a> Layers<'a> {
         };
         let patched = self.patched(|patch| patch.image.as_ref());
         let image = entry.image.as_ref().or(recipe.images.get(version)).or(patched);
-        let command = self.command(recipe.command.as_ref());
+        let command = self.command_with_arguments(recipe.command.as_ref());
         let env = self.environment(&recipe.env);
         let recipe = recipe.clone();
         let over = entry.container.as_deref().cloned().unwrap_or_default();
@@ -278,7 +280,7 @@ impl<'a> Layers<'a> {
         let packages = recipe.pip.iter();
         let wants_venv = entry.venv.is_some() || !recipe.pip.is_empty();
         Process {
-            command: self.command(recipe.command.as_ref()),
+            command: self.command_with_arguments(recipe.command.as_ref()),
             env: self.environment(&recipe.env),
             environment: entry.environment.unwrap_or(recipe.environment),
             dir: recipe.dir.as_ref().map(|dir| dir.fill_placeholders(self.fill)),

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::bench_serving::bench_line::Details;
+use super::bench_serving::bench_line::BenchRecords;
 use super::bench_serving::jsonl::insert_fields;
 use super::bench_serving::python;
 use super::bench_serving::traffic::Traffic;
@@ -35,7 +35,7 @@ pub(crate) struct VllmResult<'a> {
     pub concurrency: Option<u32>,
     /// The figures of the printed block.
     pub block: &'a MetricValues,
-    pub details: Details<'a>,
+    pub details: BenchRecords<'a>,
     /// Whether the lists with a value for each request are included.
     pub detailed: bool,
     pub matrix_fields: &'a Value,
@@ -251,7 +251,7 @@ mod tests {
             spacing: ArrivalProcess::Poisson,
             concurrency: Some(4),
             block: &figures,
-            details: Details {
+            details: BenchRecords {
                 requests: &requests,
                 protocol: Protocol::Completions,
                 profile: Profile::Current,
@@ -292,7 +292,7 @@ mod tests {
     fn lists_of_single_requests_are_kept_only_where_they_are_asked_for() {
         let requests = [request(0)];
         let (figures, ours) = (MetricValues::new(), json!({}));
-        let details = Details {
+        let details = BenchRecords {
             requests: &requests,
             protocol: Protocol::Completions,
             profile: Profile::Current,

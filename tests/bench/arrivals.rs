@@ -49,7 +49,7 @@ fn several_rates_and_concurrencies_give_a_block_and_a_line_each() {
     assert!(is_different(all("prompts_hash")) && is_different(all("schedule_hash")));
     assert!(
         ran.stderr
-            .contains("point 2 of 4: rate 50, at most 4 at once; the prompts of seed 43"),
+            .contains("point 2 of 4: rate 50, at most 4 in flight; the prompts of seed 43"),
         "{}",
         ran.stderr
     );

@@ -197,7 +197,7 @@ fn a_server_that_never_answers_a_flush_is_waited_for_as_long_as_the_flag_says() 
     Desk::new()
         .random("vllm", server.port, &[&QUIET[..], &flags].concat())
         .exits(4)
-        .says("/reset_prefix_cache does not answer")
+        .says("/reset_prefix_cache does not respond")
         .says("within the 500ms of `--flush-cache-timeout`");
 }
 
@@ -208,7 +208,7 @@ fn a_flush_without_success_is_no_flush() {
         Desk::new()
             .random(backend, server.port, &[&QUIET[..], &["--flush-cache"]].concat())
             .exits(4)
-            .says(r#"answered with status 200: {"success": false}"#)
+            .says(r#"returned status 200: {"success": false}"#)
             .says("leave `--flush-cache` out");
     }
     for answer in [r#"{"success": true}"#, "Cache flushed."] {

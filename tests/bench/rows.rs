@@ -269,7 +269,7 @@ fn rows_of_a_file_are_replayed_at_their_moments() {
         &[&replay[..], &["--request-rate", "4"]].concat(),
     )
     .exits(2)
-    .says("leave it or `--use-trace-timestamps` out");
+    .says("leave out `--request-rate` or `--use-trace-timestamps`");
     bench(&desk, "vllm", sim.port, "sharegpt", &["--use-trace-timestamps"])
         .exits(2)
         .says("whose rows have no timestamps");

@@ -181,7 +181,7 @@ pub(crate) fn cell_differences(first: &CellStats, second: &CellStats) -> Vec<Dif
 /// Says why two cells may not be judged although they seem to be equal: their prompts are unknown.
 pub(crate) fn unknown_difference(first: &CellStats, second: &CellStats) -> Option<String> {
     let is_unknown = first.prompts.is_none() && second.prompts.is_none();
-    is_unknown.then(|| "the prompts of both sides are unknown, or differ between measurements".to_owned())
+    is_unknown.then(|| "the prompts of both sides are unknown: not recorded, or not the same in all measurements of a side".to_owned())
 }
 
 /// Returns the differences between the engines of two cells as text. Empty if there are none.

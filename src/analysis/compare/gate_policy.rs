@@ -52,8 +52,9 @@ impl Policy {
     }
 }
 
+/// One metric of one cell: its starts on both sides, and its values in earlier nightly runs.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct MetricQuestion {
+pub(crate) struct NightlyMetric {
     /// The starts of this night and of the baseline.
     pub question: Question,
     /// The metric on earlier nights, the oldest first.
@@ -97,18 +98,18 @@ const fn is_tested(answer: &Answer) -> bool {
     )
 }
 
-pub(crate) fn screen(metrics: &[MetricQuestion], policy: &Policy) -> Vec<ScreenedMetric> {
+pub(crate) fn screen(metrics: &[NightlyMetric], policy: &Policy) -> Vec<ScreenedMetric> {
     let between: Vec<Option<NightVariance>> = metrics
         .iter()
-        .map(|metric_question| NightVariance::from_nights(&metric_question.past_nights))
+        .map(|nightly_metric| NightVariance::from_nights(&nightly_metric.past_nights))
         .collect();
     let questions: Vec<Question> = metrics
         .iter()
         .zip(&between)
-        .map(|(metric_question, between)| Question {
+        .map(|(nightly_metric, between)| Question {
             night_variance: between
                 .and_then(|between| between::variance_of_difference(between.between_neighbours)),
-            ..metric_question.question.clone()
+            ..nightly_metric.question.clone()
         })
         .collect();
     let terms = DecisionOptions {
@@ -119,13 +120,13 @@ pub(crate) fn screen(metrics: &[MetricQuestion], policy: &Policy) -> Vec<Screene
     let family = answers.iter().filter(|answer| is_tested(answer)).count();
     let looked = answers.into_iter().zip(metrics).zip(between);
     looked
-        .map(|((answer, metric_question), between)| {
+        .map(|((answer, nightly_metric), between)| {
             let why = match is_tested(&answer) {
-                true => loss_evidence(&answer, metric_question, between, policy),
+                true => loss_evidence(&answer, nightly_metric, between, policy),
                 false => Vec::new(),
             };
             let suspicion =
-                (!why.is_empty()).then(|| new_suspicion(&answer, metric_question, policy, family, &why));
+                (!why.is_empty()).then(|| new_suspicion(&answer, nightly_metric, policy, family, &why));
             ScreenedMetric {
                 answer,
                 night_variance: between,
@@ -138,7 +139,7 @@ pub(crate) fn screen(metrics: &[MetricQuestion], policy: &Policy) -> Vec<Screene
 /// Collects the evidence for a loss: against the baseline, against all nights since, and in the series.
 fn loss_evidence(
     answer: &Answer,
-    metric: &MetricQuestion,
+    metric: &NightlyMetric,
     between: Option<NightVariance>,
     policy: &Policy,
 ) -> Vec<String> {
@@ -180,7 +181,7 @@ fn loss_evidence(
 /// logarithms and the two-sided p-value. The single night of the baseline may have been unusual.
 fn compare_to_nights_since(
     answer: &Answer,
-    metric: &MetricQuestion,
+    metric: &NightlyMetric,
     between: NightVariance,
 ) -> Option<(f64, f64)> {
     let Question {
@@ -207,7 +208,7 @@ fn compare_to_nights_since(
 
 /// Returns the levels of the nights that were compared against the present baseline, with this night at the
 /// end.
-fn night_levels(metric: &MetricQuestion) -> Vec<f64> {
+fn night_levels(metric: &NightlyMetric) -> Vec<f64> {
     let past_nights = metric.past_nights.iter().filter(|night| night.series == 0);
     let candidate_logs = &metric.question.candidate.logs;
     past_nights
@@ -220,7 +221,7 @@ fn night_levels(metric: &MetricQuestion) -> Vec<f64> {
 
 fn new_suspicion(
     answer: &Answer,
-    metric: &MetricQuestion,
+    metric: &NightlyMetric,
     policy: &Policy,
     family: usize,
     why: &[String],
@@ -327,12 +328,12 @@ mod tests {
 
     const FIRST: [f64; 5] = [0.0, 0.01, -0.01, 0.005, -0.005];
 
-    fn metric_question(second: &[f64], better: Direction) -> MetricQuestion {
+    fn nightly_metric(second: &[f64], better: Direction) -> NightlyMetric {
         let sample = |logs: &[f64]| Sample {
             logs: logs.to_vec(),
             ..Sample::default()
         };
-        MetricQuestion {
+        NightlyMetric {
             question: Question {
                 better,
                 baseline: sample(&FIRST),
@@ -346,7 +347,7 @@ mod tests {
         }
     }
 
-    fn is_suspect(metric: MetricQuestion) -> bool {
+    fn is_suspect(metric: NightlyMetric) -> bool {
         screen(&[metric], &Policy::with_bound(0.02))[0]
             .suspicion
             .is_some()
@@ -355,15 +356,15 @@ mod tests {
     #[test]
     fn a_suspect_is_a_loss_beyond_bound_and_chance() {
         let moved = |by: f64| FIRST.map(|log| log + by);
-        assert!(is_suspect(metric_question(&moved(-0.05), Direction::Higher)));
-        assert!(!is_suspect(metric_question(&moved(0.05), Direction::Higher)));
-        assert!(is_suspect(metric_question(&moved(0.05), Direction::Lower)));
+        assert!(is_suspect(nightly_metric(&moved(-0.05), Direction::Higher)));
+        assert!(!is_suspect(nightly_metric(&moved(0.05), Direction::Higher)));
+        assert!(is_suspect(nightly_metric(&moved(0.05), Direction::Lower)));
         assert!(
-            !is_suspect(metric_question(&moved(-0.015), Direction::Higher)),
+            !is_suspect(nightly_metric(&moved(-0.015), Direction::Higher)),
             "within the bound"
         );
         assert!(
-            is_suspect(metric_question(&[-0.05], Direction::Higher)),
+            is_suspect(nightly_metric(&[-0.05], Direction::Higher)),
             "one start is enough to suspect"
         );
     }
@@ -377,9 +378,9 @@ mod tests {
                 .to_vec(),
             series: 0,
         };
-        let restless = MetricQuestion {
+        let restless = NightlyMetric {
             past_nights: (0..20).map(night).collect(),
-            ..metric_question(&loss, Direction::Higher)
+            ..nightly_metric(&loss, Direction::Higher)
         };
         assert!(!is_suspect(restless));
     }

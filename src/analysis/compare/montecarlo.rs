@@ -6,7 +6,7 @@ use super::between::{self, NightVariance, PastNight};
 use super::change_point;
 use super::decision::synthetic::{Layout, SeededRng as Source, Shape};
 use super::decision::{Design, KnownNoise, Question, Sample};
-use super::gate_policy::{self, ConfirmationOutcome, MetricQuestion, Policy, ScreenedMetric};
+use super::gate_policy::{self, ConfirmationOutcome, NightlyMetric, Policy, ScreenedMetric};
 use super::t_test;
 use crate::analysis::metrics::Direction;
 
@@ -163,8 +163,8 @@ impl Condition {
             launch: Some(cell.to_string()),
             ..Sample::default()
         };
-        let screened_metrics: Vec<MetricQuestion> = (0..CELLS)
-            .map(|cell| MetricQuestion {
+        let screened_metrics: Vec<NightlyMetric> = (0..CELLS)
+            .map(|cell| NightlyMetric {
                 question: Question {
                     better: Direction::Higher,
                     baseline: sample(cell, &baseline[cell], 0.0),

@@ -6,7 +6,7 @@ use super::between::{self, NightVariance, PastNight};
 use super::confirmation_budget::Allotment;
 use super::decision::{Answer, EQUIVALENCE_CONFIDENCE, KnownNoise, NoVerdict, Question};
 use super::environment_diff::{self, Difference, DifferenceKind};
-use super::gate_policy::{self, ConfirmationOutcome, MetricQuestion, Policy};
+use super::gate_policy::{self, ConfirmationOutcome, NightlyMetric, Policy};
 use super::verdict::Verdict;
 use super::{gates, machines, pairwise, question, reliability, stored, verdict};
 use crate::analysis::metrics::Metric;
@@ -248,14 +248,14 @@ pub(crate) fn screen(
             metric_questions.push((
                 pair,
                 metric,
-                MetricQuestion {
+                NightlyMetric {
                     question,
                     past_nights: nights_before,
                 },
             ));
         }
     }
-    let questions: Vec<MetricQuestion> = metric_questions
+    let questions: Vec<NightlyMetric> = metric_questions
         .iter()
         .map(|(.., metric_questions)| metric_questions.clone())
         .collect();
@@ -689,7 +689,7 @@ mod tests {
                 logs: vec![log - 0.005, log, log + 0.005, log - 0.003, log + 0.003],
                 ..Sample::default()
             };
-            let metric_question = MetricQuestion {
+            let nightly_metric = NightlyMetric {
                 question: Question {
                     baseline: sample(0.0),
                     candidate: sample(-0.03),
@@ -699,7 +699,7 @@ mod tests {
                 },
                 past_nights: (0..20).map(night).collect(),
             };
-            let screened = gate_policy::screen(&[metric_question], &policy).remove(0);
+            let screened = gate_policy::screen(&[nightly_metric], &policy).remove(0);
             assert!(screened.suspicion.is_none(), "{screened:?}");
             let mut unclear = UnclearMetrics::default();
             let visible = policy.visible_loss(&screened.answer);

@@ -36,16 +36,17 @@ pub(crate) struct CellPrecision {
     pub next_step: NextStep,
 }
 
+/// Whether a cell gets another start, and why not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NextStep {
-    /// No: it is as precise as required.
+    /// No more starts: it is as precise as required.
     TargetReached,
     MoreStarts(u32),
-    /// No: it has the highest number of starts.
+    /// No more starts: the cell has the maximum number.
     MaxStartsReached,
-    /// No: another start would exceed the budget.
+    /// No more starts: another one would exceed the budget.
     BudgetSpent,
-    /// No: another start would not help, for this reason.
+    /// No more starts: another one would not help, for this reason.
     NotPossible(String),
 }
 

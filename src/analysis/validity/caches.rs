@@ -66,7 +66,7 @@ impl<'a> CacheEvidence<'a> {
             .map(|request| f64::from(request.prompt_sent()));
         // An engine that counts more prompt tokens than we do may do so in the shared parts. Tools and other
         // texts that a template adds to each request are among these tokens.
-        prefix * count + warm_up_tokens(self) + template.max(counted - expected.sum::<f64>())
+        prefix * count + cached_warm_up_tokens(self) + template.max(counted - expected.sum::<f64>())
     }
 }
 
@@ -241,9 +241,9 @@ fn cached_share_by_responses(evidence: &CacheEvidence<'_>, common: f64) -> Optio
     })
 }
 
-/// Returns the tokens of the warm-up prompt. They may be in the cache, unless it was emptied after the
-/// warm-up.
-fn warm_up_tokens(evidence: &CacheEvidence<'_>) -> f64 {
+/// Returns how many tokens of the warm-up prompt may still be in the cache: 0 if it was emptied after the
+/// warm-up, or if prefixes are unique.
+fn cached_warm_up_tokens(evidence: &CacheEvidence<'_>) -> f64 {
     let proof = evidence.reset_proof;
     let is_emptied = proof.is_some_and(|proof| proof.possible && proof.success == Some(true));
     // With unique prefixes the warm-up prompt has another prefix than those of the load.

@@ -14,7 +14,7 @@ use crate::commands::output::{eprint, print};
 use crate::exit::Exit;
 use crate::plan::Protocol;
 use crate::progress::bar::Bar;
-use crate::report::bench_serving::bench_line::Details;
+use crate::report::bench_serving::bench_line::BenchRecords;
 use crate::report::bench_serving::{console, request_lines};
 use crate::results::record::cell::Phase;
 use crate::results::record::client::Calibration;
@@ -234,7 +234,7 @@ impl<'a> Console<'a> {
         if !config.output.prints_requests {
             return;
         }
-        let details = Details {
+        let details = BenchRecords {
             requests,
             protocol: config.backend.protocol(),
             profile: config.profile,

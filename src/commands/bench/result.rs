@@ -12,7 +12,7 @@ use crate::cli;
 use crate::config::dataset::PromptForm;
 use crate::plan::Protocol;
 use crate::report::ascii_plot::plot;
-use crate::report::bench_serving::bench_line::{BenchLine, Details};
+use crate::report::bench_serving::bench_line::{BenchLine, BenchRecords};
 use crate::report::bench_serving::block::{self, BlockFacts, Layout};
 use crate::report::bench_serving::notes;
 use crate::report::tables::reason_in_words;
@@ -206,8 +206,8 @@ impl BenchResult<'_> {
         notes
     }
 
-    fn details(&self) -> Details<'_> {
-        Details {
+    fn details(&self) -> BenchRecords<'_> {
+        BenchRecords {
             requests: self.requests(),
             protocol: self.config.backend.protocol(),
             profile: self.config.profile,

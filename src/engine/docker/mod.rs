@@ -55,7 +55,7 @@ use crate::engine::docker::removal::{REMOVE_TIMEOUT, remove};
 use crate::engine::endpoint::{Devices, Endpoint};
 use crate::engine::error::StartError;
 use crate::engine::executor::ExitCause;
-use crate::engine::executor::{Executor, PortHolder};
+use crate::engine::executor::{AllowedListeners, Executor};
 use crate::engine::log::Log;
 use crate::engine::ownership::OwnershipTags;
 use crate::engine::port;
@@ -299,10 +299,10 @@ impl Executor for ContainerEngine {
     }
 
     /// The daemon publishes a port for one container only.
-    fn port_holder(&self) -> PortHolder {
+    fn allowed_listeners(&self) -> AllowedListeners {
         match self.publishes_port {
-            true => PortHolder::EngineAlone,
-            false => PortHolder::Processes(None),
+            true => AllowedListeners::Any,
+            false => AllowedListeners::Processes(None),
         }
     }
 

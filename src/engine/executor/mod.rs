@@ -18,11 +18,11 @@ use crate::engine::start_record::StartRecord;
 use crate::results::record::cell::FailureClass;
 use crate::results::record::post_mortem::EngineExitStatus;
 
-/// Which processes may answer on the engine's port.
-pub(super) enum PortHolder {
+/// Which processes are accepted as the engine when they listen on its port.
+pub(super) enum AllowedListeners {
     /// Any process that answers is the engine, because the port is published for it alone or the server is
     /// attached.
-    EngineAlone,
+    Any,
     /// Only processes of the engine's tree, or with these ownership tags.
     Processes(Option<OwnershipTags>),
 }
@@ -75,7 +75,7 @@ pub(super) trait Executor: Send + Sync {
     /// Reads `/proc`.
     fn root_pids(&self, endpoint: &Endpoint) -> Vec<u32>;
 
-    fn port_holder(&self) -> PortHolder;
+    fn allowed_listeners(&self) -> AllowedListeners;
 
     /// The record on disk by which a later run finds what this start leaves behind.
     fn record(&self) -> Option<&StartRecord> {

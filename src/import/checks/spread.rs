@@ -15,7 +15,7 @@ struct Percentile {
     metric: Metric,
     range: Range,
     line: u32,
-    /// Minimum share of the values at or below the percentile; `at_least` is that at or above it.
+    /// Minimum share of the values at or below the percentile; `values_at_or_above` is that at or above it.
     values_at_or_below: f64,
     values_at_or_above: f64,
 }

@@ -1,7 +1,8 @@
 //! Checks requests and tokens under way: latencies, duration, peaks and limit against each other.
 
 use super::{
-    Checks, MAX_GAP_FACTOR, MAX_LAST_RESPONSE_FACTORS, MAX_TPOT_WEIGHT_FACTOR, Range, WarningSubject, time,
+    Checks, MAX_GAPS_PER_TOKEN, MAX_LAST_RESPONSE_FACTORS, MAX_TPOT_WEIGHT_FACTOR, Range, WarningSubject,
+    time,
 };
 use crate::analysis::metrics::{
     LatencyKind, Metric,
@@ -195,7 +196,7 @@ impl Checks<'_> {
         ) else {
             return;
         };
-        if itl.low > 0.0 && tpot.low > MAX_GAP_FACTOR * itl.high {
+        if itl.low > 0.0 && tpot.low > MAX_GAPS_PER_TOKEN * itl.high {
             let message = format!(
                 "mean ITL is {:.2} ms, but mean TPOT is {:.2} ms: that is time for more than {:.1} events \
                  per token",

@@ -231,7 +231,7 @@ struct LoopState {
     streams: Vec<Option<Box<Stream>>>,
     outcomes: Vec<RequestOutcome>,
     running: usize,
-    /// Number of connections being established; `connects` is its limit.
+    /// Number of connections being established, at most `max_connecting`.
     connecting: usize,
     max_connecting: usize,
     /// Whether every connection so far was established at once, as connections to this host are.

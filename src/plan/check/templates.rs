@@ -180,16 +180,16 @@ fn is_switch(value: &str) -> bool {
 fn check_secret_arguments(args: &[Spanned<Template>], diagnostics: &mut Vec<Diagnostic>) {
     let mut follows: Option<&str> = None;
     for arg in args {
-        let name = match (follows.take(), arg.as_str().split_once('=')) {
+        let flag = match (follows.take(), arg.as_str().split_once('=')) {
             (Some(flag), _) if is_plaintext_secret(arg) && !arg.as_str().starts_with("--") => Some(flag),
             (_, Some((flag, _))) if is_secret_argument(arg) => Some(flag),
             _ => None,
         };
-        if let Some(name) = name {
+        if let Some(flag) = flag {
             diagnostics.push(plaintext_secret(
-                &format!("the value of `{name}`"),
+                &format!("the value of the argument `{flag}`"),
                 arg.place.as_ref(),
-                &suggested_variable(name.trim_start_matches('-')),
+                &suggested_variable(flag.trim_start_matches('-')),
             ));
         }
         follows = is_secret_flag(arg.as_str()).then_some(arg.as_str());

@@ -34,9 +34,9 @@ pub(crate) struct RequestedLoad {
     pub slo: Option<Slo>,
 }
 
-/// The records of a bench, for the lists with a value for each request.
+/// The request records of a bench, and how values are taken from them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Details<'a> {
+pub(crate) struct BenchRecords<'a> {
     /// In the order in which requests were issued.
     pub requests: &'a [Request],
     pub protocol: Protocol,
@@ -46,7 +46,7 @@ pub(crate) struct Details<'a> {
     pub as_published: bool,
 }
 
-impl Details<'_> {
+impl BenchRecords<'_> {
     /// A list with one value for each request.
     pub(in crate::report) fn request_list(&self, fact: &dyn Fn(&Request) -> Value) -> Value {
         Value::from_iter(self.requests.iter().map(fact))
@@ -68,7 +68,7 @@ pub(crate) struct BenchLine<'a> {
     /// The cache report, if requested.
     pub cache: Option<&'a CacheHits>,
     /// The records, if details are requested.
-    pub details: Option<Details<'a>>,
+    pub details: Option<BenchRecords<'a>>,
     pub matrix_fields: &'a Value,
     /// Whether an infinite rate is written as Python's `Infinity`, which is not JSON.
     pub writes_infinity: bool,
@@ -141,7 +141,7 @@ fn cache_report(hits: &CacheHits) -> Value {
 }
 
 /// Adds a list for each fact, in the order in which requests were issued.
-fn add_details(line: &mut Map<String, Value>, details: &Details<'_>, has_cache: bool) {
+fn add_details(line: &mut Map<String, Value>, details: &BenchRecords<'_>, has_cache: bool) {
     let list = |fact: &dyn Fn(&Request) -> Value| details.request_list(fact);
     // Source: docs/bench-serving.md 2.1: for these protocols the Python tool keeps the prompt length of the
     // data set.
@@ -219,7 +219,7 @@ mod tests {
         }
     }
 
-    fn line(details: Option<Details<'_>>, infinity: bool) -> String {
+    fn line(details: Option<BenchRecords<'_>>, infinity: bool) -> String {
         let cache = CacheHits {
             prompt: 18,
             cached: 6,
@@ -229,7 +229,7 @@ mod tests {
         line_with(&cache, details, infinity)
     }
 
-    fn line_with(cache: &CacheHits, details: Option<Details<'_>>, infinity: bool) -> String {
+    fn line_with(cache: &CacheHits, details: Option<BenchRecords<'_>>, infinity: bool) -> String {
         let (figures, ours, requested) = (MetricValues::new(), json!({}), requested_load());
         BenchLine {
             requested: &requested,
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn the_line_has_the_keys_of_the_python_tool_in_order() {
         let requests = [request(0)];
-        let details = Details {
+        let details = BenchRecords {
             requests: &requests,
             protocol: Protocol::Completions,
             profile: Profile::Current,
@@ -336,7 +336,7 @@ mod tests {
             ..CachedTokens::default()
         });
         let requests = [stored, near, request(2)];
-        let details = Details {
+        let details = BenchRecords {
             requests: &requests,
             protocol: Protocol::SglangNative,
             profile: Profile::Current,

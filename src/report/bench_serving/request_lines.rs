@@ -7,14 +7,18 @@ use serde_json::{Map, Value, json};
 
 use crate::analysis::metrics;
 use crate::base::ids::ContentHash;
-use crate::report::bench_serving::bench_line::Details;
+use crate::report::bench_serving::bench_line::BenchRecords;
 use crate::report::bench_serving::python::literal;
 use crate::results::record::request::Request;
 
 /// The lines of requests, whose moments count from `zero_s`, in seconds since 1970. `asked` gives the fields of `RequestFuncInput`.
 ///
 /// Source: docs/bench-serving.md 2.4.
-pub(crate) fn lines(details: &Details<'_>, zero_s: f64, asked: impl Fn(&Request) -> Option<Value>) -> String {
+pub(crate) fn lines(
+    details: &BenchRecords<'_>,
+    zero_s: f64,
+    asked: impl Fn(&Request) -> Option<Value>,
+) -> String {
     let mut lines: Vec<(u64, String)> = Vec::new();
     for request in details.requests {
         // One that never began says nothing.
@@ -46,7 +50,7 @@ pub(crate) fn lines(details: &Details<'_>, zero_s: f64, asked: impl Fn(&Request)
 }
 
 /// What came. Left out is what no record holds: the texts of chunks, and what single requests say of speculative decoding.
-fn answered(details: &Details<'_>, request: &Request, sent_ns: u64) -> Value {
+fn answered(details: &BenchRecords<'_>, request: &Request, sent_ns: u64) -> Value {
     let held = metrics::bench_serving_view(request, details.protocol, details.profile, details.as_published);
     let latency_ns = request.last_line_ns.filter(|_| request.is_completed());
     let usage = request.usage.unwrap_or_default();

@@ -39,8 +39,9 @@ pub(crate) struct NightlyStore {
 }
 
 impl NightlyStore {
-    /// Locks the nightly runs of a matrix below `root`. Fails if another nightly run holds the lock, or if
-    /// the history is a link or no plain file.
+    /// Opens the nightly runs of a matrix below `root`, and locks the folder for the nightly runs of all
+    /// matrices. Fails if another nightly run, of any matrix, holds the lock, or if the history is a symbolic
+    /// link or not a regular file.
     pub(crate) fn open(root: &Path, matrix: &str) -> Result<Self> {
         let folder = root.join(layout::NIGHTLY);
         fs::create_dir_all(&folder).io_context("make the folder", &folder)?;

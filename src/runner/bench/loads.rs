@@ -140,8 +140,8 @@ impl Bench<'_> {
                 outcome,
                 prompts: session.prompts(),
             }),
-            Err(Some(error)) => Err(error),
-            Err(None) => Ok(BenchOutcome::Stopped),
+            Err(SearchAbort::Failed(error)) => Err(error),
+            Err(SearchAbort::Refused) => Ok(BenchOutcome::Stopped),
         }
     }
 }
@@ -153,13 +153,19 @@ struct Points<'p, 'a, O> {
     observer: &'p mut O,
 }
 
+/// Why a search ended without a result.
+enum SearchAbort {
+    /// The observer refused to continue.
+    Refused,
+    Failed(BenchError),
+}
+
 impl<O: BenchObserver> PointMeasurement for Points<'_, '_, O> {
     type Measured = BenchLoad;
-    /// `None` if the observer refused to continue.
-    type Failure = Option<BenchError>;
+    type Failure = SearchAbort;
 
-    fn not_prepared(&mut self, reason: String) -> Option<BenchError> {
-        Some(BenchError::Prompts(reason))
+    fn not_prepared(&mut self, reason: String) -> SearchAbort {
+        SearchAbort::Failed(BenchError::Prompts(reason))
     }
 
     async fn measure(
@@ -167,7 +173,7 @@ impl<O: BenchObserver> PointMeasurement for Points<'_, '_, O> {
         value: f64,
         load: PreparedLoad,
         search: &SloSearch,
-    ) -> Result<PointResult<BenchLoad>, Option<BenchError>> {
+    ) -> Result<PointResult<BenchLoad>, SearchAbort> {
         let number = search.record().points.len() + 1;
         self.observer.bench_event(BenchEvent::Point { number, value });
         let session = Session {
@@ -175,7 +181,7 @@ impl<O: BenchObserver> PointMeasurement for Points<'_, '_, O> {
             ..self.session.clone()
         };
         let measured = self.bench.measure(0, session, self.observer);
-        let Some(measured) = measured.await.map_err(Some)? else {
+        let Some(measured) = measured.await.map_err(SearchAbort::Failed)? else {
             return Ok(PointResult::Stopped { prompts: 0 });
         };
         if measured.is_interrupted() {
@@ -183,7 +189,7 @@ impl<O: BenchObserver> PointMeasurement for Points<'_, '_, O> {
                 true => Ok(PointResult::Stopped {
                     prompts: measured.load.prompts,
                 }),
-                false => Err(None),
+                false => Err(SearchAbort::Refused),
             };
         }
         let caches = measured
@@ -202,10 +208,10 @@ impl<O: BenchObserver> PointMeasurement for Points<'_, '_, O> {
         _point: Point,
         measured: BenchLoad,
         search: &SloSearch,
-    ) -> Result<(), Option<BenchError>> {
+    ) -> Result<(), SearchAbort> {
         match self.observer.load_measured(&measured, Some(&search.record())) {
             true => Ok(()),
-            false => Err(None),
+            false => Err(SearchAbort::Refused),
         }
     }
 }

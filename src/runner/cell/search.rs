@@ -27,7 +27,7 @@ struct CellPoints<'r, 'a> {
     metric_inputs: MetricInputs,
     /// Whether the first point is the first load of an engine that `matrix` started.
     is_fresh: bool,
-    /// The best point so far; the first one until a point meets the SLO.
+    /// The last point that met the SLO with cold caches; before there is one, the first point.
     best: Option<(LoadOutcome, Option<CacheResetRecord>, ClientFacts)>,
     /// From the start of the first point to the end of the last.
     window: Option<MeasuredWindow>,

@@ -123,9 +123,9 @@ const fn is_device_lost(error: &NvmlError) -> bool {
     )
 }
 
-/// The calls. Each is a bit in the set of unsupported calls, [`Asked::lacks`].
+/// What is queried from NVML. Each is a bit in [`QueriedDevice::unsupported_calls`].
 #[derive(Clone, Copy, Debug)]
-enum Call {
+enum NvmlQuery {
     Power,
     Energy,
     Utilization,
@@ -144,7 +144,7 @@ enum Call {
     Faults,
 }
 
-impl Call {
+impl NvmlQuery {
     /// Whether a MIG instance takes the value from the whole GPU, which alone reports it: clocks,
     /// temperature, bus. Power, energy and load of the whole GPU cover all instances, so they are not used
     /// for one.
@@ -201,7 +201,7 @@ impl QueriedDevice {
     /// respond at all.
     fn call<T>(
         &mut self,
-        call: Call,
+        call: NvmlQuery,
         make: impl FnOnce(&Device<'static>) -> Result<T, NvmlError>,
     ) -> Result<Option<T>, String> {
         let bit = 1 << call as u32;
@@ -249,7 +249,7 @@ impl QueriedDevice {
 
     /// Compute processes on the GPU.
     fn processes(&mut self) -> Result<Option<Vec<GpuProcess>>, String> {
-        let result = self.call(Call::Processes, Device::running_compute_processes)?;
+        let result = self.call(NvmlQuery::Processes, Device::running_compute_processes)?;
         let process = |result: nvml_wrapper::struct_wrappers::device::ProcessInfo| GpuProcess {
             pid: result.pid,
             name: proc::process_name(result.pid),
@@ -344,13 +344,15 @@ fn read_fast(queried: &mut QueriedDevice, plan: ReadPlan) -> Result<SampleValues
     let [energy, power, memory_heat] = read_fields(queried)?;
     let power = match power {
         Some(milliwatts) => Some(milliwatts),
-        None => queried.call(Call::Power, Device::power_usage)?.map(f64::from),
+        None => queried
+            .call(NvmlQuery::Power, Device::power_usage)?
+            .map(f64::from),
     };
     put("power_w", power.map(|milliwatts| milliwatts / 1e3));
     let energy = match energy {
         Some(millijoules) => Some(millijoules),
         None => queried
-            .call(Call::Energy, Device::total_energy_consumption)?
+            .call(NvmlQuery::Energy, Device::total_energy_consumption)?
             .map(|millijoules| millijoules as f64),
     };
     put("energy_j", energy.map(|millijoules| millijoules / 1e3));
@@ -359,17 +361,17 @@ fn read_fast(queried: &mut QueriedDevice, plan: ReadPlan) -> Result<SampleValues
         memory_heat.filter(|degrees| *degrees > 0.0),
     );
     if plan.load {
-        let used = queried.call(Call::Utilization, Device::utilization_rates)?;
+        let used = queried.call(NvmlQuery::Utilization, Device::utilization_rates)?;
         put(
             "gpu_util_share",
             used.as_ref().map(|used| f64::from(used.gpu) / 1e2),
         );
         put("memory_util_share", used.map(|used| f64::from(used.memory) / 1e2));
-        let clock = queried.call(Call::SmClock, |device| device.clock_info(Clock::SM))?;
+        let clock = queried.call(NvmlQuery::SmClock, |device| device.clock_info(Clock::SM))?;
         put("sm_clock_mhz", clock.map(f64::from));
     }
     if plan.throttling {
-        let reasons = queried.call(Call::Throttle, |device| {
+        let reasons = queried.call(NvmlQuery::Throttle, |device| {
             match device.current_throttle_reasons_strict() {
                 // A throttle reason that the crate does not know.
                 Err(NvmlError::IncorrectBits(Bits::U64(bits))) => Ok(bits),
@@ -381,13 +383,13 @@ fn read_fast(queried: &mut QueriedDevice, plan: ReadPlan) -> Result<SampleValues
         }
     }
     if plan.slow {
-        let memory = queried.call(Call::Memory, Device::memory_info)?;
+        let memory = queried.call(NvmlQuery::Memory, Device::memory_info)?;
         put("memory_used_bytes", memory.map(|memory| memory.used as f64));
-        let heat = queried.call(Call::Temperature, |device| {
+        let heat = queried.call(NvmlQuery::Temperature, |device| {
             device.temperature(TemperatureSensor::Gpu)
         })?;
         put("temperature_c", heat.map(f64::from));
-        let clock = queried.call(Call::MemoryClock, |device| device.clock_info(Clock::Memory))?;
+        let clock = queried.call(NvmlQuery::MemoryClock, |device| device.clock_info(Clock::Memory))?;
         put("memory_clock_mhz", clock.map(f64::from));
     }
     queried.result(values)
@@ -405,7 +407,7 @@ fn read_fields(queried: &mut QueriedDevice) -> Result<FieldValues, String> {
         return Ok(result);
     }
     let ids: Vec<FieldId> = requested.iter().map(|at| FieldId(FAST_FIELDS[*at])).collect();
-    let answers = queried.call(Call::Fields, |device| {
+    let answers = queried.call(NvmlQuery::Fields, |device| {
         let answers = device.field_values_for(&ids)?.into_iter();
         let values: Vec<Result<SampleValue, NvmlError>> = answers
             .map(|answer| answer.and_then(|sample| sample.value))
@@ -480,8 +482,12 @@ impl Probe for SlowProbe {
     fn read(&mut self) -> Result<Vec<Reading>, String> {
         let mut values = SampleValues::new();
         let rates = [
-            ("pcie_tx_bytes_per_s", Call::Sent, PcieUtilCounter::Send),
-            ("pcie_rx_bytes_per_s", Call::Received, PcieUtilCounter::Receive),
+            ("pcie_tx_bytes_per_s", NvmlQuery::Sent, PcieUtilCounter::Send),
+            (
+                "pcie_rx_bytes_per_s",
+                NvmlQuery::Received,
+                PcieUtilCounter::Receive,
+            ),
         ];
         for (name, call, counter) in rates {
             let rate = self.device.call(call, |device| device.pcie_throughput(counter))?;
@@ -490,10 +496,14 @@ impl Probe for SlowProbe {
         let bus = [
             (
                 "pcie_generation",
-                Call::PcieGeneration,
+                NvmlQuery::PcieGeneration,
                 Device::current_pcie_link_gen as fn(&Device<'static>) -> _,
             ),
-            ("pcie_width", Call::PcieWidth, Device::current_pcie_link_width),
+            (
+                "pcie_width",
+                NvmlQuery::PcieWidth,
+                Device::current_pcie_link_width,
+            ),
         ];
         for (name, call, read) in bus {
             let result = self.device.call(call, read)?;
@@ -519,7 +529,7 @@ impl SlowProbe {
     /// Adds the GPU's error counters.
     fn read_faults(&mut self, values: &mut SampleValues) -> Result<(), String> {
         let ids = FAULT_COUNTERS.map(|(id, _)| FieldId(id));
-        let result = self.device.call(Call::Faults, |device| {
+        let result = self.device.call(NvmlQuery::Faults, |device| {
             let result = device.field_values_for(&ids)?.into_iter();
             let result: Vec<_> = result
                 .map(|result| result.and_then(|sample| sample.value).ok())
@@ -544,7 +554,7 @@ impl SlowProbe {
     /// it only per link, with a scope that the crate does not support.
     fn read_links(&mut self, values: &mut SampleValues) -> Result<(), String> {
         let (nvml, is_first) = (self.device.nvml, self.last_gpm_sample.is_none());
-        let now = self.device.call(Call::Gpm, |device| {
+        let now = self.device.call(NvmlQuery::Gpm, |device| {
             if is_first && !device.gpm_support()? {
                 return Err(NvmlError::NotSupported);
             }

@@ -160,7 +160,7 @@ fn classic_conflicts(args: &BenchArgs) -> Vec<Conflict> {
     vec![
         (
             !backend.is_classic(),
-            format!("the rules `classic` have no backend `{}`; use `--rules current`", backend.name()),
+            format!("`--rules classic` (an older bench_serving) does not have the backend `{}`; use `--rules current`", backend.name()),
         ),
         (
             args.execution.warmup_requests.is_some(),

@@ -217,7 +217,7 @@ fn unsupported_by_backend(args: &BenchArgs, dataset: &Dataset) -> Vec<String> {
     if args.is_replayed() && args.execution.request_rate.iter().any(|rate| !rate.is_infinite()) {
         let instead = match dataset {
             Dataset::Mooncake(_) => "use `--mooncake-slowdown-factor`",
-            _ => "leave it or `--use-trace-timestamps` out",
+            _ => "leave out `--request-rate` or `--use-trace-timestamps`",
         };
         errors.push(format!(
             "`--request-rate` has no effect on `{name}`, whose rows have their own timestamps; {instead}"
