@@ -476,9 +476,9 @@ datasets: {{ sharegpt: data/conversations.json }}
     );
     let bench = Bench::of(&matrix);
     let told = nightly(&bench, &["--floor", "60%"]).exits(0).stdout;
-    assert!(told.contains("beyond 60 %") && !told.contains("[best]"), "{told}");
+    assert!(told.contains("larger than 60 %") && !told.contains("[best]"), "{told}");
     let page = fs::read_to_string(newest(&bench).join("report.md")).expect("there is a report");
-    assert!(page.contains("beyond 60 %"), "{page}");
+    assert!(page.contains("larger than 60 %"), "{page}");
     bench.leaves_no_process();
 }
 
@@ -519,7 +519,7 @@ fn a_run_of_noise_is_not_the_newest_of_its_matrix() {
     };
     accept(&own)
         .exits(0)
-        .says("until the baseline has three starts of a cell");
+        .says("until the baseline has three starts of such a cell");
     bench
         .run(&["--resume", &noise])
         .exits(2)

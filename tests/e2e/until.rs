@@ -268,7 +268,7 @@ fn a_night_looks_at_all_starts_and_decides_by_fresh_ones() {
     bench
         .call(&nightly)
         .exits(1)
-        .says("1 more start, 6 measurements in all")
+        .says("1 more start, 6 measurements in total")
         .says("3 fresh starts decide")
         .shows("  worse: ");
     let night = fs::read_dir(bench.results())

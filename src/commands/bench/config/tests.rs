@@ -99,7 +99,7 @@ fn what_cannot_be_is_refused_with_its_reason_and_all_at_once() {
     assert_refused(&["--profile-by-stage"], "without `--profile`");
     assert_refused(
         &["--rules", "classic", "--backend", "vllm-chat"],
-        "have no backend",
+        "does not have the backend",
     );
     assert_refused(
         &["--rules", "classic", "--dataset-name", "random"],
