@@ -38,8 +38,9 @@ PATHS = {
 
 
 def code(text):
-    """Without comments and the contents of strings."""
+    """Without comments and the contents of strings and characters."""
     text = re.sub(r"//[^\n]*", "", text)
+    text = re.sub(r"'(\\.|[^'\\])'", "''", text)
     text = re.sub(r'r#*"(.|\n)*?"#*', '""', text)
     return re.sub(r'"(\\.|[^"\\])*"', '""', text)
 
