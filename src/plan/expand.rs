@@ -7,9 +7,11 @@ use crate::base::ids::{CellKey, LaunchId};
 use crate::config::builtin_scenarios;
 use crate::config::engine::Recipes;
 use crate::config::forms::Named;
-use crate::config::matrix::{EngineEntry, Inclusion, Matrix, ModelEntry, ScenarioEntry, engine_name};
+use crate::config::matrix::{
+    EngineEntry, Exclusion, Inclusion, Matrix, ModelEntry, ScenarioEntry, engine_name,
+};
 use crate::config::select::{self, AxisValues};
-use crate::config::yaml::Diagnostic;
+use crate::config::yaml::{Diagnostic, Spanned};
 use crate::plan::axes::{count_points, grid_points};
 use crate::plan::canonical;
 use crate::plan::check;
@@ -22,7 +24,7 @@ use crate::plan::{Cell, ExcludedCell, Plan, order};
 /// # Errors
 /// All errors of the matrix at once.
 pub fn expand(matrix: &Matrix, recipes: &Recipes) -> Result<Plan, Vec<Diagnostic>> {
-    let mut diagnostics = check::check_matrix(matrix, recipes);
+    let diagnostics = check::check_matrix(matrix, recipes);
     if !diagnostics.is_empty() {
         return Err(diagnostics);
     }
@@ -31,88 +33,19 @@ pub fn expand(matrix: &Matrix, recipes: &Recipes) -> Result<Plan, Vec<Diagnostic
         .iter()
         .map(|named| (named.name.value.clone(), builtin_scenarios::completed(named)))
         .collect();
-    let mut gathered = CellsByLaunch::default();
-    let mut crossed: u64 = 0;
-    let mut left_out = Vec::new();
-    let mut excluded = vec![false; matrix.exclude.len()];
-    let mut overriding = vec![false; matrix.overrides.len()];
-    for engine in matrix.engines.iter() {
-        for model in matrix.models.iter() {
-            for (scenario, scenario_entry) in &scenarios {
-                let site = resolve_context(matrix, recipes, engine, model, scenario, scenario_entry);
-                // Count points before creating them, because they may exceed memory.
-                crossed = crossed.saturating_add(count_points(&site));
-                if crossed > MAX_CELLS {
-                    return Err(vec![check::too_many("cells", MAX_CELLS)]);
-                }
-                let points = match grid_points(&site) {
-                    Ok(points) => points,
-                    Err(uneven) => {
-                        diagnostics.push(uneven_groups(&site, &uneven));
-                        continue;
-                    }
-                };
-                let mut last: Option<(GridPoint, super::Launch)> = None;
-                for point in points {
-                    diagnostics.extend(check::check_point(&site, &point));
-                    let values = site.axis_values(&point);
-                    let out = matrix
-                        .exclude
-                        .iter()
-                        .enumerate()
-                        .find(|(_, exclusion)| exclusion.when.matches(&values));
-                    if let Some((index, exclusion)) = out {
-                        excluded[index] = true;
-                        left_out.push(ExcludedCell {
-                            cell: CellKey::new(select::cell_key(&values)),
-                            why: exclusion.why.clone(),
-                        });
-                    } else {
-                        mark_overrides(matrix, &values, &mut overriding);
-                        let started = point.without_load();
-                        let known = last.take().filter(|(known, _)| *known == started);
-                        let (_, launch) = last.insert(known.unwrap_or_else(|| {
-                            let launch = site.launch(&started);
-                            (started, launch)
-                        }));
-                        let cell = make_cell(&site, &point, &values, launch, None);
-                        for diagnostic in
-                            check::check_support(&site, launch.api.dialect.protocol, &cell.scenario)
-                        {
-                            // Every point has the same error; report it once.
-                            if !diagnostics.contains(&diagnostic) {
-                                diagnostics.push(diagnostic);
-                            }
-                        }
-                        gathered.push(cell, launch);
-                    }
-                }
-            }
-        }
-    }
-    let is_whole = diagnostics.is_empty();
-    for (exclusion, hit) in matrix.exclude.iter().zip(&excluded) {
-        if !hit && is_whole {
-            diagnostics.push(check::unused_exclusion(exclusion));
-        }
-    }
+    let mut expansion = Expansion::new(matrix, recipes, &scenarios);
+    expansion.add_grid()?;
+    expansion.report_unused(SelectorUse::unused_exclusions);
     for inclusion in &matrix.include {
-        let added = make_inclusion(matrix, recipes, &scenarios, inclusion);
-        diagnostics.extend(added.1);
-        let Some((cell, launch)) = added.0 else { continue };
-        mark_overrides(matrix, &cell.axes, &mut overriding);
-        if gathered.cells.iter().flatten().any(|known| known.key == cell.key) {
-            diagnostics.push(check::redundant_inclusion(inclusion, &cell.key));
-        } else {
-            gathered.push(cell, &launch);
-        }
+        expansion.add_inclusion(inclusion);
     }
-    let is_whole = diagnostics.is_empty();
-    for (over, hit) in matrix.overrides.iter().zip(&overriding) {
-        if !hit && is_whole {
-            diagnostics.push(check::unused_override(over));
-        }
-    }
+    expansion.report_unused(SelectorUse::unused_overrides);
+    let Expansion {
+        cells: gathered,
+        left_out,
+        mut diagnostics,
+        ..
+    } = expansion;
     if !diagnostics.is_empty() {
         diagnostics.dedup();
         return Err(diagnostics);
@@ -128,18 +61,164 @@ pub fn expand(matrix: &Matrix, recipes: &Recipes) -> Result<Plan, Vec<Diagnostic
     Ok(assemble(matrix, gathered, left_out))
 }
 
-/// Marks the overrides that select a cell with these values.
-fn mark_overrides(matrix: &Matrix, values: &AxisValues, overriding: &mut [bool]) {
-    for (over, hit) in matrix.overrides.iter().zip(overriding) {
-        *hit |= over.when.matches(values);
-    }
-}
-
 /// Largest number of cells: one year of measuring at half a minute each.
 const MAX_CELLS: u64 = 1_000_000;
 
 /// Largest number of measurements in a plan.
 const MAX_MEASUREMENTS: u64 = 5_000_000;
+
+/// Which exclusions and overrides of a matrix have matched a cell.
+struct SelectorUse<'a> {
+    matrix: &'a Matrix,
+    exclusions: Vec<bool>,
+    overrides: Vec<bool>,
+}
+
+impl<'a> SelectorUse<'a> {
+    fn new(matrix: &'a Matrix) -> Self {
+        Self {
+            matrix,
+            exclusions: vec![false; matrix.exclude.len()],
+            overrides: vec![false; matrix.overrides.len()],
+        }
+    }
+
+    /// The first exclusion that matches a cell with these values.
+    fn find_exclusion(&mut self, values: &AxisValues) -> Option<&'a Exclusion> {
+        let mut exclusions = self.matrix.exclude.iter().zip(&mut self.exclusions);
+        let (exclusion, is_used) = exclusions.find(|(exclusion, _)| exclusion.when.matches(values))?;
+        *is_used = true;
+        Some(exclusion)
+    }
+
+    /// Marks the overrides that select a cell with these values.
+    fn mark_overrides(&mut self, values: &AxisValues) {
+        for (over, is_used) in self.matrix.overrides.iter().zip(&mut self.overrides) {
+            *is_used |= over.when.matches(values);
+        }
+    }
+
+    fn unused_exclusions(&self) -> Vec<Diagnostic> {
+        let exclusions = self.matrix.exclude.iter().zip(&self.exclusions);
+        let unused = exclusions.filter(|(_, is_used)| !**is_used);
+        unused
+            .map(|(exclusion, _)| check::unused_exclusion(exclusion))
+            .collect()
+    }
+
+    fn unused_overrides(&self) -> Vec<Diagnostic> {
+        let overrides = self.matrix.overrides.iter().zip(&self.overrides);
+        let unused = overrides.filter(|(_, is_used)| !**is_used);
+        unused.map(|(over, _)| check::unused_override(over)).collect()
+    }
+}
+
+/// The cells of a matrix that have been made, and the errors found meanwhile.
+struct Expansion<'a> {
+    matrix: &'a Matrix,
+    recipes: &'a Recipes,
+    scenarios: &'a [(String, ScenarioEntry)],
+    selectors: SelectorUse<'a>,
+    cells: CellsByLaunch,
+    left_out: Vec<ExcludedCell>,
+    diagnostics: Vec<Diagnostic>,
+}
+
+impl<'a> Expansion<'a> {
+    fn new(matrix: &'a Matrix, recipes: &'a Recipes, scenarios: &'a [(String, ScenarioEntry)]) -> Self {
+        Self {
+            matrix,
+            recipes,
+            scenarios,
+            selectors: SelectorUse::new(matrix),
+            cells: CellsByLaunch::default(),
+            left_out: Vec::new(),
+            diagnostics: Vec::new(),
+        }
+    }
+
+    /// Adds the cells of all combinations of engine, model and scenario.
+    ///
+    /// # Errors
+    /// The matrix has too many cells.
+    fn add_grid(&mut self) -> Result<(), Vec<Diagnostic>> {
+        let (matrix, recipes) = (self.matrix, self.recipes);
+        let mut crossed: u64 = 0;
+        for engine in matrix.engines.iter() {
+            for model in matrix.models.iter() {
+                for (scenario, scenario_entry) in self.scenarios {
+                    let site = resolve_context(matrix, recipes, engine, model, scenario, scenario_entry);
+                    // Count points before creating them, because they may exceed memory.
+                    crossed = crossed.saturating_add(count_points(&site));
+                    if crossed > MAX_CELLS {
+                        return Err(vec![check::too_many("cells", MAX_CELLS)]);
+                    }
+                    match grid_points(&site) {
+                        Ok(points) => self.add_points(&site, points),
+                        Err(uneven) => self.diagnostics.push(uneven_groups(&site, &uneven)),
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add_points(&mut self, site: &ResolveContext<'_>, points: Vec<GridPoint>) {
+        let mut last: Option<(GridPoint, super::Launch)> = None;
+        for point in points {
+            self.diagnostics.extend(check::check_point(site, &point));
+            let values = site.axis_values(&point);
+            if let Some(exclusion) = self.selectors.find_exclusion(&values) {
+                self.left_out.push(ExcludedCell {
+                    cell: CellKey::new(select::cell_key(&values)),
+                    why: exclusion.why.clone(),
+                });
+                continue;
+            }
+            self.selectors.mark_overrides(&values);
+            let started = point.without_load();
+            let known = last.take().filter(|(known, _)| *known == started);
+            let (_, launch) = last.insert(known.unwrap_or_else(|| {
+                let launch = site.launch(&started);
+                (started, launch)
+            }));
+            let cell = make_cell(site, &point, &values, launch, None);
+            for diagnostic in check::check_support(site, launch.api.dialect.protocol, &cell.scenario) {
+                // Every point has the same error; report it once.
+                if !self.diagnostics.contains(&diagnostic) {
+                    self.diagnostics.push(diagnostic);
+                }
+            }
+            self.cells.push(cell, launch);
+        }
+    }
+
+    fn add_inclusion(&mut self, inclusion: &Spanned<Inclusion>) {
+        let (added, diagnostics) = make_inclusion(self.matrix, self.recipes, self.scenarios, inclusion);
+        self.diagnostics.extend(diagnostics);
+        let Some((cell, launch)) = added else { return };
+        self.selectors.mark_overrides(&cell.axes);
+        if self
+            .cells
+            .cells
+            .iter()
+            .flatten()
+            .any(|known| known.key == cell.key)
+        {
+            self.diagnostics
+                .push(check::redundant_inclusion(inclusion, &cell.key));
+        } else {
+            self.cells.push(cell, &launch);
+        }
+    }
+
+    /// Reports selectors that match no cell. After an error cells are missing, so that nothing can be said.
+    fn report_unused(&mut self, unused: impl Fn(&SelectorUse<'a>) -> Vec<Diagnostic>) {
+        if self.diagnostics.is_empty() {
+            self.diagnostics = unused(&self.selectors);
+        }
+    }
+}
 
 /// The cells of each launch, in the order of first use.
 #[derive(Default)]
