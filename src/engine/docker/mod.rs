@@ -27,6 +27,7 @@ mod removal;
 pub(crate) mod unmet;
 pub(crate) mod unremoved;
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,6 +37,7 @@ use bollard::models::ContainerState;
 use bollard::query_parameters::{InspectContainerOptions, KillContainerOptions};
 use futures_util::future::BoxFuture;
 use rustix::process::Signal;
+use tokio::net::unix::pipe::Sender;
 use tokio::sync::watch::Receiver;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -134,28 +136,15 @@ pub(super) async fn start(
     if daemon.address.is_local() && !port::is_free(context.port) {
         return Err(StartError::PortTaken { port: context.port });
     }
-    let pipe = |source| StartError::Spawn {
+    let started_at = clock::now();
+    let (log, writer) = open_log(launch, context, logs.engine).map_err(|source| StartError::Spawn {
         program: "the reader of the container's log".to_owned(),
         source,
-    };
-    let started_at = clock::now();
-    let (reader, writer) = std::io::pipe().map_err(pipe)?;
-    let writer = tokio::net::unix::pipe::Sender::from_owned_fd(writer.into()).map_err(pipe)?;
-    let log = Log::follow(
-        reader,
-        logs.engine,
-        launch.log_patterns.clone(),
-        &context.redactor,
-    )
-    .map_err(pipe)?;
+    })?;
     let labels = own_container::ownership_labels(&daemon.docker, &tags).await;
     body.labels.get_or_insert_default().extend(labels);
     let body = with_short_log(body, daemon.is_podman);
-    let shares_memory = daemon.address.is_local() && container.ipc.as_deref() == Some("host");
-    let record = shares_memory.then(|| {
-        let id = start_record::unique_id(&tags);
-        StartRecord::begin(&context.cache_dir, &id, &tags, None)
-    });
+    let record = begin_record(container, context, &daemon, &tags);
     let names = candidate_names(&command::container_name(launch), context);
     let creation = Creation {
         daemon: daemon.clone(),
@@ -165,30 +154,15 @@ pub(super) async fn start(
     };
     let created = creation.create_named(names.to_vec(), &context.unremoved).await;
     let mut created = created.map_err(start_error)?;
-    let docker = daemon.docker.clone();
-    let started = docker.start_container(&created.id, None).await;
+    let started = daemon.docker.start_container(&created.id, None).await;
     started.map_err(|error| start_error(DockerError::new("start", &error)))?;
-    let state = inspect_state(&docker, &created.id).await.unwrap_or_default();
-    if daemon.address.is_local() {
-        created.first_process = FirstProcess::identify(&created.id, state.pid);
-    }
     let hints = Arc::new(LivenessHints::default());
-    let watched = WatchedContainer {
-        docker: docker.clone(),
-        id: created.id.clone(),
-        started_at: state.started_at,
-        first_process: created.first_process.clone(),
-        hints: Arc::clone(&hints),
-    };
+    let watched = watched_container(&daemon, &mut created, Arc::clone(&hints)).await;
     let (following, liveness) = lifecycle::watch_container(watched, writer);
     let host = daemon.address.host();
+    let base_url = format!("http://{host}:{}", context.port);
     Ok(RunningEngine {
-        endpoint: Endpoint {
-            base_url: format!("http://{host}:{}", context.port),
-            host,
-            port: context.port,
-            headers,
-        },
+        endpoint: Endpoint::new(host, context.port, base_url, headers),
         log,
         devices: match daemon.address.is_local() {
             true => Devices::Local(context.devices.clone()),
@@ -196,7 +170,7 @@ pub(super) async fn start(
         },
         started_at,
         executor: Box::new(ContainerEngine {
-            docker,
+            docker: daemon.docker,
             container: created,
             grace: launch.timeouts.stop.duration(),
             image,
@@ -210,6 +184,48 @@ pub(super) async fn start(
         shared_memory: None,
         shared_memory_events: None,
     })
+}
+
+/// The log of a container, and the pipe to write its output to.
+fn open_log(launch: &Launch, context: &StartContext, log: store::Log) -> io::Result<(Log, Sender)> {
+    let (reader, writer) = io::pipe()?;
+    let writer = Sender::from_owned_fd(writer.into())?;
+    let log = Log::follow(reader, log, launch.log_patterns.clone(), &context.redactor)?;
+    Ok((log, writer))
+}
+
+/// Begins the record of a container that shares the host's memory.
+fn begin_record(
+    container: &Container,
+    context: &StartContext,
+    daemon: &Daemon,
+    tags: &OwnershipTags,
+) -> Option<StartRecord> {
+    let shares_memory = daemon.address.is_local() && container.ipc.as_deref() == Some("host");
+    shares_memory.then(|| {
+        let id = start_record::unique_id(tags);
+        StartRecord::begin(&context.cache_dir, &id, tags, None)
+    })
+}
+
+/// What is watched of a container that was started. Identifies its first process if it runs on this host.
+async fn watched_container(
+    daemon: &Daemon,
+    created: &mut CreatedContainer,
+    hints: Arc<LivenessHints>,
+) -> WatchedContainer {
+    let docker = daemon.docker.clone();
+    let state = inspect_state(&docker, &created.id).await.unwrap_or_default();
+    if daemon.address.is_local() {
+        created.first_process = FirstProcess::identify(&created.id, state.pid);
+    }
+    WatchedContainer {
+        docker,
+        id: created.id.clone(),
+        started_at: state.started_at,
+        first_process: created.first_process.clone(),
+        hints,
+    }
 }
 
 /// Whether the daemon runs on this host, judged by its address.
