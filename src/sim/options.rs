@@ -175,18 +175,6 @@ pub(crate) enum OptionsError {
 impl Options {
     /// Checks what the types do not guarantee.
     pub(crate) fn check(&self) -> Result<(), OptionsError> {
-        let ensure = |is_allowed: bool, flag, value: &dyn fmt::Display, rule| {
-            if is_allowed {
-                Ok(())
-            } else {
-                Err(OptionsError::Range {
-                    flag,
-                    value: value.to_string(),
-                    rule,
-                })
-            }
-        };
-        let is_share = |share: f64| (0.0..=1.0).contains(&share);
         ensure(
             !self.models.is_empty(),
             "--model",
@@ -215,47 +203,7 @@ impl Options {
             ensure(is_share(share), "--early-end", &share, "use a share from 0 to 1")?;
         }
         match &self.timing {
-            Timing::Batched(cost) => {
-                ensure(
-                    cost.block_tokens > 0,
-                    "--block-tokens",
-                    &cost.block_tokens,
-                    "use at least 1 token",
-                )?;
-                ensure(
-                    cost.step_tokens > 0,
-                    "--step-tokens",
-                    &cost.step_tokens,
-                    "use at least 1 token",
-                )?;
-                ensure(
-                    cost.max_running > 0,
-                    "--max-running",
-                    &cost.max_running,
-                    "allow at least 1 running request",
-                )?;
-                ensure(
-                    (0.0..1.0).contains(&cost.jitter),
-                    "--jitter",
-                    &cost.jitter,
-                    "use a share from 0 to below 1",
-                )?;
-                let rate = cost.prefill_rate;
-                ensure(
-                    rate > 0.0,
-                    "--prefill-rate",
-                    &rate,
-                    "use tokens per second above 0",
-                )?;
-                // Otherwise a sequence of maximum length would wait forever.
-                let least = self.max_model_len.div_ceil(cost.block_tokens) * cost.block_tokens;
-                ensure(
-                    cost.kv_tokens >= least,
-                    "--kv-tokens",
-                    &cost.kv_tokens,
-                    "use at least `--max-model-len` tokens",
-                )
-            }
+            Timing::Batched(cost) => self.check_cost_model(cost),
             Timing::Exact(schedule) => ensure(
                 is_share(schedule.spread),
                 "--spread",
@@ -265,6 +213,69 @@ impl Options {
             Timing::Flood { .. } => Ok(()),
         }
     }
+
+    fn check_cost_model(&self, cost: &CostModel) -> Result<(), OptionsError> {
+        ensure(
+            cost.block_tokens > 0,
+            "--block-tokens",
+            &cost.block_tokens,
+            "use at least 1 token",
+        )?;
+        ensure(
+            cost.step_tokens > 0,
+            "--step-tokens",
+            &cost.step_tokens,
+            "use at least 1 token",
+        )?;
+        ensure(
+            cost.max_running > 0,
+            "--max-running",
+            &cost.max_running,
+            "allow at least 1 running request",
+        )?;
+        ensure(
+            (0.0..1.0).contains(&cost.jitter),
+            "--jitter",
+            &cost.jitter,
+            "use a share from 0 to below 1",
+        )?;
+        let rate = cost.prefill_rate;
+        ensure(
+            rate > 0.0,
+            "--prefill-rate",
+            &rate,
+            "use tokens per second above 0",
+        )?;
+        // Otherwise a sequence of maximum length would wait forever.
+        let least = self.max_model_len.div_ceil(cost.block_tokens) * cost.block_tokens;
+        ensure(
+            cost.kv_tokens >= least,
+            "--kv-tokens",
+            &cost.kv_tokens,
+            "use at least `--max-model-len` tokens",
+        )
+    }
+}
+
+fn ensure(
+    is_allowed: bool,
+    flag: &'static str,
+    value: &dyn fmt::Display,
+    rule: &'static str,
+) -> Result<(), OptionsError> {
+    if is_allowed {
+        Ok(())
+    } else {
+        Err(OptionsError::Range {
+            flag,
+            value: value.to_string(),
+            rule,
+        })
+    }
+}
+
+fn is_share(share: f64) -> bool {
+    (0.0..=1.0).contains(&share)
 }
 
 #[cfg(test)]
