@@ -268,13 +268,7 @@ where
             }
         }
         running.record_processes().await;
-        let noted = || async {
-            let answer = probe().await;
-            if let Err(error) = &answer {
-                watch.note_answer(format!("the first request: {}", error.clone().reason()));
-            }
-            answer
-        };
+        let noted = || watch.noted(probe());
         watch.note_answer(String::new());
         let probing = wait_for_token(&noted, launch.timeouts.probe.duration());
         tokio::pin!(probing);
@@ -384,6 +378,15 @@ impl StartMonitor<'_> {
 
     fn note_answer(&self, answer: String) {
         *self.last_answer.lock().unwrap_or_else(PoisonError::into_inner) = answer;
+    }
+
+    /// Waits for a probe and notes why it got no token.
+    async fn noted(&self, probe: impl Future<Output = Result<(), NoToken>>) -> Result<(), NoToken> {
+        let answer = probe.await;
+        if let Err(error) = &answer {
+            self.note_answer(format!("the first request: {}", error.clone().reason()));
+        }
+        answer
     }
 
     /// Current progress; `phase` overrides the phase of the log and selects the timeout of the probe.
