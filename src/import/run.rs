@@ -76,39 +76,10 @@ impl ImportedRun {
         let mut unknown = Vec::new();
         let scenario = scenario(result, &mut unknown);
         let mut launch = launch(result, import_content, declared, &mut unknown);
-        let mut axes = axes(&launch, &scenario, &unknown);
-        let mut key = cell_key(&axes);
-        // In one file, the same cell is a repeat. In another file, day or engine may differ, so it becomes a
-        // cell of its own.
-        let plain = launch.id.clone();
-        let marks = [
-            result.cell.clone(),
-            Some(file.to_owned()),
-            Some(format!("{file}:{}", result.line)),
-        ];
-        let client = client_settings(result);
-        let content_of = |launch: &LaunchId| match client.is_empty() {
-            true => ContentHash::from_value(&(launch, &scenario)),
-            false => ContentHash::from_value(&(launch, &scenario, &client)),
-        };
-        let mut content = content_of(&launch.id);
-        for apart in marks {
-            if let Some(apart) = apart {
-                launch.id = LaunchId::new(format!("{plain}-{}", names::to_slug(&apart)));
-                axes.insert("args".to_owned(), apart);
-                key = cell_key(&axes);
-                content = content_of(&launch.id);
-            }
-            let known = self.summaries.iter().find(|summary| summary.cell == key);
-            let is_repeat = |known: &Summary| {
-                let place = known.imported.as_ref();
-                known.content == content && place.is_some_and(|place| place.file == file)
-            };
-            if known.is_none_or(is_repeat) {
-                break;
-            }
-        }
-        let measurement = self.next_measurement(&launch, &key, result.start.unwrap_or(1));
+        let axes = axes(&launch, &scenario, &unknown);
+        let cell = self.distinct_cell(file, result, &launch.id, axes, scenario);
+        launch.id = cell.launch.clone();
+        let measurement = self.next_measurement(&cell, result.start.unwrap_or(1));
         let lines: Vec<String> = warnings
             .iter()
             .map(|warning| warning.with_location(file))
@@ -136,7 +107,7 @@ impl ImportedRun {
                 line: result.line,
                 unknown,
                 vision_line: result.has_vision_line,
-                client,
+                client: client_settings(result),
             }),
             validity: Some(validity(result, file, warnings)),
             // The other warnings are reasons of its validity.
@@ -145,36 +116,80 @@ impl ImportedRun {
                 .filter(|warning| warning.subject == WarningSubject::Nothing)
                 .map(|warning| warning.with_location(file))
                 .collect(),
-            ..Summary::new(key.clone(), content.clone(), launch.id.clone(), Origin::Imported)
+            ..Summary::new(
+                cell.key.clone(),
+                cell.content.clone(),
+                cell.launch.clone(),
+                Origin::Imported,
+            )
         });
-        let is_new = self.plan.cells.iter().all(|cell| cell.key != key);
-        if is_new {
-            self.plan.cells.push(Cell {
-                key,
-                axes,
-                content,
-                launch: launch.id.clone(),
-                scenario,
-                why: None,
-            });
+        if self.plan.cells.iter().all(|known| known.key != cell.key) {
+            self.plan.cells.push(cell);
         }
         if self.plan.launches.iter().all(|known| known.id != launch.id) {
             self.plan.launches.push(launch);
         }
     }
 
+    /// The cell of a result. In one file, the same cell is a repeat. In another file, day or engine may differ,
+    /// so it becomes a cell of its own.
+    fn distinct_cell(
+        &self,
+        file: &str,
+        result: &ResultBlock,
+        launch: &LaunchId,
+        axes: AxisValues,
+        scenario: Scenario,
+    ) -> Cell {
+        let client = client_settings(result);
+        let content_of = |launch: &LaunchId, scenario: &Scenario| match client.is_empty() {
+            true => ContentHash::from_value(&(launch, scenario)),
+            false => ContentHash::from_value(&(launch, scenario, &client)),
+        };
+        let mut cell = Cell {
+            key: cell_key(&axes),
+            axes,
+            content: content_of(launch, &scenario),
+            launch: launch.clone(),
+            scenario,
+            why: None,
+        };
+        let marks = [
+            result.cell.clone(),
+            Some(file.to_owned()),
+            Some(format!("{file}:{}", result.line)),
+        ];
+        for apart in marks {
+            if let Some(apart) = apart {
+                cell.launch = LaunchId::new(format!("{launch}-{}", names::to_slug(&apart)));
+                cell.axes.insert("args".to_owned(), apart);
+                cell.key = cell_key(&cell.axes);
+                cell.content = content_of(&cell.launch, &cell.scenario);
+            }
+            let known = self.summaries.iter().find(|summary| summary.cell == cell.key);
+            let is_repeat = |known: &Summary| {
+                let place = known.imported.as_ref();
+                known.content == cell.content && place.is_some_and(|place| place.file == file)
+            };
+            if known.is_none_or(is_repeat) {
+                break;
+            }
+        }
+        cell
+    }
+
     /// Adds a set of figures to the plan; it is a repeat if its cell exists already.
-    fn next_measurement(&mut self, launch: &Launch, key: &CellKey, number: u32) -> Measurement {
+    fn next_measurement(&mut self, cell: &Cell, number: u32) -> Measurement {
         let start = match self
             .plan
             .starts
             .iter()
-            .position(|start| start.launch == launch.id && start.start == number)
+            .position(|start| start.launch == cell.launch && start.start == number)
         {
             Some(at) => &mut self.plan.starts[at],
             None => {
                 self.plan.starts.push(Start {
-                    launch: launch.id.clone(),
+                    launch: cell.launch.clone(),
                     start: number,
                     cells: Vec::new(),
                     confirms: false,
@@ -182,9 +197,9 @@ impl ImportedRun {
                 self.plan.starts.last_mut().expect("one was put there")
             }
         };
-        let before = start.cells.iter().filter(|other| other.cell == *key).count();
+        let before = start.cells.iter().filter(|other| other.cell == cell.key).count();
         let measurement = Measurement {
-            cell: key.clone(),
+            cell: cell.key.clone(),
             start: number,
             repeat: u32::try_from(before).unwrap_or(u32::MAX).saturating_add(1),
         };
@@ -222,34 +237,20 @@ fn launch(
     unknown: &mut Vec<UnknownFact>,
 ) -> Launch {
     let (options, launch_info) = (&result.options, &result.launch_info);
-    let backend = options.backend.clone();
-    let title = result.engine.clone().unwrap_or_else(|| {
-        unknown.extend([UnknownFact::Engine, UnknownFact::Version]);
-        EngineTitle {
-            name: backend.clone().unwrap_or_else(|| "unknown".to_owned()),
-            version: None,
-        }
-    });
-    if result.engine.is_some() && title.version.is_none() {
-        unknown.push(UnknownFact::Version);
-    }
+    let title = engine_title(result, unknown);
     let model_name = options.model.clone().or_else(|| launch_info.model.clone());
     let model_name = model_name.or_else(|| Some(result.heading.as_ref()?.1.clone()));
     let checkpoint = model_name.unwrap_or_else(|| {
         unknown.push(UnknownFact::Model);
         "unknown model".to_owned()
     });
-    // `FiguresAlone` keeps the last part of a local path only, since the rest is private.
-    let checkpoint = match import_content == ImportContent::FiguresOnly && names::is_path(&checkpoint) {
-        true => names::file_name(&checkpoint),
-        false => checkpoint,
+    // `FiguresOnly` keeps the last part of a local path only, since the rest is private.
+    let public = |name: String| match import_content == ImportContent::FiguresOnly && names::is_path(&name) {
+        true => names::file_name(&name),
+        false => name,
     };
-    let served = options.served_model_name.as_ref().map(|served| {
-        match import_content == ImportContent::FiguresOnly && names::is_path(served) {
-            true => names::file_name(served),
-            false => served.clone(),
-        }
-    });
+    let checkpoint = public(checkpoint);
+    let served = options.served_model_name.clone().map(public);
     let (model, stored) = names::model_and_precision(&checkpoint);
     let parallel = Parallel {
         tp: launch_info.tp.unwrap_or(1),
@@ -265,7 +266,7 @@ fn launch(
     unknown.extend(launch_info.tp.is_none().then_some(UnknownFact::Tp));
     unknown.extend((devices == 0).then_some(UnknownFact::Gpus));
     let name = names::to_slug(&title.name);
-    let backend = backend.unwrap_or_else(|| name.clone());
+    let backend = options.backend.clone().unwrap_or_else(|| name.clone());
     let version = title
         .version
         .as_deref()
@@ -307,6 +308,22 @@ fn launch(
     };
     launch.id = launch_id(&launch);
     launch
+}
+
+/// The engine of a title above the result, or else the client's backend.
+fn engine_title(result: &ResultBlock, unknown: &mut Vec<UnknownFact>) -> EngineTitle {
+    let Some(title) = result.engine.clone() else {
+        unknown.extend([UnknownFact::Engine, UnknownFact::Version]);
+        let backend = result.options.backend.clone();
+        return EngineTitle {
+            name: backend.unwrap_or_else(|| "unknown".to_owned()),
+            version: None,
+        };
+    };
+    if title.version.is_none() {
+        unknown.push(UnknownFact::Version);
+    }
+    title
 }
 
 /// A line of a command without the backslash that continues it.
