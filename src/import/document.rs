@@ -1,15 +1,18 @@
 //! Reads text with result blocks: a console log with other output around, or a Markdown report with headings
 //! and commands.
 
+mod option_contradictions;
+mod section;
+
 use std::collections::BTreeMap;
 
+use section::{Section, apply_facts, apply_standard_workload, without_markup};
 use serde_json::Value;
 
 use super::args::{ClientOptions, parse_flags, parse_namespace, parse_server_arguments};
 use super::block::{self, Block};
 use super::{EngineTitle, LaunchInfo, Parsed, PrintedValue, ResultBlock, Warning, WarningSubject, names};
 use crate::analysis::metrics::Metric;
-use crate::config::builtin_scenarios;
 
 /// Reads every block of a text.
 ///
@@ -51,19 +54,6 @@ fn visible_text(line: &str) -> String {
         }
     }
     text
-}
-
-/// A heading with the facts below it.
-#[derive(Clone, Debug)]
-struct Section {
-    level: usize,
-    line: u32,
-    text: String,
-    launch_info: Option<LaunchInfo>,
-    /// Options quoted in the text below the heading, with their lines.
-    quoted_options: Vec<(u32, BTreeMap<String, Value>)>,
-    /// Entries of a list below the heading, such as `model: Qwen/Qwen3-8B`.
-    facts: BTreeMap<String, String>,
 }
 
 #[derive(Debug)]
@@ -286,7 +276,12 @@ impl Scanner {
         let mut result = ResultBlock::new(block.line, block.tool, block.profile());
         result.has_vision_line = block.has_vision_line;
         result.warnings = std::mem::take(&mut block.warnings);
-        self.compare_options(&mut result, &block, options.as_ref(), script_options.as_ref());
+        if let Some(options) = &options {
+            if let Some((line, script_options)) = &script_options {
+                option_contradictions::compare_script(&mut result, *line, script_options, options);
+            }
+            option_contradictions::compare_block(&mut result, &block, options);
+        }
         let mut options_of_block = options.unwrap_or_default();
         if let Some((_, script_options)) = &script_options {
             options_of_block = options_of_block.merged_with(script_options);
@@ -327,7 +322,11 @@ impl Scanner {
                 .iter()
                 .flat_map(|section| &section.quoted_options)
             {
-                compare_quoted_options(result, *line, &ClientOptions::from_options(*line, options));
+                option_contradictions::compare_quoted(
+                    result,
+                    *line,
+                    &ClientOptions::from_options(*line, options),
+                );
             }
         }
         // A server that a log near the block shows has precedence over the command below the heading.
@@ -346,90 +345,6 @@ impl Scanner {
                 *line,
                 WarningSubject::Identity,
                 format!("the title says version `{version}`, but the image is `{image}`"),
-            );
-        }
-    }
-
-    /// Compares the client's printed arguments with those of the script around it and with the block.
-    fn compare_options(
-        &self,
-        result: &mut ResultBlock,
-        block: &Block,
-        options: Option<&ClientOptions>,
-        script_options: Option<&(u32, ClientOptions)>,
-    ) {
-        let Some(options) = options else { return };
-        if let Some((line, script_options)) = script_options {
-            let pairs = [
-                (
-                    "prompts",
-                    to_text(script_options.prompts),
-                    to_text(options.prompts),
-                ),
-                (
-                    "data set",
-                    to_text(script_options.dataset.clone()),
-                    to_text(options.dataset.clone()),
-                ),
-                (
-                    "input length",
-                    to_text(script_options.input_len),
-                    to_text(options.input_len),
-                ),
-                (
-                    "output length",
-                    to_text(script_options.output_len),
-                    to_text(options.output_len),
-                ),
-                (
-                    "backend",
-                    to_text(script_options.backend.clone()),
-                    to_text(options.backend.clone()),
-                ),
-            ];
-            for (what, script, client) in pairs {
-                if let (Some(script), Some(client)) = (script, client)
-                    && script != client
-                {
-                    result.warn(
-                        *line,
-                        WarningSubject::Identity,
-                        format!("{what}: the script says `{script}`, the client's arguments say `{client}`"),
-                    );
-                }
-            }
-        }
-        if let (Some(printed), Some(options)) = (block.rate, options.rate)
-            && printed != options
-        {
-            result.warn(
-                block.line,
-                WarningSubject::Identity,
-                format!("the block says {printed} req/s, the client's arguments say {options}"),
-            );
-        }
-        let limit = |limit: Option<u32>, is_unlimited: bool| match limit {
-            Some(limit) => Some(format!("at most {limit} requests at a time")),
-            None => is_unlimited.then(|| "any number of requests at a time".to_owned()),
-        };
-        if let (Some(printed), Some(requested)) = (
-            limit(block.concurrency_limit, block.is_unlimited),
-            limit(options.concurrency, options.is_unlimited),
-        ) && printed != requested
-        {
-            result.warn(
-                block.line,
-                WarningSubject::Identity,
-                format!("the block says {printed}, the client's arguments say {requested}"),
-            );
-        }
-        if let (Some(printed), Some(requested)) = (&block.backend, &options.backend)
-            && printed != requested
-        {
-            result.warn(
-                block.line,
-                WarningSubject::Identity,
-                format!("the block says backend `{printed}`, the client's arguments say `{requested}`"),
             );
         }
     }
@@ -454,85 +369,8 @@ impl Scanner {
     }
 }
 
-fn to_text<T: ToString>(value: Option<T>) -> Option<String> {
-    value.map(|value| value.to_string())
-}
-
 fn parse_count(line: &str, label: &str) -> Option<u64> {
     line.trim().strip_prefix(label)?.trim().parse().ok()
-}
-
-/// The text of a heading without Markdown escapes and code marks.
-fn without_markup(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut letters = text.chars();
-    while let Some(letter) = letters.next() {
-        match letter {
-            '\\' => out.extend(letters.next()),
-            '`' => {}
-            letter => out.push(letter),
-        }
-    }
-    out.replace("&lt;", "<")
-        .replace("&gt;", ">")
-        .replace("&amp;", "&")
-}
-
-/// Reads facts from the list below a heading, in the form of `matrix` reports.
-fn apply_facts(result: &mut ResultBlock, section: &Section) {
-    let fact = |name: &str| section.facts.get(name);
-    let size = |name: &str| fact(name).and_then(|size| size.parse().ok());
-    if let Some(checkpoint) = fact("checkpoint").or_else(|| fact("model")) {
-        result.launch_info.model = Some(checkpoint.clone());
-    }
-    if let Some(precision) = fact("precision") {
-        result.launch_info.precision = Some(precision.clone());
-    }
-    result.launch_info.tp = size("tensor-parallel size").or(result.launch_info.tp);
-    if result.options.prompts.is_none() {
-        let prompts = fact("prompts").and_then(|prompts| prompts.parse().ok());
-        result.options.prompts = prompts;
-    }
-}
-
-/// If the heading names a built-in scenario, takes missing settings of the workload from it.
-fn apply_standard_workload(result: &mut ResultBlock, heading: &str) {
-    let Some(standard) = builtin_scenarios::by_name(heading) else {
-        return;
-    };
-    let client_options = &mut result.options;
-    if let Some(dataset) = standard.dataset.filter(|_| client_options.dataset.is_none()) {
-        client_options.dataset = Some(dataset.bench_serving_name().to_owned());
-        client_options.input_len = standard.input_len;
-        client_options.output_len = standard.output_len;
-        client_options.range_ratio = standard.range_ratio.map(|ratio| ratio.value);
-    }
-}
-
-/// Compares options quoted in the text with those of a block with the same data set.
-fn compare_quoted_options(result: &mut ResultBlock, line: u32, quoted: &ClientOptions) {
-    let is_meant = quoted.dataset.is_none() || quoted.dataset == result.options.dataset;
-    if !is_meant {
-        return;
-    }
-    if let (Some(quoted_value), Some(sent)) = (quoted.prompts, result.options.prompts)
-        && quoted_value != sent
-    {
-        result.warn(
-            line,
-            WarningSubject::Identity,
-            format!("the text says {quoted_value} prompts, but {sent} were requested"),
-        );
-    }
-    if let (Some(quoted_value), Some(sent)) = (quoted.seed, result.options.seed)
-        && quoted_value != sent
-    {
-        result.warn(
-            line,
-            WarningSubject::Identity,
-            format!("the text says seed {quoted_value}, but the client used {sent}"),
-        );
-    }
 }
 
 /// A figure of a file that has all digits.
