@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::args::slo_from_limits;
-use super::{PrintedValue, Warning, WarningSubject};
+use super::result_block::{PrintedValue, Warning, WarningSubject};
 use crate::analysis::metrics::{LatencyKind, Metric, Quantity, Statistic, Target, TokenCount};
 use crate::config::scenario::Slo;
 use crate::config::workload::Profile;

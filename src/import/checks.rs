@@ -4,7 +4,8 @@
 mod spread;
 mod under_way;
 
-use super::{PrintedValue, ResultBlock, Warning, WarningSubject, names};
+use super::names;
+use super::result_block::{PrintedValue, ResultBlock, Warning, WarningSubject};
 use crate::analysis::metrics::{
     LatencyKind, Metric, Quantity,
     Statistic::{self, Max, Mean, Median, P90, P95, P99},

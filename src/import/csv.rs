@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::args::ClientOptions;
 use super::document::exact_value;
-use super::{Parsed, ResultBlock, Warning, WarningSubject};
+use super::result_block::{Parsed, ResultBlock, Warning, WarningSubject};
 use crate::analysis::metrics::{LatencyKind, Metric, Quantity, Statistic::Mean, TokenCount};
 use crate::config::workload::Profile;
 use crate::results::record::provenance::Tool;

@@ -4,7 +4,7 @@
 use serde::Deserialize;
 
 use super::names;
-use super::{EngineTitle, ResultBlock, WarningSubject};
+use super::result_block::{EngineTitle, ResultBlock, WarningSubject};
 
 /// The declared facts of all measurements of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]

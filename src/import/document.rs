@@ -11,7 +11,10 @@ use serde_json::Value;
 
 use super::args::{ClientOptions, parse_flags, parse_namespace, parse_server_arguments};
 use super::block::{self, Block};
-use super::{EngineTitle, LaunchInfo, Parsed, PrintedValue, ResultBlock, Warning, WarningSubject, names};
+use super::names;
+use super::result_block::{
+    EngineTitle, LaunchInfo, Parsed, PrintedValue, ResultBlock, Warning, WarningSubject,
+};
 use crate::analysis::metrics::Metric;
 
 /// Reads every block of a text.

@@ -12,7 +12,7 @@ use super::args::{ClientOptions, parse_number};
 use super::block::{SAMPLES, STATISTICS};
 use super::document::exact_value;
 use super::moments::{self, MAX_MEAN_DIFFERENCE};
-use super::{EngineTitle, Parsed, ResultBlock, Warning, WarningSubject};
+use super::result_block::{EngineTitle, Parsed, ResultBlock, Warning, WarningSubject};
 use crate::analysis::metrics::{LatencyKind, Metric, Quantity, Statistic, Target, TokenCount};
 use crate::config::workload::Profile;
 use crate::results::record::cell::MetricValues;

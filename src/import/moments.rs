@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::args::parse_number;
-use super::{ResultBlock, WarningSubject};
+use super::result_block::{ResultBlock, WarningSubject};
 use crate::analysis::metrics::{LatencyKind, Metric, Statistic};
 
 /// Maximum relative difference between a mean and that of its values, which some tools round.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::args::{parse_flags, parse_number, without_quotes};
-use super::{EngineTitle, LaunchInfo};
+use super::result_block::{EngineTitle, LaunchInfo};
 
 /// Parts of checkpoint names that name the precision of the weights.
 const PRECISIONS: [&str; 17] = [

@@ -6,7 +6,10 @@ use std::num::NonZeroU32;
 
 use serde_json::json;
 
-use super::{DeclaredFacts, EngineTitle, ImportedFile, ResultBlock, Warning, WarningSubject, names, twins};
+use super::declared::DeclaredFacts;
+use super::imported_file::ImportedFile;
+use super::result_block::{EngineTitle, ResultBlock, Warning, WarningSubject};
+use super::{names, twins};
 use crate::analysis::metrics::{LatencyKind, Metric, Quantity, Statistic, TokenCount};
 use crate::analysis::validity::code_entry;
 use crate::base::ids::{CellKey, ContentHash, LaunchId};

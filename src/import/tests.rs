@@ -1,10 +1,13 @@
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::analysis::compare::comparable::{Comparability, ComparedCell, comparable};
-use crate::analysis::metrics::{LatencyKind, Quantity, Statistic, TokenCount};
+use crate::analysis::metrics::{LatencyKind, Metric, Quantity, Statistic, TokenCount};
+use crate::config::workload::Profile;
 use crate::report::bench_serving::block::{self as printed, BlockFacts, Layout};
 use crate::report::bench_serving::traffic::Traffic;
 use crate::results::record::cell::{Definitions, Summary};
-use crate::results::record::provenance::UnknownFact;
+use crate::results::record::provenance::{Tool, UnknownFact};
 use crate::results::record::validity::{ReasonCode, Verdict};
 
 macro_rules! fixture {

@@ -1,6 +1,7 @@
 //! Merges one measurement in two files into one row, such as a console log and the JSON of the same run.
 
-use super::{ImportedFile, ResultBlock, Warning, WarningSubject};
+use super::imported_file::ImportedFile;
+use super::result_block::{ResultBlock, Warning, WarningSubject};
 use crate::analysis::metrics::{LatencyKind, Metric, Statistic, TokenCount};
 
 /// Whether two sets of figures are one measurement in two formats. One must be printed and the other have all

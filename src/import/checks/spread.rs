@@ -1,10 +1,11 @@
 //! Checks whether mean, standard deviation and percentiles can belong to one sample.
 
-use super::{Checks, Range, WarningSubject, time};
+use super::{Checks, Range, time};
 use crate::analysis::metrics::{
     LatencyKind, Metric,
     Statistic::{self, Max, Mean, Median, P90, P95, P99, Std},
 };
+use crate::import::result_block::WarningSubject;
 
 /// A percentile is too far from the mean if the allowed distance is below this share of the actual one: tools
 /// interpolate percentiles differently.

@@ -1,14 +1,12 @@
 //! Checks requests and tokens under way: latencies, duration, peaks and limit against each other.
 
-use super::{
-    Checks, MAX_GAPS_PER_TOKEN, MAX_LAST_RESPONSE_FACTORS, MAX_TPOT_WEIGHT_FACTOR, Range, WarningSubject,
-    time,
-};
+use super::{Checks, MAX_GAPS_PER_TOKEN, MAX_LAST_RESPONSE_FACTORS, MAX_TPOT_WEIGHT_FACTOR, Range, time};
 use crate::analysis::metrics::{
     LatencyKind, Metric,
     Statistic::{Max, Mean, P99, Std},
     TokenCount,
 };
+use crate::import::result_block::WarningSubject;
 
 /// Assumed maximum coefficient of variation of answer lengths: mean TPOT over tokens differs from that over
 /// requests by at most this many standard deviations of TPOT.

@@ -2,7 +2,7 @@
 
 use crate::import::args::ClientOptions;
 use crate::import::block::Block;
-use crate::import::{ResultBlock, WarningSubject};
+use crate::import::result_block::{ResultBlock, WarningSubject};
 
 /// Compares the client's printed arguments with those of the script around it.
 pub(super) fn compare_script(

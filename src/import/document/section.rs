@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::config::builtin_scenarios;
-use crate::import::{LaunchInfo, ResultBlock};
+use crate::import::result_block::{LaunchInfo, ResultBlock};
 
 /// A heading with the facts below it.
 #[derive(Clone, Debug)]
