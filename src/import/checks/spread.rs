@@ -1,6 +1,7 @@
 //! Checks whether mean, standard deviation and percentiles can belong to one sample.
 
-use super::{Checks, Range, time};
+use super::range::Range;
+use super::{Checks, time};
 use crate::analysis::metrics::{
     LatencyKind, Metric,
     Statistic::{self, Max, Mean, Median, P90, P95, P99, Std},

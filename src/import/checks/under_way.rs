@@ -1,6 +1,7 @@
 //! Checks requests and tokens under way: latencies, duration, peaks and limit against each other.
 
-use super::{Checks, MAX_GAPS_PER_TOKEN, MAX_LAST_RESPONSE_FACTORS, MAX_TPOT_WEIGHT_FACTOR, Range, time};
+use super::range::Range;
+use super::{Checks, MAX_GAPS_PER_TOKEN, MAX_TPOT_WEIGHT_FACTOR, time};
 use crate::analysis::metrics::{
     LatencyKind, Metric,
     Statistic::{Max, Mean, P99, Std},
@@ -8,6 +9,8 @@ use crate::analysis::metrics::{
 };
 use crate::import::result_block::WarningSubject;
 
+/// Maximum factors of the last answer's duration over mean E2E and over its 99th percentile.
+const MAX_LAST_RESPONSE_FACTORS: [f64; 2] = [4.0, 2.0];
 /// Assumed maximum coefficient of variation of answer lengths: mean TPOT over tokens differs from that over
 /// requests by at most this many standard deviations of TPOT.
 const MAX_TPOT_DEVIATIONS: f64 = 2.0;
