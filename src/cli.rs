@@ -1,21 +1,20 @@
 //! The command line: the only place that declares flags, defaults and environment variables.
 
 pub(crate) mod bench;
+pub(crate) mod cache;
+pub(crate) mod command_line;
+pub(crate) mod environment;
 mod named;
 pub(crate) mod regression;
+pub(crate) mod report;
 pub(crate) mod sim;
 
-use std::hash::{BuildHasher, Hasher, RandomState};
-use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use rustix::process::geteuid;
-use serde::Deserialize;
 
-use crate::base::ids::RunId;
-use crate::base::private_files;
-use crate::cli::named::described_parser;
+pub use self::environment::env_variable;
+use crate::cli::cache::CacheArgs;
 use crate::config::dataset::DatasetName;
 use crate::config::gpus::GpuList;
 use crate::config::select::Selector;
@@ -73,11 +72,11 @@ pub enum Command {
     /// Measure the error of the client's own timestamps on this host, against the simulated engine.
     Calibrate(CalibrateArgs),
     /// Print or write the report of finished runs.
-    Report(ReportArgs),
+    Report(report::ReportArgs),
     /// Import results of other tools as a run: logs, reports, JSON and CSV of bench_serving, JSON of `vllm bench serve`.
     Import(ImportArgs),
     /// Explain why measurements are valid, suspect or invalid, with the evidence.
-    Explain(ExplainArgs),
+    Explain(report::ExplainArgs),
     /// Compare two runs cell by cell: better, same, worse or unclear.
     Compare(regression::CompareArgs),
     /// Measure how much the metrics of this host vary without a change. Later comparisons use the result.
@@ -106,18 +105,6 @@ pub enum Command {
     /// Replace this process by a program that ends with its parent.
     #[command(name = "__exec", hide = true)]
     Exec(ExecArgs),
-}
-
-/// The cache folders.
-#[derive(Args, Clone, Debug)]
-pub struct CacheArgs {
-    /// Hugging Face's cache folder; `~/.cache/huggingface` by default.
-    #[arg(long, env = "HF_HOME", value_name = "DIR")]
-    pub hf_home: Option<PathBuf>,
-    /// The cache folder of `matrix`: Python environments, prepared prompts, calibration, noise and records of starts;
-    /// `~/.cache/matrix` by default.
-    #[arg(long, env = "MATRIX_CACHE", value_name = "DIR")]
-    pub cache: Option<PathBuf>,
 }
 
 impl Cli {
@@ -285,84 +272,6 @@ pub struct FetchArgs {
     pub places: CacheArgs,
 }
 
-/// `matrix report`.
-#[derive(Args, Debug)]
-#[command(after_help = "Example: matrix report results/2026-11-21-qwen3 --out published")]
-pub struct ReportArgs {
-    /// The runs: a run's folder or name, or a matrix, for its newest run. Several runs are shown in one report.
-    #[arg(required = true, value_name = "RUN")]
-    pub runs: Vec<String>,
-    /// The folder of runs.
-    #[arg(long, default_value = "results", value_name = "DIR")]
-    pub results: PathBuf,
-    /// The format. By default `terminal`, or with `--out` all other formats.
-    #[arg(long, value_parser = described_parser::<Format>(&REPORT_FORMATS))]
-    pub format: Option<Format>,
-    /// Write files into this folder instead of printing.
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
-    /// The engine that ratios refer to, by its name in the matrix. By default that of the matrix, else the first engine of each table.
-    #[arg(long, value_name = "ENGINE")]
-    pub reference: Option<String>,
-    /// The smallest change that counts as a win, a loss or `[best]`, as in `matrix compare`.
-    #[arg(long, default_value = "2%", value_parser = sim::parse_share, value_name = "SHARE")]
-    pub floor: f64,
-    /// The cache folders; the noise of this host is read from there.
-    #[command(flatten)]
-    pub places: CacheArgs,
-}
-
-/// `matrix explain`.
-///
-/// Examples: `matrix explain engine=sglang,scenario=sharegpt`, `matrix explain host-busy`
-#[derive(Args, Debug)]
-pub struct ExplainArgs {
-    /// The cells: a part of their names, or a selector as for `matrix run --only`. By default all cells of the run; more than four
-    /// measurements are printed in one line each. Without `--run` also a reason code such as `host-busy`: prints its meaning, its bound
-    /// and the fix, and needs no run.
-    pub cell: Option<String>,
-    /// The run: its folder or name, or a matrix, for its newest run. By default the newest run of all.
-    #[arg(long, value_name = "RUN")]
-    pub run: Option<String>,
-    /// The folder of runs.
-    #[arg(long, default_value = "results", value_name = "DIR")]
-    pub results: PathBuf,
-    /// Print the table of all reason codes instead, with meaning, bound and fix.
-    #[arg(long)]
-    pub codes: bool,
-    /// Print the validity and its evidence as JSON.
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// The format of a report, a comparison or a history. Each command supports some of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Format {
-    /// Tables for a terminal.
-    Terminal,
-    /// Markdown as GitHub renders it.
-    Markdown,
-    /// One HTML file.
-    Html,
-    /// CSV for a spreadsheet.
-    Csv,
-    /// JSON with everything, for programs.
-    Json,
-}
-
-/// Help for the formats of a report.
-const REPORT_FORMATS: [(&str, &str); 5] = [
-    ("terminal", "Tables for a terminal"),
-    ("markdown", "Markdown; with `--out` also one report per engine"),
-    ("html", "One HTML file with charts; it needs no network"),
-    ("csv", "CSV with one row for each metric of each cell"),
-    (
-        "json",
-        "Everything that a report shows; `matrix schema report` prints the schema",
-    ),
-];
-
 /// `matrix import`.
 ///
 /// The format is recognised by the content. A fact that a file lacks stays unknown; a contradiction is a warning with file and
@@ -447,185 +356,4 @@ pub struct ExecArgs {
     /// The program and its arguments.
     #[arg(last = true, required = true)]
     pub command: Vec<std::ffi::OsString>,
-}
-
-/// Number of GPUs to simulate, from `MATRIX_PRETEND_GPUS`: for trying out matrices on a host without GPUs,
-/// and for tests. Rows measured on them are marked. Fails with a message if the value is no number.
-pub(crate) fn pretended_gpus() -> Result<Option<u32>, String> {
-    let Some(text) = env_variable("MATRIX_PRETEND_GPUS") else {
-        return Ok(None);
-    };
-    match text.parse() {
-        Ok(count) if (1..=64).contains(&count) => Ok(Some(count)),
-        _ => Err(format!(
-            "MATRIX_PRETEND_GPUS is `{text}`; set a number from 1 to 64, or unset it"
-        )),
-    }
-}
-
-/// The visible GPUs of the environment, and the variable that sets them: `CUDA_VISIBLE_DEVICES`, otherwise
-/// `NVIDIA_VISIBLE_DEVICES`. `all` and `void` are no list; an empty value or `none` means no GPU.
-pub(crate) fn visible_gpus() -> Option<(&'static str, Option<GpuList>)> {
-    ["CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"]
-        .into_iter()
-        .find_map(|name| match env_variable(name)?.trim() {
-            "all" | "void" => None,
-            "" | "none" | "-1" | "NoDevFiles" => Some((name, None)),
-            text => Some((name, Some(text.parse().ok()?))),
-        })
-}
-
-/// Path of NVIDIA's management library from `MATRIX_NVML_LIBRARY`, if it is not the one that the loader
-/// finds: for drivers in an unusual place, and for tests.
-pub(crate) fn nvml_library() -> Option<PathBuf> {
-    env_variable("MATRIX_NVML_LIBRARY").map(PathBuf::from)
-}
-
-/// The folder of GPU locks from `MATRIX_LOCKS`, if it is not the one that all users of a host share: for runs
-/// in containers that see the same GPUs, and for tests. Runs with different folders do not see each other's
-/// locks.
-pub(crate) fn lock_folder() -> Option<PathBuf> {
-    env_variable("MATRIX_LOCKS").map(PathBuf::from)
-}
-
-/// Reads an environment variable; `None` if it is unset or empty. Secrets are read with it.
-pub fn env_variable(name: &str) -> Option<String> {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "this is the place that reads the environment"
-    )]
-    std::env::var(name).ok().filter(|value| !value.is_empty())
-}
-
-pub(crate) fn env_variable_names() -> Vec<String> {
-    std::env::vars_os()
-        .filter_map(|(name, _)| name.into_string().ok())
-        .collect()
-}
-
-/// The command line of this process with `--resume <run>`, for the user to enter again.
-pub(crate) fn resume_command(run: &str) -> String {
-    let args: Vec<String> = std::env::args_os()
-        .skip(1)
-        .map(|arg| arg.to_string_lossy().into_owned())
-        .collect();
-    with_resume(&args, run)
-}
-
-/// The command that prints the report of a run's folder.
-pub(crate) fn report_command(run: &Path) -> String {
-    format!("matrix report {}", shell_quote(&run.to_string_lossy()))
-}
-
-/// The command that runs a matrix file.
-pub(crate) fn run_command(matrix: &Path) -> String {
-    format!("matrix run {}", shell_quote(&matrix.to_string_lossy()))
-}
-
-/// The command that resumes a run of a matrix file.
-pub(crate) fn resume_matrix_command(matrix: &Path, run: &RunId) -> String {
-    format!("{} --resume {}", run_command(matrix), shell_quote(run.as_str()))
-}
-
-fn with_resume(args: &[String], run: &str) -> String {
-    let mut command = vec!["matrix".to_owned()];
-    let mut args = args.iter().peekable();
-    while let Some(arg) = args.next() {
-        match arg.as_str() {
-            // The value of `--resume` is optional. The path of the matrix file may follow and must not be
-            // taken for it.
-            "--resume" => {
-                let is_value = |next: &&String| {
-                    !next.starts_with('-') && !next.ends_with(".yaml") && !next.ends_with(".yml")
-                };
-                args.next_if(is_value);
-            }
-            // Outdated measurements were already moved aside.
-            "--yes" => {}
-            arg if arg.starts_with("--resume=") => {}
-            arg => command.push(shell_quote(arg)),
-        }
-    }
-    command.extend(["--resume".to_owned(), shell_quote(run)]);
-    command.join(" ")
-}
-
-/// Quotes a word for a shell.
-pub(crate) fn shell_quote(text: &str) -> String {
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./=,:@%+~".contains(letter);
-    match !text.is_empty() && text.chars().all(is_plain) {
-        true => text.to_owned(),
-        false => format!("'{}'", text.replace('\'', r"'\''")),
-    }
-}
-
-impl CacheArgs {
-    /// The places that the environment names, for commands without flags for them.
-    pub(crate) fn from_environment() -> Self {
-        Self {
-            hf_home: env_variable("HF_HOME").map(PathBuf::from),
-            cache: env_variable("MATRIX_CACHE").map(PathBuf::from),
-        }
-    }
-
-    /// Hugging Face's cache folder.
-    pub fn hf_home(&self) -> Option<PathBuf> {
-        self.hf_home
-            .clone()
-            .or_else(|| Some(PathBuf::from(env_variable("HOME")?).join(".cache/huggingface")))
-    }
-
-    /// The folder for environments and prepared data.
-    pub fn cache(&self) -> PathBuf {
-        self.cache.clone().unwrap_or_else(|| {
-            let home = env_variable("XDG_CACHE_HOME").map(PathBuf::from);
-            let home = home.or_else(|| Some(PathBuf::from(env_variable("HOME")?).join(".cache")));
-            home.map_or_else(fallback_cache, |home| home.join("matrix"))
-        })
-    }
-
-    /// The folder for prepared prompts.
-    pub fn prompts_folder(&self) -> PathBuf {
-        self.cache().join("prompts")
-    }
-}
-
-/// The cache folder of a process without a home, as with `env -i` and in system services. A folder of another
-/// user is never used, because its owner could change the content.
-fn fallback_cache() -> PathBuf {
-    static CHOSEN: OnceLock<PathBuf> = OnceLock::new();
-    let choose = || {
-        let folder = PathBuf::from(format!("/tmp/matrix-{}", geteuid().as_raw()));
-        match private_files::create_folder(&folder) {
-            Ok(()) => folder,
-            // A random name that other users cannot predict.
-            Err(_) => folder.with_extension(format!("{:016x}", RandomState::new().build_hasher().finish())),
-        }
-    };
-    CHOSEN.get_or_init(choose).clone()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_command_that_goes_on_has_all_arguments_and_the_run() {
-        let resumed = |text: &str| {
-            let args: Vec<String> = text.split(' ').map(str::to_owned).collect();
-            with_resume(&args, "r-1")
-        };
-        assert_eq!(
-            resumed("run m.yaml --results /tmp/out --only engine=~a|b"),
-            "matrix run m.yaml --results /tmp/out --only 'engine=~a|b' --resume r-1"
-        );
-        for old in [
-            "run --resume m.yaml",
-            "run m.yaml --resume r-0",
-            "run m.yaml --resume=r-0",
-            "run --resume r-0 m.yaml",
-        ] {
-            assert_eq!(resumed(old), "matrix run m.yaml --resume r-1");
-        }
-    }
 }

@@ -4,8 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::RunArgs;
+use super::cache::CacheArgs;
+use super::report::Format;
 use super::sim::parse_share;
-use super::{CacheArgs, Format, RunArgs};
 use crate::base::units::HumanDuration;
 use crate::cli::named::described_parser;
 use crate::config::select::{self, Selector};

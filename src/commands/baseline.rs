@@ -6,7 +6,7 @@ use crate::analysis::compare::decision::{MIN_STARTS_NOISE_KNOWN, MIN_STARTS_NOIS
 use crate::analysis::compare::stored;
 use crate::base::clock;
 use crate::base::ids::CellKey;
-use crate::cli;
+use crate::cli::command_line;
 use crate::cli::regression::{BaselineAction, BaselineArgs, BaselineMoveArgs};
 use crate::commands::compare::{gating_metrics, run_stats, saved_noise};
 use crate::commands::error::{CommandError, Outcome};
@@ -222,7 +222,7 @@ impl TooFewStarts<'_> {
                     " ({})",
                     report::single_line(&excluded.reason)
                 )),
-                cli::resume_matrix_command(matrix, &run.info.run),
+                command_line::resume_matrix_command(matrix, &run.info.run),
             ),
             false => "measure with `repeats: { starts: 5 }`".to_owned(),
         };

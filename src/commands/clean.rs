@@ -1,6 +1,6 @@
 //! `matrix clean`: removes orphans, which it recognises by their ownership tags.
 
-use crate::cli::CacheArgs;
+use crate::cli::cache::CacheArgs;
 use crate::commands::environment::environment;
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::output::{eprint, print};

@@ -118,7 +118,7 @@ fn print_comparison(
     names: [&str; 2],
     colors: Colors,
 ) -> Result<(), CommandError> {
-    if args.format == cli::Format::Json {
+    if args.format == cli::report::Format::Json {
         let text =
             serde_json::to_string_pretty(&comparison::json(comparison)).map_err(anyhow::Error::from)?;
         print(&format!("{text}\n"));
@@ -143,9 +143,9 @@ fn exit(comparison: &Comparison, refused: bool) -> Exit {
 }
 
 /// Prints tables, separated by empty lines.
-pub(super) fn print_tables(tables: &[Table], format: cli::Format, colors: Colors) {
+pub(super) fn print_tables(tables: &[Table], format: cli::report::Format, colors: Colors) {
     let format = match format {
-        cli::Format::Markdown => Format::Markdown,
+        cli::report::Format::Markdown => Format::Markdown,
         _ => Format::Terminal {
             width: super::terminal::width(),
             colors: colors.stdout,

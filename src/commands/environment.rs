@@ -1,18 +1,19 @@
 //! Collects the environment variables and cache folders for a run.
 
-use crate::cli::{self, CacheArgs, PullArg};
+use crate::cli::cache::CacheArgs;
+use crate::cli::{self, PullArg, environment};
 use crate::runner::environment::PullPolicy;
 use crate::runner::environment::{CacheDirs, Environment};
 
 pub(crate) fn environment() -> Environment {
     Environment {
         variable: cli::env_variable,
-        names: cli::env_variable_names(),
+        names: environment::env_variable_names(),
         tool: format!("matrix {}", cli::VERSION),
-        nvml_library: cli::nvml_library(),
-        pretended_gpus: cli::pretended_gpus(),
-        visible_gpus: cli::visible_gpus(),
-        lock_folder: cli::lock_folder(),
+        nvml_library: environment::nvml_library(),
+        pretended_gpus: environment::pretended_gpus(),
+        visible_gpus: environment::visible_gpus(),
+        lock_folder: environment::lock_folder(),
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::analysis::validity::{self, CodeEntry, Evidence};
 use crate::base::text::wrap;
-use crate::cli::ExplainArgs;
+use crate::cli::report::ExplainArgs;
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::output::{eprint, print};
 use crate::commands::terminal::terminal_width;

@@ -46,11 +46,11 @@ pub(crate) fn execute(args: &HistoryArgs, colors: Colors) -> Outcome {
         },
     };
     let text = match args.format {
-        cli::Format::Terminal => report::draw(&history::table(&history), screen),
-        cli::Format::Markdown => report::draw(&history::table(&history), Format::Markdown),
-        cli::Format::Html => html::draw_history(&history),
-        cli::Format::Csv => history::csv(&history),
-        cli::Format::Json => {
+        cli::report::Format::Terminal => report::draw(&history::table(&history), screen),
+        cli::report::Format::Markdown => report::draw(&history::table(&history), Format::Markdown),
+        cli::report::Format::Html => html::draw_history(&history),
+        cli::report::Format::Csv => history::csv(&history),
+        cli::report::Format::Json => {
             let json = serde_json::to_string_pretty(&history::json(&history)).map_err(anyhow::Error::from)?;
             format!("{json}\n")
         }

@@ -10,7 +10,7 @@ use anyhow::Context;
 use crate::base::ids::RunId;
 use crate::base::secrets::Redactor;
 use crate::base::text::{pluralize, printable};
-use crate::cli::{self, ImportArgs, VERSION};
+use crate::cli::{ImportArgs, VERSION, command_line};
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::output::{eprint, print};
 use crate::commands::report;
@@ -119,7 +119,7 @@ fn write_run(
     Ok(format!(
         "{message}{warnings}\nthe run is in {}; print its report with `{}`\n",
         store.folder().display(),
-        cli::report_command(store.folder())
+        command_line::report_command(store.folder())
     ))
 }
 

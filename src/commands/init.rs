@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Context;
 
 use crate::base::text::printable;
-use crate::cli::{self, InitArgs, SchemaKind};
+use crate::cli::{InitArgs, SchemaKind, command_line};
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::output::print;
 use crate::commands::schema;
@@ -34,7 +34,7 @@ pub(crate) fn execute(args: &InitArgs) -> Outcome {
     }
     message.push_str(&format!(
         "try it: {}\n",
-        cli::run_command(&args.dir.join("matrices/demo.yaml"))
+        command_line::run_command(&args.dir.join("matrices/demo.yaml"))
     ));
     print(&printable(&message));
     Ok(Exit::Done)

@@ -9,7 +9,7 @@ use anyhow::Context;
 
 use crate::base::ids::RunId;
 use crate::base::text::one_line;
-use crate::cli::{self, RunArgs};
+use crate::cli::{RunArgs, command_line};
 use crate::commands::environment::{cache_dirs, environment, pull_policy};
 use crate::commands::error::CommandError;
 use crate::commands::log;
@@ -152,8 +152,8 @@ fn add_listeners(session: &mut Session<'_>, args: &RunArgs) -> Arc<Progress> {
 fn no_report_message(folder: &Path) -> String {
     format!(
         "stopped while the report was written; the measurements are saved\n  = help: write it with: {} --out {}\n",
-        cli::report_command(folder),
-        cli::shell_quote(&folder.to_string_lossy())
+        command_line::report_command(folder),
+        command_line::shell_quote(&folder.to_string_lossy())
     )
 }
 

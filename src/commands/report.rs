@@ -13,7 +13,8 @@ use crate::analysis::compare::machines;
 use crate::analysis::compare::precision::CellPrecision;
 use crate::analysis::metrics;
 use crate::base::ids::CellKey;
-use crate::cli::{self, Format, ReportArgs};
+use crate::cli::command_line;
+use crate::cli::report::{Format, ReportArgs};
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::history;
 use crate::commands::output::{Colors, eprint, print};
@@ -133,7 +134,7 @@ pub(crate) fn write_documents(
     let selected: BTreeSet<CellKey> = part.plan.cells.iter().map(|cell| cell.key.clone()).collect();
     part.summaries.retain(|summary| selected.contains(&summary.cell));
     let left_out = run.plan.cells.len() - selected.len();
-    let command = cli::report_command(store.folder());
+    let command = command_line::report_command(store.folder());
     let note = match left_out {
         0 => String::new(),
         1 => format!("1 cell left out by `--only`; `{command}` shows it\n"),

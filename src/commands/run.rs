@@ -1,7 +1,7 @@
 //! `matrix run`: executes a plan and writes its report.
 
 use crate::analysis::compare::decision::DEFAULT_BOUND;
-use crate::cli::{self, RunArgs};
+use crate::cli::{RunArgs, command_line};
 use crate::commands::error::Outcome;
 use crate::commands::matrix_file::load;
 use crate::commands::measure::{RunView, measure, run_request};
@@ -27,7 +27,7 @@ pub(crate) fn execute(args: &RunArgs, colors: Colors) -> Outcome {
         "page: {}\n",
         measured.folder.join("report.html").display()
     ));
-    let resume = cli::resume_command(measured.run.as_str());
+    let resume = command_line::resume_command(measured.run.as_str());
     if measured.exit == Exit::Interrupted {
         print(&format!("continue with: {resume}\n"));
     } else if let Some(what) = describe_repeatable(measured.measurements) {

@@ -1,7 +1,7 @@
 //! Messages and exit codes of failed sessions.
 
 use crate::base::text::pluralize;
-use crate::cli;
+use crate::cli::command_line;
 use crate::commands::error::CommandError;
 use crate::commands::matrix_file::diagnostics_error;
 use crate::commands::output::Colors;
@@ -92,7 +92,7 @@ pub(crate) fn describe_outdated(outdated: &Outdated) -> String {
 
 fn describe_aborted(aborted: &Aborted) -> String {
     let Aborted { run, reason, results } = aborted;
-    let resume = cli::resume_command(run.as_str());
+    let resume = command_line::resume_command(run.as_str());
     match results {
         SavedResults::Moved { from, to } => format!(
             "error: {reason}\nthe run was started but cannot continue; its earlier measurements are saved in {}\n  = help: move this folder back to {}, then continue with: {resume}\n",

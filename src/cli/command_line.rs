@@ -1,0 +1,86 @@
+//! Command lines for the user to enter next.
+
+use std::path::Path;
+
+use crate::base::ids::RunId;
+
+/// The command line of this process with `--resume <run>`, for the user to enter again.
+pub(crate) fn resume_command(run: &str) -> String {
+    let args: Vec<String> = std::env::args_os()
+        .skip(1)
+        .map(|arg| arg.to_string_lossy().into_owned())
+        .collect();
+    with_resume(&args, run)
+}
+
+/// The command that prints the report of a run's folder.
+pub(crate) fn report_command(run: &Path) -> String {
+    format!("matrix report {}", shell_quote(&run.to_string_lossy()))
+}
+
+/// The command that runs a matrix file.
+pub(crate) fn run_command(matrix: &Path) -> String {
+    format!("matrix run {}", shell_quote(&matrix.to_string_lossy()))
+}
+
+/// The command that resumes a run of a matrix file.
+pub(crate) fn resume_matrix_command(matrix: &Path, run: &RunId) -> String {
+    format!("{} --resume {}", run_command(matrix), shell_quote(run.as_str()))
+}
+
+fn with_resume(args: &[String], run: &str) -> String {
+    let mut command = vec!["matrix".to_owned()];
+    let mut args = args.iter().peekable();
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            // The value of `--resume` is optional. The path of the matrix file may follow and must not be
+            // taken for it.
+            "--resume" => {
+                let is_value = |next: &&String| {
+                    !next.starts_with('-') && !next.ends_with(".yaml") && !next.ends_with(".yml")
+                };
+                args.next_if(is_value);
+            }
+            // Outdated measurements were already moved aside.
+            "--yes" => {}
+            arg if arg.starts_with("--resume=") => {}
+            arg => command.push(shell_quote(arg)),
+        }
+    }
+    command.extend(["--resume".to_owned(), shell_quote(run)]);
+    command.join(" ")
+}
+
+/// Quotes a word for a shell.
+pub(crate) fn shell_quote(text: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./=,:@%+~".contains(letter);
+    match !text.is_empty() && text.chars().all(is_plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_that_goes_on_has_all_arguments_and_the_run() {
+        let resumed = |text: &str| {
+            let args: Vec<String> = text.split(' ').map(str::to_owned).collect();
+            with_resume(&args, "r-1")
+        };
+        assert_eq!(
+            resumed("run m.yaml --results /tmp/out --only engine=~a|b"),
+            "matrix run m.yaml --results /tmp/out --only 'engine=~a|b' --resume r-1"
+        );
+        for old in [
+            "run --resume m.yaml",
+            "run m.yaml --resume r-0",
+            "run m.yaml --resume=r-0",
+            "run --resume r-0 m.yaml",
+        ] {
+            assert_eq!(resumed(old), "matrix run m.yaml --resume r-1");
+        }
+    }
+}

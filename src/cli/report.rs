@@ -1,0 +1,88 @@
+//! The flags of the commands that show finished runs.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Deserialize;
+
+use super::cache::CacheArgs;
+use super::named::described_parser;
+use super::sim::parse_share;
+
+/// `matrix report`.
+#[derive(Args, Debug)]
+#[command(after_help = "Example: matrix report results/2026-11-21-qwen3 --out published")]
+pub struct ReportArgs {
+    /// The runs: a run's folder or name, or a matrix, for its newest run. Several runs are shown in one report.
+    #[arg(required = true, value_name = "RUN")]
+    pub runs: Vec<String>,
+    /// The folder of runs.
+    #[arg(long, default_value = "results", value_name = "DIR")]
+    pub results: PathBuf,
+    /// The format. By default `terminal`, or with `--out` all other formats.
+    #[arg(long, value_parser = described_parser::<Format>(&REPORT_FORMATS))]
+    pub format: Option<Format>,
+    /// Write files into this folder instead of printing.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// The engine that ratios refer to, by its name in the matrix. By default that of the matrix, else the first engine of each table.
+    #[arg(long, value_name = "ENGINE")]
+    pub reference: Option<String>,
+    /// The smallest change that counts as a win, a loss or `[best]`, as in `matrix compare`.
+    #[arg(long, default_value = "2%", value_parser = parse_share, value_name = "SHARE")]
+    pub floor: f64,
+    /// The cache folders; the noise of this host is read from there.
+    #[command(flatten)]
+    pub places: CacheArgs,
+}
+
+/// `matrix explain`.
+///
+/// Examples: `matrix explain engine=sglang,scenario=sharegpt`, `matrix explain host-busy`
+#[derive(Args, Debug)]
+pub struct ExplainArgs {
+    /// The cells: a part of their names, or a selector as for `matrix run --only`. By default all cells of the run; more than four
+    /// measurements are printed in one line each. Without `--run` also a reason code such as `host-busy`: prints its meaning, its bound
+    /// and the fix, and needs no run.
+    pub cell: Option<String>,
+    /// The run: its folder or name, or a matrix, for its newest run. By default the newest run of all.
+    #[arg(long, value_name = "RUN")]
+    pub run: Option<String>,
+    /// The folder of runs.
+    #[arg(long, default_value = "results", value_name = "DIR")]
+    pub results: PathBuf,
+    /// Print the table of all reason codes instead, with meaning, bound and fix.
+    #[arg(long)]
+    pub codes: bool,
+    /// Print the validity and its evidence as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The format of a report, a comparison or a history. Each command supports some of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Format {
+    /// Tables for a terminal.
+    Terminal,
+    /// Markdown as GitHub renders it.
+    Markdown,
+    /// One HTML file.
+    Html,
+    /// CSV for a spreadsheet.
+    Csv,
+    /// JSON with everything, for programs.
+    Json,
+}
+
+/// Help for the formats of a report.
+const REPORT_FORMATS: [(&str, &str); 5] = [
+    ("terminal", "Tables for a terminal"),
+    ("markdown", "Markdown; with `--out` also one report per engine"),
+    ("html", "One HTML file with charts; it needs no network"),
+    ("csv", "CSV with one row for each metric of each cell"),
+    (
+        "json",
+        "Everything that a report shows; `matrix schema report` prints the schema",
+    ),
+];
