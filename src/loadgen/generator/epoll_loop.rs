@@ -8,39 +8,42 @@
 //! their handshakes ([`handshakes`]).
 
 use std::collections::{HashMap, VecDeque};
-use std::io::{self, ErrorKind};
+use std::io;
 use std::mem::MaybeUninit;
 use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use rustix::event::epoll;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use self::connect::SlottedRequest;
 use self::handshakes::Handshakes;
 use self::pause::{Gap, Gaps};
-use self::wait::{sleep, wait_for};
+use self::slotted_request::SlottedRequest;
+use self::wait::sleep;
 use self::waker::LoopWaker;
 use super::bodies::DeferredBodies;
 use super::concurrency_limit::Slot;
 use super::load_result::LoadError;
 use super::pending::PendingRequest;
-use super::request_outcome::{CloseReason, RequestOutcome, blank_record, fill_record, record_unsent};
+use super::request_outcome::{CloseReason, RequestOutcome};
 use super::shared::Shared;
 use crate::base::clock::{self, MonotonicTime};
-use crate::loadgen::arrival::TimestampSource;
 use crate::loadgen::lateness::{HEARTBEAT, LatenessCounter};
-use crate::loadgen::request::{CLOSE_GRACE, InFlight, ReadState, ReadStats, Response, nanos_since};
+use crate::loadgen::request::InFlight;
 use crate::loadgen::socket::{ReadContext, Socket};
 use crate::loadgen::wakeups::WakeTracker;
 
+mod closing;
 mod connect;
+mod deadlines;
+mod finish;
 mod handshakes;
+mod looks;
 mod pause;
+mod slotted_request;
 mod wait;
 mod waker;
 
@@ -231,7 +234,7 @@ struct LoopState {
     streams: Vec<Option<Box<Stream>>>,
     outcomes: Vec<RequestOutcome>,
     running: usize,
-    /// Number of connections being established, at most `max_connecting`.
+    /// Number of connections being established; `max_connecting` is its limit.
     connecting: usize,
     max_connecting: usize,
     /// Whether every connection so far was established at once, as connections to this host are.
@@ -244,12 +247,12 @@ struct LoopState {
     next_rounds: VecDeque<(PendingRequest, Option<Slot>)>,
     /// Streams whose sockets may hold more data.
     readable: Vec<usize>,
-    /// Deadlines for the start of each answer's body, in order; `lasts` has the deadlines for the ends.
+    /// Deadlines for the start of each answer's body, in order; `request_deadlines` has the deadlines for the ends.
     first_byte_deadlines: VecDeque<(MonotonicTime, usize)>,
     request_deadlines: VecDeque<(MonotonicTime, usize)>,
     /// When pending connections will be retransmitted.
     retries: VecDeque<(MonotonicTime, usize)>,
-    /// When to close the connections that stay open after `[DONE]`; `leaving` has their sockets.
+    /// When to close the connections that stay open after `[DONE]`; `closing_sockets` has their sockets.
     close_deadlines: VecDeque<(MonotonicTime, usize)>,
     closing_sockets: HashMap<usize, Socket>,
     slot_wait: Option<SlotFuture>,
@@ -332,72 +335,7 @@ impl LoopState {
         is_sent && self.running == 0 && self.closing_sockets.is_empty()
     }
 
-    /// Checks whether more requests may be sent. If not, drops those that will never be due.
-    fn close_if_over(&mut self) {
-        let before = self.close_reason;
-        if self.is_stopped() {
-            self.close_reason = Some(CloseReason::Stopped);
-            self.cancel_all();
-        } else if self.ends_at.is_some_and(|over| clock::now() >= over) {
-            self.close_reason = Some(CloseReason::TimeOver);
-        }
-        let Some(closed) = self.close_reason.filter(|_| self.close_reason != before) else {
-            return;
-        };
-        let end = self.ends_at.filter(|_| closed == CloseReason::TimeOver);
-        let end = end.unwrap_or_else(clock::now);
-        let (zero, shared) = (self.zero, &self.event_loop.shared);
-        self.pending_requests
-            .retain(|pending| pending.falls_due_before(end, zero, shared));
-        if closed == CloseReason::Stopped {
-            self.next_rounds.clear();
-            self.give_up_waiting();
-        }
-    }
-
-    /// Gives up requests that are due and wait for a slot.
-    fn give_up_waiting(&mut self) {
-        self.slot_wait = None;
-        let closed = self.close_reason.unwrap_or(CloseReason::Stopped);
-        for pending in std::mem::take(&mut self.pending_requests) {
-            record_unsent(
-                &pending,
-                closed,
-                self.zero,
-                &self.event_loop.shared,
-                &mut self.outcomes,
-            );
-        }
-    }
-
-    fn is_stopped(&mut self) -> bool {
-        let mut context = Context::from_waker(&self.waker);
-        // A future that has completed must not be polled again.
-        self.close_reason == Some(CloseReason::Stopped)
-            || self.stop_signal.as_mut().poll(&mut context).is_ready()
-    }
-
-    fn cancel_all(&mut self) {
-        let closed = self.close_reason.unwrap_or(CloseReason::Stopped);
-        for slotted in std::mem::take(&mut self.unconnected) {
-            record_unsent(
-                &slotted.request,
-                closed,
-                self.zero,
-                &self.event_loop.shared,
-                &mut self.outcomes,
-            );
-        }
-        self.closing_sockets.clear();
-        for index in 0..self.streams.len() {
-            if let Some(stream) = &mut self.streams[index] {
-                let answer = stream.in_flight.cancel();
-                self.finish(index, *answer);
-            }
-        }
-    }
-
-    /// Sends up to [`BURST`] requests that are due and have a slot. Returns whether more are due, and when
+    /// Sends up to [`MAX_STARTS_PER_PASS`] requests that are due and have a slot. Returns whether more are due, and when
     /// the next one is due if it only waits for its time.
     fn send_due(&mut self) -> (bool, Option<MonotonicTime>) {
         for _ in 0..MAX_STARTS_PER_PASS {
@@ -445,251 +383,5 @@ impl LoopState {
                 Some((Some(slot), ready))
             }
         }
-    }
-
-    /// Handles all deadlines that have passed: of requests, of connection attempts and of connections left
-    /// open.
-    fn expire_deadlines(&mut self) {
-        let now = clock::now();
-        if self.drain_deadline.is_some_and(|drained| now >= drained) {
-            self.cancel_all();
-        }
-        while let Some((_, index)) = pop_if(&mut self.first_byte_deadlines, |at, _| at <= now) {
-            if let Some(stream) = self.streams[index]
-                .as_mut()
-                .filter(|stream| !stream.in_flight.has_body())
-            {
-                let answer = stream.in_flight.time_out();
-                self.finish(index, *answer);
-            }
-        }
-        while let Some((_, index)) = pop_if(&mut self.request_deadlines, |at, _| at <= now) {
-            if let Some(stream) = &mut self.streams[index] {
-                let answer = stream.in_flight.time_out();
-                self.finish(index, *answer);
-            }
-        }
-        while let Some((_, index)) = pop_if(&mut self.retries, |at, _| at <= now) {
-            self.note_retransmit(index);
-        }
-        while let Some((_, index)) = pop_if(&mut self.close_deadlines, |at, _| at <= now) {
-            let left_open = u64::from(self.closing_sockets.remove(&index).is_some());
-            self.event_loop
-                .shared
-                .progress
-                .left_open
-                .fetch_add(left_open, Ordering::Relaxed);
-        }
-        self.connect_waiting();
-    }
-
-    /// Returns the next moment at which [`LoopState::expire_deadlines`] may have something to do.
-    fn next_deadline(&mut self) -> Option<MonotonicTime> {
-        let (streams, leaving) = (&self.streams, &self.closing_sockets);
-        for queue in [
-            &mut self.first_byte_deadlines,
-            &mut self.request_deadlines,
-            &mut self.retries,
-        ] {
-            while pop_if(queue, |_, index| streams[index].is_none()).is_some() {}
-        }
-        while pop_if(&mut self.close_deadlines, |_, index| {
-            !leaving.contains_key(&index)
-        })
-        .is_some()
-        {}
-        let queues = [
-            &self.first_byte_deadlines,
-            &self.request_deadlines,
-            &self.retries,
-            &self.close_deadlines,
-        ];
-        let fronts = queues.map(|queue| queue.front().map(|(at, _)| *at));
-        fronts.into_iter().flatten().chain(self.drain_deadline).min()
-    }
-
-    /// Waits for sockets for up to `wait` and reads what they hold.
-    fn poll(&mut self, events: &mut Vec<epoll::Event>, wait: Duration) {
-        let looked_at = self.wait_for_events(events, wait);
-        self.event_loop.reading.start_round();
-        let began = clock::now();
-        let mut stats = ReadStats::default();
-        for index in std::mem::take(&mut self.readable) {
-            self.read(index, true, &mut stats);
-        }
-        for event in events.iter() {
-            match event.data.u64() {
-                WAKER_TOKEN => self.event_loop.loop_waker.clear(),
-                PREPARING_TOKEN => self.serve_preparing(Duration::ZERO),
-                index => self.handle_event(index as usize, event.flags, &mut stats),
-            }
-        }
-        self.event_loop
-            .shared
-            .progress
-            .events
-            .fetch_add(stats.events, Ordering::Relaxed);
-        let since_start = began.since(self.zero);
-        self.event_loop
-            .reading
-            .lateness
-            .count_events(stats.events, since_start);
-        let is_whole = events.len() < MAX_EPOLL_EVENTS && self.readable.is_empty();
-        if is_whole {
-            self.event_loop.reading.look_start = looked_at;
-        }
-        let typical = self.typical_response_time.filter(|_| self.slot_wait.is_some());
-        let is_flooded = self.event_loop.reading.lateness.is_flooded(since_start);
-        self.served_since_pause += events.len();
-        // With many streams in a flood some are always ready, so a pass ends when each had its turn.
-        let is_over = is_whole || is_flooded && self.served_since_pause >= self.running;
-        let pause = self.gaps.pause(self.running, typical, is_flooded);
-        let pause = pause.filter(|_| self.may_pause && is_over && stats.bytes < BUSY_READ_BYTES);
-        self.next_poll = match pause {
-            // In a flood a pass takes as long as a pause; a pause counted from the start of the pass would
-            // leave the sender little time.
-            Some(pause) if is_flooded => clock::now().plus(pause),
-            Some(pause) => began.plus(pause),
-            None => began,
-        };
-        if is_over {
-            self.served_since_pause = 0;
-        }
-        if stats.bytes > 0 {
-            self.longest_pass = self.longest_pass.max(clock::now().since(began));
-        }
-    }
-
-    /// Waits for sockets for up to `wait`. Returns a moment that is no later than the poll, so that data
-    /// which only a later look finds arrived after it.
-    fn wait_for_events(&mut self, events: &mut Vec<epoll::Event>, wait: Duration) -> MonotonicTime {
-        events.clear();
-        let looked_at = clock::now();
-        wait_for(&self.event_loop.epoll, events, Duration::ZERO);
-        if wait.is_zero() || !events.is_empty() {
-            return looked_at;
-        }
-        // Everything that has arrived was read.
-        let slept = clock::now();
-        wait_for(&self.event_loop.epoll, events, wait);
-        let woken = self.wakes.earliest_wake(slept, wait, clock::now());
-        self.event_loop.reading.look_start = woken.unwrap_or(looked_at);
-        self.event_loop.reading.look_start
-    }
-
-    fn handle_event(&mut self, index: usize, flags: epoll::EventFlags, stats: &mut ReadStats) {
-        let ending = epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR;
-        if self.streams[index].is_none() {
-            return self.close_finished(index);
-        }
-        if flags.intersects(ending) {
-            self.continue_write(index);
-        }
-        if flags.intersects(epoll::EventFlags::IN | ending) {
-            self.read(index, flags.intersects(ending), stats);
-        }
-    }
-
-    fn read(&mut self, index: usize, is_ending: bool, stats: &mut ReadStats) {
-        let Some(stream) = &mut self.streams[index] else {
-            return;
-        };
-        let before = (stats.bytes, stats.events);
-        match stream
-            .in_flight
-            .read(is_ending, &mut self.event_loop.reading, stats)
-        {
-            ReadState::Blocked => {}
-            ReadState::Ready => self.readable.push(index),
-            ReadState::Done(answer) => return self.finish(index, *answer),
-        }
-        if stats.bytes > before.0 {
-            self.may_pause = stream.in_flight.timestamp_source() == Some(TimestampSource::Kernel);
-        }
-        let gap = stream
-            .gap
-            .add_events(stats.events - before.1, stream.in_flight.last_read_at());
-        if let Some(gap) = gap {
-            self.gaps.add(gap);
-        }
-    }
-
-    /// Closes a connection whose answer is complete. What has arrived on it is ignored.
-    fn close_finished(&mut self, index: usize) {
-        if let Some(mut socket) = self.closing_sockets.remove(&index) {
-            let _ = socket.read(&mut self.event_loop.reading);
-        }
-    }
-
-    /// Makes the record of an exchange that is over.
-    fn finish(&mut self, index: usize, answer: Response) {
-        let Some(mut stream) = self.streams[index].take() else {
-            return;
-        };
-        self.running -= 1;
-        self.connecting -= usize::from(stream.is_connecting);
-        self.preparing -= usize::from(stream.is_preparing);
-        // Data that arrived together with the end of the answer triggers no further event.
-        let is_open = |socket: &mut Socket, reading: &mut ReadContext| {
-            let read = socket.read(reading);
-            read.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
-        };
-        if let Some(mut socket) = stream.in_flight.take_open_socket()
-            && is_open(&mut socket, &mut self.event_loop.reading)
-        {
-            self.close_deadlines
-                .push_back((clock::now().plus(CLOSE_GRACE), index));
-            self.closing_sockets.insert(index, socket);
-        }
-        let timestamp_source = answer.timestamp_source;
-        let took = answer.end.since(answer.sent);
-        self.typical_response_time = Some(
-            self.typical_response_time
-                .map_or(took, |typical| typical * 7 / 8 + took / 8),
-        );
-        let mut request = blank_record(&stream.request);
-        let target = &self.event_loop.shared.target;
-        let model = stream.request.model.as_deref().unwrap_or(&target.model);
-        fill_record(&mut request, answer, target.dialect.usage, model, self.zero);
-        let ready_ns = nanos_since(stream.ready_at, self.zero);
-        let lag = request
-            .sent_ns
-            .map(|at| Duration::from_nanos(at.saturating_sub(ready_ns)));
-        let shared = &self.event_loop.shared;
-        shared.progress.running.fetch_sub(1, Ordering::Relaxed);
-        let conversation = stream.request.conversation.take();
-        let next = conversation
-            .and_then(|conversation| PendingRequest::next_round(conversation, &request, index, shared));
-        shared.finish_request(&request);
-        self.outcomes.push(RequestOutcome {
-            record: request,
-            lag,
-            timestamp_source,
-        });
-        // A slot becomes free only at the end of a whole conversation.
-        if let Some(next) = next {
-            self.send_next_turn(next, stream.slot.take());
-        }
-    }
-
-    /// Queues the next round of a conversation, unless sending is over. In that case the round never falls
-    /// due.
-    fn send_next_turn(&mut self, next: PendingRequest, slot: Option<Slot>) {
-        if self.ends_at.is_some_and(|over| clock::now() >= over) {
-            return;
-        }
-        if self.close_reason.is_none() {
-            self.next_rounds.push_back((next, slot));
-        }
-    }
-}
-
-fn pop_if(
-    queue: &mut VecDeque<(MonotonicTime, usize)>,
-    is_like: impl Fn(MonotonicTime, usize) -> bool,
-) -> Option<(MonotonicTime, usize)> {
-    match queue.front() {
-        Some((at, index)) if is_like(*at, *index) => queue.pop_front(),
-        _ => None,
     }
 }

@@ -14,6 +14,7 @@ use rustix::fd::OwnedFd;
 
 use super::handshakes::{HandshakeResult, Handshakes};
 use super::pause::Gap;
+use super::slotted_request::SlottedRequest;
 use super::wait::wait_for;
 use super::{
     HANDSHAKE_TOKEN, LoopState, MAX_EXPECTED_EVENTS, MAX_PREPARING_EVENTS, REDUCED_MAX_CONNECTING, Stream,
@@ -24,13 +25,6 @@ use crate::loadgen::generator::pending::PendingRequest;
 use crate::loadgen::protocol::Decoder;
 use crate::loadgen::request::{CONNECT_RETRANSMIT, InFlight};
 use crate::loadgen::socket::Socket;
-
-/// A request that has a slot, with what is needed to send it.
-pub(super) struct SlottedRequest {
-    pub(super) request: PendingRequest,
-    concurrency_slot: Option<Slot>,
-    ready_at: MonotonicTime,
-}
 
 impl LoopState {
     /// Sends a request that has a slot, or queues it if too many connections are being established.

@@ -1,0 +1,80 @@
+//! Deadlines of requests, of connection attempts and of connections left open.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+
+use super::LoopState;
+use crate::base::clock::{self, MonotonicTime};
+
+impl LoopState {
+    /// Handles all deadlines that have passed: of requests, of connection attempts and of connections left
+    /// open.
+    pub(super) fn expire_deadlines(&mut self) {
+        let now = clock::now();
+        if self.drain_deadline.is_some_and(|drained| now >= drained) {
+            self.cancel_all();
+        }
+        while let Some((_, index)) = pop_if(&mut self.first_byte_deadlines, |at, _| at <= now) {
+            if let Some(stream) = self.streams[index]
+                .as_mut()
+                .filter(|stream| !stream.in_flight.has_body())
+            {
+                let answer = stream.in_flight.time_out();
+                self.finish(index, *answer);
+            }
+        }
+        while let Some((_, index)) = pop_if(&mut self.request_deadlines, |at, _| at <= now) {
+            if let Some(stream) = &mut self.streams[index] {
+                let answer = stream.in_flight.time_out();
+                self.finish(index, *answer);
+            }
+        }
+        while let Some((_, index)) = pop_if(&mut self.retries, |at, _| at <= now) {
+            self.note_retransmit(index);
+        }
+        while let Some((_, index)) = pop_if(&mut self.close_deadlines, |at, _| at <= now) {
+            let left_open = u64::from(self.closing_sockets.remove(&index).is_some());
+            self.event_loop
+                .shared
+                .progress
+                .left_open
+                .fetch_add(left_open, Ordering::Relaxed);
+        }
+        self.connect_waiting();
+    }
+
+    /// Returns the next moment at which [`LoopState::expire_deadlines`] may have something to do.
+    pub(super) fn next_deadline(&mut self) -> Option<MonotonicTime> {
+        let (streams, leaving) = (&self.streams, &self.closing_sockets);
+        for queue in [
+            &mut self.first_byte_deadlines,
+            &mut self.request_deadlines,
+            &mut self.retries,
+        ] {
+            while pop_if(queue, |_, index| streams[index].is_none()).is_some() {}
+        }
+        while pop_if(&mut self.close_deadlines, |_, index| {
+            !leaving.contains_key(&index)
+        })
+        .is_some()
+        {}
+        let queues = [
+            &self.first_byte_deadlines,
+            &self.request_deadlines,
+            &self.retries,
+            &self.close_deadlines,
+        ];
+        let fronts = queues.map(|queue| queue.front().map(|(at, _)| *at));
+        fronts.into_iter().flatten().chain(self.drain_deadline).min()
+    }
+}
+
+fn pop_if(
+    queue: &mut VecDeque<(MonotonicTime, usize)>,
+    is_like: impl Fn(MonotonicTime, usize) -> bool,
+) -> Option<(MonotonicTime, usize)> {
+    match queue.front() {
+        Some((at, index)) if is_like(*at, *index) => queue.pop_front(),
+        _ => None,
+    }
+}
