@@ -6,9 +6,10 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::{
-    BorrowedStr, Content, Decoded, EncodeError, RequestParams, bare_prompt_value, error_text, lenient,
-};
+use super::decoded::{BorrowedStr, Decoded, error_text};
+use super::lenient;
+use super::params::{EncodeError, RequestParams, bare_prompt_value};
+use crate::loadgen::dataset::Content;
 
 pub(super) fn body(prompt: &Content, params: &RequestParams<'_>) -> Result<Map<String, Value>, EncodeError> {
     let mut body: Map<String, Value> = [

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::error_text;
+use super::decoded::error_text;
 
 /// Returns the server's message if the event reports an error. It parses the whole event, so it is called
 /// only for events without output.

@@ -6,8 +6,9 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::decoded::{BorrowedStr, CachedDetails, Decoded, error_text};
 use super::fast_path::EventShape;
-use super::{BorrowedStr, CachedDetails, Decoded, error_text, errors, lenient};
+use super::{errors, lenient};
 use crate::results::record::request::{ChunkKind, Oddity, is_failed_finish};
 use crate::results::record::spilled::SpilledText;
 

@@ -4,10 +4,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::{
-    BorrowedStr, CachedDetails, Content, Decoded, EncodeError, RequestParams, error_text, errors, lenient,
-    prompt_value,
-};
+use super::decoded::{BorrowedStr, CachedDetails, Decoded, error_text};
+use super::params::{EncodeError, RequestParams, prompt_value};
+use super::{errors, lenient};
+use crate::loadgen::dataset::Content;
 use crate::results::record::request::{ChunkKind, Usage, is_failed_finish};
 
 pub(super) fn body(prompt: &Content, params: &RequestParams<'_>) -> Result<Map<String, Value>, EncodeError> {

@@ -1,6 +1,10 @@
 use proptest::prelude::*;
+use serde_json::{Map, Value, json};
 
 use super::*;
+use crate::loadgen::dataset::{Content, Extras};
+use crate::plan::{Protocol, ProtocolSpec, UsageRequest};
+use crate::results::record::request::{ChunkKind, Oddity, RequestFailureClass, Usage};
 
 fn dialect(protocol: Protocol) -> ProtocolSpec {
     ProtocolSpec {

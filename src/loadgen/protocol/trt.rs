@@ -6,7 +6,9 @@ use serde::de::Error;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::{BorrowedStr, Content, Decoded, EncodeError, RequestParams, bare_prompt_value, error_text};
+use super::decoded::{BorrowedStr, Decoded, error_text};
+use super::params::{EncodeError, RequestParams, bare_prompt_value};
+use crate::loadgen::dataset::Content;
 use crate::results::record::request::ChunkKind;
 
 /// An id that no token has, so that no answer ends before its length.

@@ -3,7 +3,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Content, EncodeError, RequestParams, bare_prompt_value};
+use super::params::{EncodeError, RequestParams, bare_prompt_value};
+use crate::loadgen::dataset::Content;
 
 pub(super) fn body(prompt: &Content, params: &RequestParams<'_>) -> Result<Map<String, Value>, EncodeError> {
     Ok([

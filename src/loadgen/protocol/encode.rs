@@ -1,0 +1,172 @@
+//! Encodes the bodies of requests.
+
+use serde_json::{Map, Value, json};
+
+use super::params::{EncodeError, RequestParams};
+use super::{chat, completions, embeddings, sglang_native, trt, truss};
+use crate::loadgen::dataset::Content;
+use crate::plan::{Protocol, ProtocolSpec, UsageRequest};
+
+/// The header by which a router recognises requests that belong together.
+pub(crate) const ROUTING_KEY_HEADER: &str = "X-SMG-Routing-Key";
+
+pub(crate) fn path(dialect: &ProtocolSpec) -> &str {
+    match (&dialect.path, dialect.protocol) {
+        (Some(path), _) => path,
+        (None, Protocol::SglangNative) => "/generate",
+        (None, Protocol::Completions) => "/v1/completions",
+        (None, Protocol::Chat) => "/v1/chat/completions",
+        (None, Protocol::Trt) => "/v2/models/ensemble/generate_stream",
+        (None, Protocol::Truss) => "/v1/models/model:predict",
+        (None, Protocol::Embeddings) => "/v1/embeddings",
+    }
+}
+
+/// Encodes the body of one request.
+///
+/// Fields of the scenario replace whole fields, as bench_serving's extra body does, and fields of the row
+/// come after them. Fields of the dialect are merged into objects, so that they can set a temperature for
+/// `/generate` without knowing the requested length.
+///
+/// # Errors
+/// The protocol has no place for something that the row carries.
+pub(crate) fn encode(
+    dialect: &ProtocolSpec,
+    prompt: &Content,
+    params: &RequestParams<'_>,
+) -> Result<Vec<u8>, EncodeError> {
+    check_supported(dialect.protocol, params)?;
+    let mut body = match dialect.protocol {
+        Protocol::SglangNative => sglang_native::body(prompt, params)?,
+        Protocol::Completions => completions::body(prompt, params)?,
+        Protocol::Chat => chat::body(prompt, params)?,
+        Protocol::Trt => trt::body(prompt, params)?,
+        Protocol::Truss => truss::body(prompt, params)?,
+        Protocol::Embeddings => embeddings::body(prompt, params)?,
+    };
+    const STREAM_OPTIONS: &str = "stream_options";
+    let is_asked = dialect.usage == UsageRequest::StreamOptions
+        && matches!(dialect.protocol, Protocol::Completions | Protocol::Chat);
+    if is_asked {
+        body.insert(STREAM_OPTIONS.to_owned(), json!({"include_usage": true}));
+    }
+    let mut is_overridden = false;
+    for (key, value) in &dialect.body {
+        is_overridden |= key == STREAM_OPTIONS;
+        match (body.get_mut(key), value) {
+            (Some(Value::Object(there)), Value::Object(more)) => {
+                more.iter().for_each(|(key, value)| set_field(there, key, value));
+            }
+            _ => set_field(&mut body, key, value),
+        }
+    }
+    for (key, value) in params.body {
+        is_overridden |= key == STREAM_OPTIONS;
+        set_field(&mut body, key, value);
+    }
+    // The row's own fields are those of a recorded request. A `null` there was sent as `null`.
+    for (key, value) in params.extras.iter().flat_map(|extras| &extras.body) {
+        is_overridden |= key == STREAM_OPTIONS;
+        body.insert(key.clone(), value.clone());
+    }
+    put_lora(&mut body, dialect.protocol, params);
+    put_images(&mut body, dialect.protocol, prompt);
+    let streams = body.get("stream") == Some(&Value::Bool(true));
+    if params.is_conversation() && streams {
+        let options = body.entry(STREAM_OPTIONS).or_insert_with(|| json!({}));
+        if let Value::Object(options) = options {
+            options.entry("include_usage").or_insert(Value::Bool(true));
+        }
+    }
+    // Servers reject stream options on an answer that does not stream.
+    if is_asked && !is_overridden && !streams {
+        body.shift_remove(STREAM_OPTIONS);
+    }
+    Ok(serde_json::to_vec(&body).expect("a JSON map has string keys"))
+}
+
+/// Returns the maximum of output tokens that a body allows, summed over its choices. This is the requested
+/// number, unless added fields change it. `None` for embeddings.
+pub(crate) fn output_limit(dialect: &ProtocolSpec, params: &RequestParams<'_>) -> Option<u32> {
+    let nested = dialect.protocol == Protocol::SglangNative;
+    let keys: &[&str] = match dialect.protocol {
+        Protocol::SglangNative => &["max_new_tokens"],
+        Protocol::Chat => &["max_completion_tokens", "max_tokens"],
+        Protocol::Completions | Protocol::Trt | Protocol::Truss => &["max_tokens"],
+        Protocol::Embeddings => return None,
+    };
+    let row = params.extras.map(|extras| &extras.body);
+    let (mut tokens, mut choices) = (None, 1);
+    for fields in [Some(&dialect.body), Some(params.body), row]
+        .into_iter()
+        .flatten()
+    {
+        let fields = match nested {
+            true => fields.get("sampling_params").and_then(Value::as_object),
+            false => Some(fields),
+        };
+        let number = |key: &&str| fields?.get(*key)?.as_u64();
+        tokens = keys.iter().find_map(number).or(tokens);
+        choices = number(&"n").unwrap_or(choices);
+    }
+    let all = tokens.unwrap_or(u64::from(params.tokens)).saturating_mul(choices);
+    Some(u32::try_from(all).unwrap_or(u32::MAX))
+}
+
+/// Returns the model that a body names, if it differs from the load's model.
+pub(crate) fn other_model(dialect: &ProtocolSpec, params: &RequestParams<'_>) -> Option<String> {
+    let row = params.extras.map(|extras| &extras.body);
+    // The last field that names a model wins.
+    let named = [row, Some(params.body), Some(&dialect.body)]
+        .into_iter()
+        .flatten()
+        .find_map(|fields| fields.get("model")?.as_str());
+    let name = params.lora.or(named)?;
+    (name != params.model).then(|| name.to_owned())
+}
+
+/// Rejects what a row carries and the protocol cannot.
+fn check_supported(protocol: Protocol, params: &RequestParams<'_>) -> Result<(), EncodeError> {
+    let is_nameless = matches!(protocol, Protocol::Trt | Protocol::Truss);
+    if params.is_conversation() && protocol != Protocol::Chat {
+        return Err(EncodeError::TurnsOutsideChat);
+    }
+    if params.lora.is_some() && is_nameless {
+        return Err(EncodeError::Lora);
+    }
+    if params.routing_key().is_some() && is_nameless {
+        return Err(EncodeError::RoutingKey);
+    }
+    Ok(())
+}
+
+/// Sets the adapter in the model field of OpenAI's protocols. This overrides the fields of the scenario.
+fn put_lora(body: &mut Map<String, Value>, protocol: Protocol, params: &RequestParams<'_>) {
+    let name = params
+        .lora
+        .filter(|_| matches!(protocol, Protocol::Completions | Protocol::Chat));
+    if let Some(name) = name {
+        for key in ["model", "lora_path"] {
+            body.insert(key.to_owned(), json!(name));
+        }
+    }
+}
+
+/// Adds images for protocols that take them next to the prompt.
+fn put_images(body: &mut Map<String, Value>, protocol: Protocol, prompt: &Content) {
+    if let Content::Images { images, .. } = prompt
+        && matches!(protocol, Protocol::Completions | Protocol::SglangNative)
+    {
+        let images: Vec<&str> = images.iter().map(|image| &**image).collect();
+        body.insert("image_data".to_owned(), json!(images));
+    }
+}
+
+/// Sets a field; `null` removes it.
+fn set_field(fields: &mut Map<String, Value>, key: &str, value: &Value) {
+    match value {
+        // `remove` would move the last key into the gap.
+        Value::Null => drop(fields.shift_remove(key)),
+        value => drop(fields.insert(key.to_owned(), value.clone())),
+    }
+}

@@ -1,0 +1,106 @@
+//! What a request asks for, and what a protocol cannot carry of it.
+
+use serde_json::{Map, Value};
+use thiserror::Error;
+
+use crate::loadgen::dataset::{Content, Extras};
+
+/// A prompt that a dialect cannot carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum EncodeError {
+    /// Token ids in a chat message.
+    #[error(
+        "the chat protocol cannot carry token ids; send text, or use the protocol `completions` or \
+         `sglang-native`"
+    )]
+    IdsInChat,
+    /// A row has messages, and the dialect is not chat.
+    #[error(
+        "only the chat protocol can carry messages; use the protocol `chat` (in `matrix bench`, a chat \
+         backend)"
+    )]
+    MessagesOutsideChat,
+    /// A conversation has turns, and the dialect is not chat.
+    #[error(
+        "only the chat protocol can carry conversations of several turns; use the protocol `chat` (in \
+         `matrix bench`, a chat backend)"
+    )]
+    TurnsOutsideChat,
+    /// Pictures that the dialect has no field for.
+    #[error("this protocol cannot carry images; use the protocol `chat`, `completions` or `sglang-native`")]
+    Images,
+    /// The dialect has no field for an adapter.
+    #[error(
+        "this protocol cannot name a LoRA adapter; use the protocol `chat`, `completions`, `sglang-native` \
+         or `embeddings`"
+    )]
+    Lora,
+    /// The dialect has no field for a routing key.
+    #[error(
+        "this protocol cannot carry a routing key; use the protocol `chat`, `completions`, `sglang-native` \
+         or `embeddings`"
+    )]
+    RoutingKey,
+}
+
+/// The parameters of a request, besides its prompt.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestParams<'a> {
+    /// The model name in requests.
+    pub model: &'a str,
+    /// Requested output tokens.
+    pub tokens: u32,
+    /// Whether the answer may end at the model's end token.
+    pub stop_at_eos: bool,
+    /// Fields of the scenario, added after those of the protocol; `null` removes a field.
+    pub body: &'a Map<String, Value>,
+    pub lora: Option<&'a str>,
+    /// Further fields of the data set's row.
+    pub extras: Option<&'a Extras>,
+}
+
+impl<'a> RequestParams<'a> {
+    /// What a row without extras asks for.
+    #[cfg(test)]
+    pub(crate) const fn without_extras(
+        model: &'a str,
+        tokens: u32,
+        stop_at_eos: bool,
+        body: &'a Map<String, Value>,
+    ) -> Self {
+        Self {
+            model,
+            tokens,
+            stop_at_eos,
+            body,
+            lora: None,
+            extras: None,
+        }
+    }
+
+    pub(crate) fn routing_key(&self) -> Option<&'a str> {
+        self.extras.and_then(|extras| extras.routing_key.as_deref())
+    }
+
+    pub(super) fn is_conversation(&self) -> bool {
+        self.extras.is_some_and(|extras| extras.turns.is_some())
+    }
+}
+
+/// Returns the prompt for protocols that take text or ids; of a prompt with images only the text.
+pub(super) fn prompt_value(prompt: &Content) -> Result<Value, EncodeError> {
+    match prompt {
+        Content::Text(text) => Ok(Value::from(text.as_str())),
+        Content::Images { text, .. } => Ok(Value::from(text.as_str())),
+        Content::Ids(ids) => Ok(Value::from(ids.as_slice())),
+        Content::Messages(_) => Err(EncodeError::MessagesOutsideChat),
+    }
+}
+
+/// Returns the prompt for protocols that take only text or ids.
+pub(super) fn bare_prompt_value(prompt: &Content) -> Result<Value, EncodeError> {
+    match prompt {
+        Content::Images { .. } => Err(EncodeError::Images),
+        prompt => prompt_value(prompt),
+    }
+}
