@@ -1,0 +1,255 @@
+//! Values of a GPU that change quickly: power, energy, load, clocks, throttling.
+
+use std::time::Duration;
+
+use nvml_wrapper::Device;
+use nvml_wrapper::bitmasks::device::ThrottleReasons;
+use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
+use nvml_wrapper::enums::device::SampleValue;
+use nvml_wrapper::error::{Bits, NvmlError};
+use nvml_wrapper::structs::device::FieldId;
+
+use super::device::{Call, FAST_FIELDS, QueriedDevice, is_device_lost};
+use crate::base::clock;
+use crate::results::record::telemetry::{SampleValues, TelemetrySource};
+use crate::telemetry::probe::{Probe, Reading};
+
+/// Interval of values that change quickly.
+const FAST_PERIOD: Duration = Duration::from_millis(100);
+
+/// Average duration of a call below which each reading requests all values. A call that blocks costs a thread
+/// wake-up; reading all values of eight GPUs with blocking calls would cost a hundredth of a core. [`ReadPlan`]
+/// then spreads the calls.
+const FAST_CALL_LIMIT: Duration = Duration::from_micros(500);
+
+pub(super) struct FastProbe {
+    device: QueriedDevice,
+    readings: u64,
+    /// Whether the calls of the last reading were faster than [`FAST_CALL_LIMIT`].
+    is_fast: bool,
+}
+
+impl FastProbe {
+    pub(super) const fn new(device: QueriedDevice) -> Self {
+        Self {
+            device,
+            readings: 0,
+            is_fast: true,
+        }
+    }
+}
+
+/// What a reading requests besides power and energy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ReadPlan {
+    /// Utilization and the SM clock.
+    load: bool,
+    throttling: bool,
+    /// Values that change slowly: temperature, memory use, memory clock.
+    slow: bool,
+}
+
+impl ReadPlan {
+    pub(super) const ALL: Self = Self {
+        load: true,
+        throttling: true,
+        slow: true,
+    };
+
+    /// What a reading requests if the driver is slow: load and throttling about three times a second, which
+    /// is as often as the driver updates them, and the rest about once.
+    const fn for_reading(reading: u64) -> Self {
+        Self {
+            load: reading.is_multiple_of(3),
+            throttling: reading % 3 == 1,
+            slow: reading % 9 == 2,
+        }
+    }
+}
+
+impl Probe for FastProbe {
+    fn source(&self) -> TelemetrySource {
+        TelemetrySource::Nvml
+    }
+
+    fn device(&self) -> Option<u32> {
+        Some(self.device.index)
+    }
+
+    fn period(&self) -> Duration {
+        FAST_PERIOD
+    }
+
+    fn read(&mut self) -> Result<Vec<Reading>, String> {
+        let plan = match self.is_fast {
+            true => ReadPlan::ALL,
+            false => ReadPlan::for_reading(self.readings),
+        };
+        self.readings += 1;
+        self.device.calls = 0;
+        let began = clock::now();
+        let values = read_fast(&mut self.device, plan)?;
+        self.is_fast = clock::now().since(began) < FAST_CALL_LIMIT * self.device.calls;
+        Ok(vec![Reading {
+            device: Some(self.device.index),
+            values,
+        }])
+    }
+}
+
+/// Reads power and energy, and the values selected by `plan`.
+pub(super) fn read_fast(queried: &mut QueriedDevice, plan: ReadPlan) -> Result<SampleValues, String> {
+    let mut values = SampleValues::new();
+    let mut put = |name: &str, value: Option<f64>| {
+        values.extend(value.map(|value| (name.to_owned(), value)));
+    };
+    let [energy, power, memory_heat] = read_fields(queried)?;
+    let power = match power {
+        Some(milliwatts) => Some(milliwatts),
+        None => queried.call(Call::Power, Device::power_usage)?.map(f64::from),
+    };
+    put("power_w", power.map(|milliwatts| milliwatts / 1e3));
+    let energy = match energy {
+        Some(millijoules) => Some(millijoules),
+        None => queried
+            .call(Call::Energy, Device::total_energy_consumption)?
+            .map(|millijoules| millijoules as f64),
+    };
+    put("energy_j", energy.map(|millijoules| millijoules / 1e3));
+    put(
+        "memory_temperature_c",
+        memory_heat.filter(|degrees| *degrees > 0.0),
+    );
+    if plan.load {
+        let used = queried.call(Call::Utilization, Device::utilization_rates)?;
+        put(
+            "gpu_util_share",
+            used.as_ref().map(|used| f64::from(used.gpu) / 1e2),
+        );
+        put("memory_util_share", used.map(|used| f64::from(used.memory) / 1e2));
+        let clock = queried.call(Call::SmClock, |device| device.clock_info(Clock::SM))?;
+        put("sm_clock_mhz", clock.map(f64::from));
+    }
+    if plan.throttling {
+        let reasons = queried.call(Call::Throttle, |device| {
+            match device.current_throttle_reasons_strict() {
+                // A throttle reason that the crate does not know.
+                Err(NvmlError::IncorrectBits(Bits::U64(bits))) => Ok(bits),
+                result => result.map(|reasons| reasons.bits()),
+            }
+        })?;
+        for (name, is_so) in reasons.map(throttle_reasons).into_iter().flatten() {
+            put(name, Some(f64::from(u8::from(is_so))));
+        }
+    }
+    if plan.slow {
+        let memory = queried.call(Call::Memory, Device::memory_info)?;
+        put("memory_used_bytes", memory.map(|memory| memory.used as f64));
+        let heat = queried.call(Call::Temperature, |device| {
+            device.temperature(TemperatureSensor::Gpu)
+        })?;
+        put("temperature_c", heat.map(f64::from));
+        let clock = queried.call(Call::MemoryClock, |device| device.clock_info(Clock::Memory))?;
+        put("memory_clock_mhz", clock.map(f64::from));
+    }
+    queried.result(values)
+}
+
+/// Values of [`FAST_FIELDS`], in their order.
+type FieldValues = [Option<f64>; FAST_FIELDS.len()];
+
+fn read_fields(queried: &mut QueriedDevice) -> Result<FieldValues, String> {
+    let mut result = FieldValues::default();
+    let requested: Vec<usize> = (0..FAST_FIELDS.len())
+        .filter(|at| queried.supported_fields[*at])
+        .collect();
+    if requested.is_empty() {
+        return Ok(result);
+    }
+    let ids: Vec<FieldId> = requested.iter().map(|at| FieldId(FAST_FIELDS[*at])).collect();
+    let answers = queried.call(Call::Fields, |device| {
+        let answers = device.field_values_for(&ids)?.into_iter();
+        let values: Vec<Result<SampleValue, NvmlError>> = answers
+            .map(|answer| answer.and_then(|sample| sample.value))
+            .collect();
+        match values.into_iter().collect::<Vec<_>>() {
+            values
+                if values
+                    .iter()
+                    .any(|value| value.as_ref().is_err_and(is_device_lost)) =>
+            {
+                Err(NvmlError::GpuLost)
+            }
+            values => Ok(values),
+        }
+    })?;
+    for (at, answer) in requested.into_iter().zip(answers.into_iter().flatten()) {
+        match answer {
+            Ok(SampleValue::U32(value)) => result[at] = Some(f64::from(value)),
+            Ok(SampleValue::U64(value)) => result[at] = Some(value as f64),
+            Ok(SampleValue::I64(value)) => result[at] = Some(value as f64),
+            Ok(SampleValue::F64(value)) => result[at] = Some(value),
+            Err(_) => queried.supported_fields[at] = false,
+        }
+    }
+    Ok(result)
+}
+
+/// Throttle reasons under the names used here. Idle GPUs and clocks set by the user are not throttled.
+fn throttle_reasons(bits: u64) -> [(&'static str, bool); 4] {
+    let has = |reason: ThrottleReasons| bits & reason.bits() != 0;
+    let chosen = ThrottleReasons::GPU_IDLE
+        | ThrottleReasons::APPLICATIONS_CLOCKS_SETTING
+        | ThrottleReasons::SYNC_BOOST;
+    let named = ThrottleReasons::SW_POWER_CAP
+        | ThrottleReasons::HW_SLOWDOWN
+        | ThrottleReasons::SW_THERMAL_SLOWDOWN
+        | ThrottleReasons::HW_THERMAL_SLOWDOWN
+        | ThrottleReasons::HW_POWER_BRAKE_SLOWDOWN;
+    let is_hot = has(ThrottleReasons::SW_THERMAL_SLOWDOWN) || has(ThrottleReasons::HW_THERMAL_SLOWDOWN);
+    // `HW_SLOWDOWN` is also set together with its causes, such as heat.
+    let is_braked = has(ThrottleReasons::HW_POWER_BRAKE_SLOWDOWN)
+        || (has(ThrottleReasons::HW_SLOWDOWN) && !has(ThrottleReasons::HW_THERMAL_SLOWDOWN));
+    [
+        ("throttled_thermal", is_hot),
+        ("throttled_power", has(ThrottleReasons::SW_POWER_CAP)),
+        ("throttled_hardware", is_braked),
+        ("throttled_other", bits & !(chosen | named).bits() != 0),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_told_apart_and_being_idle_is_none() {
+        let result = |bits: ThrottleReasons| {
+            let all = throttle_reasons(bits.bits()).into_iter();
+            let so: Vec<&str> = all.filter(|(_, is_so)| *is_so).map(|(name, _)| name).collect();
+            so
+        };
+        let reasons = ThrottleReasons::GPU_IDLE | ThrottleReasons::SYNC_BOOST;
+        assert!(result(reasons | ThrottleReasons::APPLICATIONS_CLOCKS_SETTING).is_empty());
+        assert_eq!(
+            result(ThrottleReasons::SW_POWER_CAP | reasons),
+            ["throttled_power"]
+        );
+        assert_eq!(
+            result(ThrottleReasons::SW_THERMAL_SLOWDOWN),
+            ["throttled_thermal"]
+        );
+        let slow = ThrottleReasons::HW_SLOWDOWN;
+        assert_eq!(result(slow), ["throttled_hardware"]);
+        assert_eq!(
+            result(slow | ThrottleReasons::HW_THERMAL_SLOWDOWN),
+            ["throttled_thermal"]
+        );
+        assert_eq!(
+            result(slow | ThrottleReasons::HW_POWER_BRAKE_SLOWDOWN),
+            ["throttled_hardware"]
+        );
+        let unknown = throttle_reasons(1 << 20);
+        assert_eq!(unknown.map(|(_, is_so)| is_so), [false, false, false, true]);
+    }
+}
