@@ -14,6 +14,7 @@ mod error;
 mod executor;
 mod help_check;
 mod log;
+mod not_ready;
 mod orphans;
 mod ownership;
 mod port;
@@ -46,13 +47,14 @@ pub(crate) use endpoint::{Devices, Endpoint};
 pub(crate) use environment::describe_environment as environment_described;
 pub(crate) use error::StartError;
 pub(crate) use help_check::{UnknownFlag, check_flags};
+pub(crate) use not_ready::{NoToken, NotReady};
 #[cfg(test)]
 pub(crate) use orphans::find_owned_processes;
 pub(crate) use orphans::{kill_own, sweep};
 #[cfg(test)]
 pub(crate) use ownership::Owner;
 pub use port::free_port;
-pub(crate) use readiness::{NoToken, NotReady, wait_until_ready};
+pub(crate) use readiness::wait_until_ready;
 pub(crate) use root_processes::{Listener, is_local_host, listeners, port_holder, still_answers};
 pub(crate) use running::{EngineExit, RunningEngine};
 pub(crate) use shim::{exec, supervise};
