@@ -4,69 +4,26 @@
 //! It follows the `tokenizer.json` alone: settings that transformers takes from elsewhere (`add_bos_token` of
 //! the Llama classes) are not applied, and tokenizers without a `tokenizer.json` are not supported.
 
+mod files;
+mod transformers;
+
 use std::error::Error as _;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::{fs, io};
 
-use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokenizers::{ModelWrapper, PostProcessor};
 
+pub use self::files::TokenizerError;
+pub(crate) use self::files::is_missing_path;
+use self::files::{find_file, read_file};
+use self::transformers::{TokenizerConfig, clean_up_spaces, special_tokens};
 use super::byte_level;
-use super::hf_cache::{Caches, Repository, path_lines};
+use super::hf_cache::Caches;
 use crate::base::ids::hex;
 use crate::base::threads::ThreadLimitError;
-
-/// Why a tokenizer could not be opened, or failed.
-#[derive(Debug, thiserror::Error)]
-pub enum TokenizerError {
-    /// There is no `tokenizer.json` under this name.
-    #[error(
-        "no tokenizer found for `{name}`; searched{}\n{}use the path of a `tokenizer.json` or of its folder \
-         (in `matrix bench`, `--tokenizer`)",
-        path_lines(searched),
-        match is_model_id(name) {
-            true => format!("fetch it with `matrix fetch --tokenizer {name}`, or "),
-            false => String::new(),
-        }
-    )]
-    Missing {
-        /// The requested name or path.
-        name: String,
-        /// Every place that was searched.
-        searched: Vec<String>,
-    },
-    /// A file exists and cannot be read.
-    #[error("cannot read the tokenizer's file `{}`: {error}", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// The error of the system.
-        error: io::Error,
-    },
-    /// A file exists and is not a valid tokenizer.
-    #[error("`{}` is not a valid tokenizer: {reason}; fetch it again", path.display())]
-    Invalid {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// The threads that encode texts cannot be started.
-    #[error("the threads of the tokenizer cannot be started: {0}")]
-    Threads(Arc<ThreadLimitError>),
-    /// The tokenizer rejected a text or ids.
-    #[error("the tokenizer `{name}` failed: {reason}")]
-    Failed {
-        /// The tokenizer's name.
-        name: String,
-        /// The message of the library.
-        reason: String,
-    },
-}
 
 /// Whether to apply `clean_up_tokenization_spaces`, which Hugging Face's decoding handled differently over
 /// time.
@@ -104,14 +61,6 @@ enum Model {
 
 /// The id of `<s>` in the byte tokenizer that has one.
 const BYTES_BOS: u32 = 256;
-
-/// The part of `tokenizer_config.json` that is used. Unknown fields are allowed, because the format is not
-/// ours.
-#[derive(Default, Deserialize)]
-struct TokenizerConfig {
-    #[serde(default)]
-    clean_up_tokenization_spaces: Option<bool>,
-}
 
 /// Starts the threads that encode texts, once and before their first use. The library would start them
 /// itself, even for a single text, and panic on failure.
@@ -435,25 +384,6 @@ impl Tokenizer {
     }
 }
 
-/// Hugging Face's `clean_up_tokenization`: removes spaces before punctuation and contractions, in this order.
-fn clean_up_spaces(text: &str) -> String {
-    const REPLACED: [(&str, &str); 10] = [
-        (" .", "."),
-        (" ?", "?"),
-        (" !", "!"),
-        (" ,", ","),
-        (" ' ", "'"),
-        (" n't", "n't"),
-        (" 'm", "'m"),
-        (" 's", "'s"),
-        (" 've", "'ve"),
-        (" 're", "'re"),
-    ];
-    REPLACED
-        .iter()
-        .fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
-}
-
 fn bytes_text(ids: &[u32]) -> String {
     let mut bytes = Vec::with_capacity(ids.len());
     for id in ids {
@@ -477,81 +407,6 @@ fn read_model(path: &Path, digest: &str) -> Result<Model, String> {
     model.with_padding(None);
     model.with_truncation(None).map_err(|error| error.to_string())?;
     Ok(Model::Hub(Box::new(model)))
-}
-
-/// Returns the special tokens in a tokenizer's settings, as transformers collects them.
-fn special_tokens(settings: &serde_json::Map<String, Value>) -> Vec<String> {
-    let text = |value: &Value| {
-        value
-            .as_str()
-            .or_else(|| value.get("content")?.as_str())
-            .map(str::to_owned)
-    };
-    let single = ["bos", "eos", "unk", "sep", "pad", "cls", "mask"];
-    let single = single
-        .iter()
-        .filter_map(|name| settings.get(&format!("{name}_token")));
-    let names = ["additional_special_tokens", "extra_special_tokens"];
-    let names = names
-        .iter()
-        .filter_map(|name| settings.get(*name))
-        .flat_map(|value| match value {
-            Value::Array(values) => values.iter().collect(),
-            Value::Object(values) => values.values().collect::<Vec<_>>(),
-            _ => Vec::new(),
-        });
-    single.chain(names).filter_map(text).collect()
-}
-
-fn read_file(path: &Path) -> Result<Vec<u8>, TokenizerError> {
-    fs::read(path).map_err(|error| TokenizerError::Unreadable {
-        path: path.to_owned(),
-        error,
-    })
-}
-
-/// Returns the path of the `tokenizer.json` for a name or path.
-fn find_file(name: &str, base: &Path, caches: &Caches) -> Result<PathBuf, TokenizerError> {
-    let local_path = base.join(name);
-    if local_path.is_file() {
-        return Ok(local_path);
-    }
-    let inside = local_path.join("tokenizer.json");
-    if inside.is_file() {
-        return Ok(inside);
-    }
-    let mut searched = vec![local_path.display().to_string(), inside.display().to_string()];
-    if is_model_id(name)
-        && let Some(cached) = caches.find(Repository::Model, name, "tokenizer.json", &mut searched)
-    {
-        return Ok(cached);
-    }
-    Err(TokenizerError::Missing {
-        name: name.to_owned(),
-        searched,
-    })
-}
-
-/// Returns true if the name is a path without a tokenizer. It is a path by its form, or because its parent
-/// folder holds files. A folder that holds models by their names contains only folders.
-pub(crate) fn is_missing_path(name: &str, base: &Path) -> bool {
-    let local_path = base.join(name);
-    let holds_files = |folder: &Path| {
-        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        entries.map(|entry| entry.path()).any(|path| path.is_file())
-    };
-    let is_path = !is_model_id(name) || name.contains('/') && local_path.parent().is_some_and(holds_files);
-    is_path && !local_path.is_file() && !local_path.join("tokenizer.json").is_file()
-}
-
-/// Returns true if the name could be a model on the Hugging Face hub: `gpt2`, `Qwen/Qwen3-8B`.
-fn is_model_id(name: &str) -> bool {
-    let parts: Vec<&str> = name.split('/').collect();
-    parts.len() <= 2
-        && parts
-            .iter()
-            .all(|part| !part.is_empty() && !part.starts_with('.'))
-        && !name.ends_with(".json")
 }
 
 #[cfg(test)]
