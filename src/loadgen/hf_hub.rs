@@ -4,18 +4,21 @@
 //! An interrupted download is resumed. A file is checked against the hub's digest and becomes visible only
 //! when it is complete. Downloads happen only on request: `matrix` works offline by default.
 
+mod cache_files;
+mod error;
+mod hub_file;
+
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use reqwest::header::{AUTHORIZATION, HeaderMap, RANGE};
 use reqwest::{Client, Response, StatusCode};
-use sha1::Sha1;
-use sha2::{Digest, Sha256};
 
-use crate::base::control_client::causes;
-use crate::base::ids::hex;
+use self::cache_files::{digest, link_blob, write_file};
+pub(crate) use self::error::HubError;
+use self::error::{error_text, interrupted_error, io_error, request_error};
+pub(crate) use self::hub_file::{HubFile, RepositoryKind};
 
 /// How often a download is attempted before it fails.
 const MAX_ATTEMPTS: u32 = 5;
@@ -34,39 +37,6 @@ pub(crate) struct Hub {
     pub no_redirect_http: Client,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum RepositoryKind {
-    Model,
-    Dataset,
-}
-
-impl RepositoryKind {
-    const fn folder(self) -> &'static str {
-        match self {
-            Self::Model => "models",
-            Self::Dataset => "datasets",
-        }
-    }
-
-    /// The path component before the repository's name in a download URL.
-    const fn prefix(self) -> &'static str {
-        match self {
-            Self::Model => "",
-            Self::Dataset => "datasets/",
-        }
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct HubFile {
-    pub kind: RepositoryKind,
-    pub repository: String,
-    /// Path of the file in the repository.
-    pub file: String,
-    /// Whether it is no error if the repository does not have the file.
-    pub is_optional: bool,
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FetchResult {
     /// The complete file was in the cache.
@@ -77,53 +47,6 @@ pub(crate) enum FetchResult {
     },
     /// The repository does not have the file, which is optional.
     Absent,
-}
-
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum HubError {
-    #[error(
-        "the hub denies access to `{file}` of `{repository}` (status {status}): set HF_TOKEN to a token \
-         that may read it, and accept the terms on the model's page if there are any"
-    )]
-    Refused {
-        repository: String,
-        file: String,
-        status: u16,
-    },
-    #[error("the hub has no `{file}` in `{repository}`: check the name")]
-    Missing { repository: String, file: String },
-    /// The hub cannot be reached, so fetching other files would fail too.
-    #[error("cannot fetch `{file}` of `{repository}`: {reason}")]
-    Unreachable {
-        repository: String,
-        file: String,
-        reason: String,
-    },
-    /// The transfer failed too often, or the server is not a model hub.
-    #[error("cannot fetch `{file}` of `{repository}`: {reason}")]
-    Interrupted {
-        repository: String,
-        file: String,
-        reason: String,
-    },
-    #[error(
-        "`{file}` of `{repository}` is corrupt: its digest is {actual}, but the hub says {expected}; the \
-         download was deleted, try again"
-    )]
-    DigestMismatch {
-        repository: String,
-        file: String,
-        /// The digest of the downloaded content.
-        actual: String,
-        /// The digest from the hub.
-        expected: String,
-    },
-    #[error("cannot store `{}`: {source}", path.display())]
-    Io {
-        path: PathBuf,
-        /// The error of the system.
-        source: io::Error,
-    },
 }
 
 /// What the hub states about a file before the download.
@@ -407,94 +330,4 @@ async fn next_chunk(
 
 fn header(headers: &HeaderMap, name: &str) -> Option<String> {
     headers.get(name)?.to_str().ok().map(str::to_owned)
-}
-
-/// Computes SHA-256 if the hub's digest has that length, else git's SHA-1 of a blob.
-fn digest(path: &Path, length: usize) -> io::Result<String> {
-    let mut file = File::open(path)?;
-    let size = file.metadata()?.len();
-    let mut block = vec![0; 1 << 20];
-    if length == 64 {
-        let mut sum = Sha256::new();
-        read(&mut file, &mut block, |bytes| sum.update(bytes))?;
-        return Ok(hex(&sum.finalize()));
-    }
-    let mut sum = Sha1::new();
-    sum.update(format!("blob {size}\0").as_bytes());
-    read(&mut file, &mut block, |bytes| sum.update(bytes))?;
-    Ok(hex(&sum.finalize()))
-}
-
-fn read(file: &mut File, block: &mut [u8], mut take: impl FnMut(&[u8])) -> io::Result<()> {
-    loop {
-        match file.read(block)? {
-            0 => return Ok(()),
-            count => take(&block[..count]),
-        }
-    }
-}
-
-/// Links a blob under its file's name with a relative link, as the hub's own tools do.
-fn link_blob(blob: &Path, link: &Path) -> io::Result<()> {
-    let Some(folder) = link.parent() else {
-        return Ok(());
-    };
-    fs::create_dir_all(folder)?;
-    if link.exists() {
-        return Ok(());
-    }
-    let _ = fs::remove_file(link);
-    let repository = blob.parent().and_then(Path::parent).unwrap_or(folder);
-    let depth = folder
-        .strip_prefix(repository)
-        .map_or(2, |below| below.components().count());
-    let name = blob.file_name().unwrap_or_default();
-    let target: PathBuf = std::iter::repeat_n("..", depth)
-        .collect::<PathBuf>()
-        .join("blobs")
-        .join(name);
-    std::os::unix::fs::symlink(target, link)
-}
-
-fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    fs::create_dir_all(folder)?;
-    // The umask still applies. Other users of a shared cache can read the file.
-    let mut file = tempfile::Builder::new()
-        .permissions(fs::Permissions::from_mode(0o666))
-        .tempfile_in(folder)?;
-    file.write_all(bytes)?;
-    file.persist(path).map(|_| ()).map_err(|error| error.error)
-}
-
-fn io_error(path: &Path, source: io::Error) -> HubError {
-    HubError::Io {
-        path: path.to_path_buf(),
-        source,
-    }
-}
-
-/// Creates the error for a request that got no answer.
-fn request_error(hub_file: &HubFile, error: &reqwest::Error) -> HubError {
-    match error.is_connect() {
-        true => HubError::Unreachable {
-            repository: hub_file.repository.clone(),
-            file: hub_file.file.clone(),
-            reason: error_text(error),
-        },
-        false => interrupted_error(hub_file, &error_text(error)),
-    }
-}
-
-fn interrupted_error(hub_file: &HubFile, reason: &dyn std::fmt::Display) -> HubError {
-    HubError::Interrupted {
-        repository: hub_file.repository.clone(),
-        file: hub_file.file.clone(),
-        reason: reason.to_string(),
-    }
-}
-
-/// Formats an error of the client with its causes.
-fn error_text(error: &reqwest::Error) -> String {
-    [vec![error.to_string()], causes(error)].concat().join(": ")
 }

@@ -1,0 +1,34 @@
+//! A file of a repository of the hub.
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum RepositoryKind {
+    Model,
+    Dataset,
+}
+
+impl RepositoryKind {
+    pub(super) const fn folder(self) -> &'static str {
+        match self {
+            Self::Model => "models",
+            Self::Dataset => "datasets",
+        }
+    }
+
+    /// The path component before the repository's name in a download URL.
+    pub(super) const fn prefix(self) -> &'static str {
+        match self {
+            Self::Model => "",
+            Self::Dataset => "datasets/",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct HubFile {
+    pub kind: RepositoryKind,
+    pub repository: String,
+    /// Path of the file in the repository.
+    pub file: String,
+    /// Whether it is no error if the repository does not have the file.
+    pub is_optional: bool,
+}
