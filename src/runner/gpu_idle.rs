@@ -1,7 +1,6 @@
 //! Checks that a launch's GPUs are idle before it starts and free after it stops. Findings are reported; only
 //! the check before a run prevents a start.
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::pending;
 use std::sync::Arc;
@@ -12,12 +11,13 @@ use tokio::time::Instant;
 
 use crate::base::clock::{self, MonotonicTime};
 use crate::base::units::Bytes;
-use crate::engine::{self, RunningEngine};
+use crate::engine;
 use crate::plan::{Launch, Plan};
 use crate::results::record::event::Event;
 use crate::results::record::telemetry::GpuProcess;
 use crate::runner::context::{HostEnv, RunContext};
-use crate::telemetry::gpu::{DeviceProcesses, DeviceSnapshot, Gpus};
+use crate::runner::gpu_watch::GpuBaseline;
+use crate::telemetry::gpu::{DeviceSnapshot, Gpus};
 
 /// Time that GPUs get to become idle before a run, because an earlier run may be ending.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -41,72 +41,6 @@ const MIN_GROWTH_BYTES: u64 = 1 << 20;
 /// Memory that a GPU may hold beyond its use before the launch and still count as free, because drivers keep
 /// some.
 const MEMORY_SLACK_BYTES: u64 = 256 << 20;
-
-/// State of one GPU just before the launch.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct GpuBaseline {
-    pub(crate) device: u32,
-    /// Memory in use, in bytes, if reported.
-    pub(crate) memory_bytes: Option<u64>,
-    /// Mean power over one second, in watts.
-    pub(crate) idle_w: Option<f64>,
-    /// Processes on the GPU; none of them belongs to the launch.
-    pub(crate) foreign: Vec<GpuProcess>,
-}
-
-/// Observation of the GPUs of a running engine.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct GpuWatch {
-    /// State of each GPU before the launch.
-    pub(crate) baselines: Vec<GpuBaseline>,
-    /// Processes on the GPUs, as the probes see them.
-    pub(crate) processes: DeviceProcesses,
-}
-
-impl GpuWatch {
-    /// Begins to observe the GPUs of an engine that was just started.
-    pub(crate) fn new(running: &RunningEngine, rest: Vec<GpuBaseline>) -> Self {
-        let before = rest.iter().flat_map(|gpu| &gpu.foreign);
-        let before = before.map(|process| process.pid).collect();
-        Self {
-            processes: match rest.is_empty() {
-                true => DeviceProcesses::default(),
-                false => DeviceProcesses::new(running.root_pids(), before),
-            },
-            baselines: rest,
-        }
-    }
-
-    /// Idle power of each GPU in watts, before the launch.
-    pub(crate) fn idle_w(&self) -> BTreeMap<u32, f64> {
-        let baselines = self.baselines.iter();
-        baselines
-            .filter_map(|gpu| Some((gpu.device, gpu.idle_w?)))
-            .collect()
-    }
-
-    /// Memory in use on a GPU before the launch, in bytes.
-    pub(crate) fn memory_bytes(&self, device: u32) -> Option<u64> {
-        self.baseline(device)?.memory_bytes
-    }
-
-    /// Processes on a GPU that do not belong to the launch: from before it, or since the list was last
-    /// cleared.
-    pub(crate) fn foreign(&self, device: u32) -> Vec<GpuProcess> {
-        let mut foreign = self.processes.foreign(device);
-        let before = self.baseline(device).into_iter().flat_map(|gpu| &gpu.foreign);
-        for old in before {
-            if foreign.iter().all(|new| new.pid != old.pid) {
-                foreign.push(old.clone());
-            }
-        }
-        foreign
-    }
-
-    fn baseline(&self, device: u32) -> Option<&GpuBaseline> {
-        self.baselines.iter().find(|gpu| gpu.device == device)
-    }
-}
 
 /// Describes why GPUs of a plan are not ready to measure, with the fix.
 pub(crate) async fn preflight(plan: &Plan, host: &HostEnv) -> Vec<(String, String)> {
@@ -488,23 +422,5 @@ mod tests {
             memory.starts_with("4.0 GiB of the memory of GPU 0 is still in use (512 MiB before)"),
             "{memory}"
         );
-    }
-
-    #[test]
-    fn who_was_there_before_the_launch_is_foreign_to_each_of_its_windows() {
-        let stranger = snapshot(0, 0.0, &[(7, "python3")]).processes.unwrap();
-        let watch = GpuWatch {
-            baselines: vec![GpuBaseline {
-                device: 1,
-                memory_bytes: Some(5),
-                idle_w: Some(70.0),
-                foreign: stranger.clone(),
-            }],
-            processes: DeviceProcesses::default(),
-        };
-        assert_eq!(watch.foreign(1), stranger);
-        assert_eq!((watch.foreign(0), watch.memory_bytes(0)), (Vec::new(), None));
-        assert_eq!(watch.memory_bytes(1), Some(5));
-        assert_eq!(watch.idle_w(), BTreeMap::from([(1, 70.0)]));
     }
 }

@@ -14,6 +14,7 @@ pub(crate) mod fetch;
 mod gpu_idle;
 pub(crate) mod gpu_lock;
 pub(crate) mod gpu_selection;
+mod gpu_watch;
 pub(crate) mod host_error;
 mod launch;
 pub(crate) mod lease;
