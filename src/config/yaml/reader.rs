@@ -1,69 +1,16 @@
 //! Serde deserializer over the tree: the requested type decides how a node is read.
 
-use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, IntoDeserializer, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, IntoDeserializer, SeqAccess, Visitor};
 
 use super::context::YamlContext;
 use super::entries::{EntryAccess, ItemAccess, collect_entries, drop_unknown};
 use super::enum_access::{EnumDeserializer, NamedAccess};
-use super::node::{self, Child, Value};
+use super::node::{Child, Value};
 use super::read_error::{ReadError, ReadErrorKind};
 use super::scalar::{self, PlainScalar};
 use super::spanned::SPANNED;
-use super::{Diagnostic, RenamedKey, Source, backtick_list, suggest};
+use super::{Diagnostic, backtick_list, suggest};
 use crate::config::forms;
-
-/// Reads a file and as many errors as possible; `None` only if nothing usable remains.
-///
-/// Serde stops at the first wrong value. So the value is left out and the file read again, until nothing new comes.
-pub fn read<T: DeserializeOwned>(source: &Source) -> (Option<T>, Vec<Diagnostic>) {
-    let reading = read_with_renames(source);
-    (reading.value, reading.diagnostics)
-}
-
-/// Result of reading a file.
-pub(crate) struct ReadResult<T> {
-    /// The value; `None` only if nothing usable remains.
-    pub value: Option<T>,
-    /// All errors that were found.
-    pub diagnostics: Vec<Diagnostic>,
-    /// Keys with an earlier name.
-    pub renamed: Vec<RenamedKey>,
-}
-
-/// Reads a file like [`read`], and also returns keys with an earlier name.
-pub(crate) fn read_with_renames<T: DeserializeOwned>(source: &Source) -> ReadResult<T> {
-    let node::Document {
-        root,
-        mut diagnostics,
-    } = match node::parse(source) {
-        Ok(document) => document,
-        Err(diagnostic) => {
-            return ReadResult {
-                value: None,
-                diagnostics: vec![*diagnostic],
-                renamed: Vec::new(),
-            };
-        }
-    };
-    let context = YamlContext::new(&source.name);
-    let value = loop {
-        match T::deserialize(NodeDeserializer::new(&context, &root)) {
-            Ok(value) => break Some(value),
-            Err(fault) => {
-                if !context.recover_from(&root, fault) {
-                    break None;
-                }
-            }
-        }
-    };
-    let renamed = context.renamed();
-    diagnostics.extend(context.into_diagnostics());
-    ReadResult {
-        value,
-        diagnostics,
-        renamed,
-    }
-}
 
 /// A node at its place of use, as a deserializer.
 #[derive(Clone, Copy)]
@@ -181,12 +128,12 @@ impl<'n, 'c> NodeDeserializer<'n, 'c> {
                 let help = slip.then(|| "write a space after the colon".to_owned());
                 let instead = slip.then(|| text.replacen(':', ": ", 1));
                 Err(ReadError::unplaced(ReadErrorKind::Expected {
-                    expected: expected_map(known),
+                    expected: suggest::expected_map(known),
                     help,
                     instead,
                 }))
             }
-            Value::List(_) => Err(ReadError::expected(expected_map(known))),
+            Value::List(_) => Err(ReadError::expected(suggest::expected_map(known))),
         };
         self.locate(result)
     }
@@ -226,22 +173,6 @@ impl<'n, 'c> NodeDeserializer<'n, 'c> {
             },
             Value::List(_) => Err(ReadError::expected(expected)),
         })
-    }
-}
-
-fn expected_map(known: &[&'static str]) -> String {
-    let todays = known
-        .iter()
-        .copied()
-        .filter(|key| suggest::new_name(key, known).is_none());
-    match &todays.collect::<Vec<_>>()[..] {
-        [] => "an empty map".to_owned(),
-        [one] => format!("a map with the key `{one}`"),
-        many if many.len() <= 8 => format!("a map with the keys {}", backtick_list(many.iter().copied())),
-        many => format!(
-            "a map with keys such as {}",
-            backtick_list(many[..5].iter().copied())
-        ),
     }
 }
 

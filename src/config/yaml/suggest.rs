@@ -122,3 +122,17 @@ pub(super) fn describe_bounds(expected: &str) -> String {
         _ => describe_expected(expected),
     }
 }
+
+/// What is expected in place of a map with these keys.
+pub(super) fn expected_map(known: &[&'static str]) -> String {
+    let todays = known.iter().copied().filter(|key| new_name(key, known).is_none());
+    match &todays.collect::<Vec<_>>()[..] {
+        [] => "an empty map".to_owned(),
+        [one] => format!("a map with the key `{one}`"),
+        many if many.len() <= 8 => format!("a map with the keys {}", backtick_list(many.iter().copied())),
+        many => format!(
+            "a map with keys such as {}",
+            backtick_list(many[..5].iter().copied())
+        ),
+    }
+}
