@@ -3,11 +3,12 @@
 //!
 //! Dropping a [`ProcessGroup`] kills it; [`ProcessGroup::stop`] ends it with a grace period.
 
+mod shim_handle;
+
 use std::ffi::OsString;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -16,6 +17,7 @@ use rustix::process::{Pid, Signal};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
 
+use self::shim_handle::ShimHandle;
 use crate::base::proc::{self, ProcessInfo};
 use crate::engine::cgroup::Cgroup;
 use crate::engine::ownership::OwnershipTags;
@@ -59,18 +61,6 @@ pub(crate) struct ProcessGroup {
     is_gone: bool,
 }
 
-#[derive(Debug)]
-struct ShimHandle {
-    pid: u32,
-    /// Socket to the shim. When it is closed, the shim ends everything.
-    socket: tokio::net::UnixStream,
-    /// The same socket, for reads that do not wait.
-    messages: UnixStream,
-    /// Start of a message whose line is incomplete.
-    partial: String,
-    status: Option<ExitStatus>,
-}
-
 impl ProcessGroup {
     /// Spawns a group. The process and its descendants write stdout and stderr to `writer`.
     pub(crate) async fn spawn(spec: &SpawnSpec, writer: &io::PipeWriter) -> io::Result<Self> {
@@ -87,13 +77,7 @@ impl ProcessGroup {
             record.remove();
         })?;
         let pid = child.id().expect("a process that was just spawned has an id");
-        let shim = sockets.map(|(socket, messages)| ShimHandle {
-            pid,
-            socket,
-            messages,
-            partial: String::new(),
-            status: None,
-        });
+        let shim = sockets.map(|(socket, messages)| ShimHandle::new(pid, socket, messages));
         // `getsid` returns 0 if the session began outside our pid namespace (in a container, under a build's
         // runner), which `rustix` does not accept.
         let session = proc::current_process().map_or(0, |this| this.session);
@@ -313,45 +297,6 @@ impl Drop for ProcessGroup {
             // Again for processes that were just being forked. The shim ends those that are forked later.
             self.signal(Signal::KILL);
         }
-    }
-}
-
-impl ShimHandle {
-    /// The next message; `None` once the shim has ended. Cancel-safe.
-    async fn next_message(&mut self) -> Option<Message> {
-        loop {
-            if let Some(message) = self.take_message() {
-                return Some(message);
-            }
-            self.socket.readable().await.ok()?;
-            let mut bytes = [0; 256];
-            match self.socket.try_read(&mut bytes) {
-                Ok(0) => return None,
-                Ok(count) => self.partial.push_str(&String::from_utf8_lossy(&bytes[..count])),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(_) => return None,
-            }
-        }
-    }
-
-    /// Reads the available messages without waiting.
-    fn read_available(&mut self) {
-        let mut bytes = [0; 256];
-        while let Ok(count @ 1..) = self.messages.read(&mut bytes) {
-            self.partial.push_str(&String::from_utf8_lossy(&bytes[..count]));
-        }
-        while self.take_message().is_some() {}
-    }
-
-    /// Takes a complete message from `partial`.
-    fn take_message(&mut self) -> Option<Message> {
-        let (line, rest) = self.partial.split_once('\n')?;
-        let message = Message::parse(line);
-        self.partial = rest.to_owned();
-        if let Some(Message::Exited(status)) = message {
-            self.status = Some(ExitStatus::from_raw(status));
-        }
-        message
     }
 }
 
