@@ -26,11 +26,7 @@ pub(crate) async fn stream_events(
     let mut active = start_request(engine, request, generation, number);
     let mut stream = SseStream::new(engine, request, endpoint, generation, number, keep_alive);
     stream.open(connection, request, number).await?;
-    let finish = if generation.is_early {
-        FinishReason::Stop
-    } else {
-        FinishReason::Length
-    };
+    let finish = generation.finish_reason();
     if engine.options.faults.false_health != Some(FalseHealth::Empty) {
         let mut source = TokenSource::open(engine, generation, number, request.arrived_at);
         let mut sent_tokens = 0;
@@ -103,11 +99,7 @@ pub(crate) async fn send_whole(
             }
         }
     }
-    let finish = if generation.is_early {
-        FinishReason::Stop
-    } else {
-        FinishReason::Length
-    };
+    let finish = generation.finish_reason();
     let body = writer.full_response(count, finish);
     if engine.options.faults.stream_fault(number) == Some(StreamFault::Cut) {
         let mut out = Vec::new();

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::sim::dialect::Endpoint;
+use crate::sim::dialect::{Endpoint, FinishReason};
 use crate::sim::options::{Dialect, Options};
 use crate::sim::rng::{Rng, mix};
 use crate::sim::text;
@@ -30,6 +30,16 @@ pub(crate) struct GenerationRequest {
     pub final_usage: bool,
     /// Whether every event contains the usage.
     pub continuous_usage: bool,
+}
+
+impl GenerationRequest {
+    pub(crate) const fn finish_reason(&self) -> FinishReason {
+        if self.is_early {
+            FinishReason::Stop
+        } else {
+            FinishReason::Length
+        }
+    }
 }
 
 /// A generation request that is rejected.
