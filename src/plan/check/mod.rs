@@ -1,5 +1,6 @@
 //! Checks a matrix before anything starts, and reports every error with its place.
 
+mod axes;
 mod grid;
 mod protocol_support;
 mod recipe;
@@ -17,10 +18,8 @@ pub(crate) use protocol_support::check_support;
 
 use crate::config::engine::{ApiRecipe, Executor, Recipe, Recipes};
 use crate::config::forms::Named;
-use crate::config::forms::{ByEngine, OneOrMany};
 use crate::config::matrix::{EngineEntry, Matrix, engine_name};
 use crate::config::metrics;
-use crate::config::select::{AXES, Selector};
 use crate::config::template::{Template, TemplatePart};
 use crate::config::yaml::{Diagnostic, SourceSpan, Spanned, backtick_list, nearest_name};
 
@@ -29,10 +28,10 @@ pub(crate) fn check_matrix(matrix: &Matrix, recipes: &Recipes) -> Vec<Diagnostic
     let mut diagnostics = Vec::new();
     check_names(matrix, &mut diagnostics);
     check_engines(matrix, recipes, &mut diagnostics);
-    check_models(matrix, &mut diagnostics);
+    axes::check_models(matrix, &mut diagnostics);
     scenario::check_scenarios(matrix, &mut diagnostics);
-    check_axes(matrix, &mut diagnostics);
-    check_selectors(matrix, &mut diagnostics);
+    axes::check_axes(matrix, &mut diagnostics);
+    axes::check_selectors(matrix, &mut diagnostics);
     templates::check_templates(matrix, &mut diagnostics);
     repeats::check_repeats(&matrix.repeats, &mut diagnostics);
     if let Some(reference) = &matrix.reference {
@@ -212,9 +211,9 @@ fn check_engines(matrix: &Matrix, recipes: &Recipes, diagnostics: &mut Vec<Diagn
                 ));
             }
         }
-        refuse_empty(&entry.version, diagnostics);
-        refuse_empty(&entry.executor, diagnostics);
-        refuse_empty(&entry.precision, diagnostics);
+        axes::refuse_empty(&entry.version, diagnostics);
+        axes::refuse_empty(&entry.executor, diagnostics);
+        axes::refuse_empty(&entry.precision, diagnostics);
         check_execution(matrix, named, recipe, diagnostics);
     }
 }
@@ -387,173 +386,5 @@ fn check_declared_gpus(named: &Named<EngineEntry>, diagnostics: &mut Vec<Diagnos
             )
             .with_help("remove it; the number of leased GPUs is `tp` × `pp` × `dp` of the model"),
         );
-    }
-}
-
-/// An axis that is written without a value.
-fn refuse_empty<T>(axis: &Option<Spanned<OneOrMany<T>>>, diagnostics: &mut Vec<Diagnostic>) {
-    if let Some(list) = axis
-        && list.0.is_empty()
-    {
-        diagnostics.push(empty_axis(list.place.as_ref()));
-    }
-}
-
-fn empty_axis(place: Option<&SourceSpan>) -> Diagnostic {
-    with_place(
-        Diagnostic::new("the axis is empty"),
-        place,
-        "an empty list gives no cells",
-    )
-    .with_help("add at least one value, or remove the key")
-}
-
-fn check_sizes(axis: &str, sizes: &Spanned<ByEngine<OneOrMany<u32>>>, diagnostics: &mut Vec<Diagnostic>) {
-    for list in sizes.values() {
-        check_size_list(axis, list, sizes.place.as_ref(), diagnostics);
-    }
-}
-
-fn check_size_list(
-    axis: &str,
-    list: &OneOrMany<u32>,
-    place: Option<&SourceSpan>,
-    diagnostics: &mut Vec<Diagnostic>,
-) {
-    if list.0.is_empty() {
-        diagnostics.push(empty_axis(place));
-    }
-    for size in list.0.iter().filter(|size| **size == 0 || **size > 4096) {
-        diagnostics.push(
-            with_place(
-                Diagnostic::new(format!("`{axis}` is {size}")),
-                place,
-                "not a parallel size",
-            )
-            .with_help("a parallel size is a number of devices from 1 to 4096"),
-        );
-    }
-}
-
-fn check_models(matrix: &Matrix, diagnostics: &mut Vec<Diagnostic>) {
-    let engines: Vec<&str> = matrix
-        .engines
-        .iter()
-        .map(|named| engine_name(named).value.as_str())
-        .collect();
-    for named in matrix.models.iter() {
-        let entry = &named.value;
-        for (axis, value) in [
-            ("tp", &entry.tp),
-            ("pp", &entry.pp),
-            ("dp", &entry.dp),
-            ("ep", &entry.ep),
-        ] {
-            if let Some(value) = value {
-                check_sizes(axis, value, diagnostics);
-                check_engine_names(value, &engines, diagnostics);
-            }
-        }
-        if let Some(value) = &entry.args {
-            check_engine_names(value, &engines, diagnostics);
-        }
-        if let Some(value) = &entry.precision {
-            check_engine_names(value, &engines, diagnostics);
-        }
-        if let Some(value) = &entry.checkpoint {
-            check_engine_names(value, &engines, diagnostics);
-        }
-    }
-}
-
-fn check_engine_names<T>(value: &ByEngine<T>, engines: &[&str], diagnostics: &mut Vec<Diagnostic>) {
-    for (name, _) in value.entries() {
-        if name.value != "default" && !engines.contains(&name.as_str()) {
-            diagnostics.push(unknown_name("engine", name, engines, "an engine of this matrix"));
-        }
-    }
-}
-
-fn check_axes(matrix: &Matrix, diagnostics: &mut Vec<Diagnostic>) {
-    let axes = &matrix.axes;
-    for (axis, list) in [
-        ("tp", &axes.tp),
-        ("pp", &axes.pp),
-        ("dp", &axes.dp),
-        ("ep", &axes.ep),
-    ] {
-        if let Some(list) = list {
-            check_size_list(axis, &list.value, list.place.as_ref(), diagnostics);
-        }
-    }
-    refuse_empty(&axes.version, diagnostics);
-    refuse_empty(&axes.precision, diagnostics);
-    refuse_empty(&axes.executor, diagnostics);
-    refuse_empty(&axes.rate, diagnostics);
-    refuse_empty(&axes.concurrency, diagnostics);
-    let known: Vec<&str> = AXES
-        .into_iter()
-        .filter(|axis| !["engine", "model", "scenario", "variant"].contains(axis))
-        .collect();
-    for group in &matrix.zip {
-        for name in group.iter().filter(|name| !known.contains(&name.as_str())) {
-            diagnostics.push(unknown_name("axis", name, &known, "an axis that can be zipped"));
-        }
-        if let [only] = group.as_slice() {
-            diagnostics.push(
-                with_place(
-                    Diagnostic::new("a group of `zip` needs at least two axes"),
-                    only.place.as_ref(),
-                    "the only axis",
-                )
-                .with_help("name the axes that move together, such as `[rate, concurrency]`"),
-            );
-        }
-    }
-}
-
-fn check_selectors(matrix: &Matrix, diagnostics: &mut Vec<Diagnostic>) {
-    let all = matrix
-        .exclude
-        .iter()
-        .map(|exclusion| &exclusion.when)
-        .chain(matrix.overrides.iter().map(|over| &over.when));
-    for selector in all {
-        check_selector_axes(selector, diagnostics);
-    }
-    for exclusion in matrix
-        .exclude
-        .iter()
-        .filter(|exclusion| exclusion.why.trim().is_empty())
-    {
-        diagnostics.push(
-            with_place(
-                Diagnostic::new("an exclusion needs a reason"),
-                exclusion.place.as_ref(),
-                "`why` is empty",
-            )
-            .with_help("give the reason in one sentence; `matrix plan` and the reports show it"),
-        );
-    }
-}
-
-fn check_selector_axes(selector: &Spanned<Selector>, diagnostics: &mut Vec<Diagnostic>) {
-    if selector.value.0.is_empty() {
-        diagnostics.push(
-            with_place(
-                Diagnostic::new("`when` is empty"),
-                selector.place.as_ref(),
-                "an empty selector matches every cell",
-            )
-            .with_help("name axes, such as `{ engine: vllm }`"),
-        );
-    }
-    for (axis, _) in selector
-        .value
-        .0
-        .iter()
-        .filter(|(axis, _)| !AXES.contains(&axis.as_str()))
-    {
-        diagnostics.push(unknown_name("axis", axis, &AXES, "an axis of a cell"));
     }
 }

@@ -1,6 +1,7 @@
 //! Checks the scenarios of a matrix.
 
-use super::{empty_axis, with_place};
+use super::axes::empty_axis;
+use super::with_place;
 use crate::config::arrival::RateProfile;
 use crate::config::builtin_scenarios;
 use crate::config::dataset::{DatasetName, Objection};
