@@ -32,24 +32,7 @@ fn check_scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, diagnostics: &m
         return;
     };
     let Some(workload) = workload else {
-        let diagnostic = with_place(
-            Diagnostic::new(format!("the scenario `{}` has no data set", named.name)),
-            named.name.place.as_ref(),
-            "not a standard scenario, and no `dataset`",
-        );
-        diagnostics.push(match nearest_name(&named.name, builtin_scenarios::NAMES) {
-            Some(near) => {
-                let diagnostic = diagnostic.with_help(format!("did you mean `{near}`?"));
-                match &named.name.place {
-                    Some(place) => diagnostic.with_replacement(place, near),
-                    None => diagnostic,
-                }
-            }
-            None => diagnostic.with_help(format!(
-                "add `dataset:`, or use a standard scenario: {}",
-                backtick_list(builtin_scenarios::NAMES)
-            )),
-        });
+        diagnostics.push(missing_dataset(named));
         return;
     };
     let dataset = workload.dataset.name();
@@ -82,60 +65,10 @@ fn check_scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, diagnostics: &m
             why,
         ));
     }
-    if dataset == DatasetName::GeneratedSharedPrefix && entry.prompts.is_some() {
-        diagnostics.push(
-            with_place(
-                Diagnostic::new(format!("invalid `prompts` in the scenario `{}`", named.name)),
-                entry.prompts.as_ref().and_then(|prompts| prompts.place.as_ref()),
-                "`generated-shared-prefix` computes its number of prompts",
-            )
-            .with_help("set `groups` and `prompts_per_group` of `shared_prefix`; their product is the number of prompts"),
-        );
-    }
-    if dataset == DatasetName::Mooncake && (entry.rate.is_some() || entry.rate_profile().is_some()) {
-        diagnostics.push(
-            with_place(
-                Diagnostic::new(format!("the scenario `{}` cannot have a rate", named.name)),
-                entry.rate.as_ref().and_then(|list| list.place.as_ref()),
-                "`mooncake` takes the send times from its trace",
-            )
-            .with_help("remove it; `mooncake: { slowdown: 2 }` stretches the trace"),
-        );
-    }
-    for (key, share) in [
-        ("error_share", &entry.error_share),
-        ("abort_error_share", &entry.abort_error_share),
-    ] {
-        let Some(share) = share.as_ref().filter(|share| !(0.0..=1.0).contains(&share.value)) else {
-            continue;
-        };
-        diagnostics.push(
-            with_place(
-                Diagnostic::new(format!("`{key}` is {}", share.value)),
-                share.place.as_ref(),
-                "not between 0 and 1",
-            )
-            .with_help("it is a share of the requests, such as 0.01"),
-        );
-    }
+    check_dataset_keys(named, dataset, diagnostics);
+    check_error_shares(entry, diagnostics);
     check_rate_profile(named, diagnostics);
-    let searches_for_a_time = || {
-        let search = entry.search.as_ref();
-        search.is_some_and(|search| search.value.duration.is_some())
-    };
-    if entry.drain.is_some() && entry.duration.is_none() && !searches_for_a_time() {
-        diagnostics.push(
-            with_place(
-                Diagnostic::new(format!(
-                    "the scenario `{}` sets `drain`, but no `duration`",
-                    named.name
-                )),
-                named.name.place.as_ref(),
-                "`drain` starts at the end of `duration`",
-            )
-            .with_help("add `duration:`, or limit each request with `timeout:`"),
-        );
-    }
+    check_drain(named, diagnostics);
     if dataset == DatasetName::Mooncake {
         check_trace_arrival(named, diagnostics);
     }
@@ -188,6 +121,94 @@ fn check_trace_arrival(named: &Named<ScenarioEntry>, diagnostics: &mut Vec<Diagn
         diagnostics.push(
             with_place(diagnostic, place, "a trace has its own send times")
                 .with_help("remove it, or change the speed of the trace with `mooncake: { slowdown: 2 }`"),
+        );
+    }
+}
+
+/// The error for a scenario without a data set.
+fn missing_dataset(named: &Named<ScenarioEntry>) -> Diagnostic {
+    let diagnostic = with_place(
+        Diagnostic::new(format!("the scenario `{}` has no data set", named.name)),
+        named.name.place.as_ref(),
+        "not a standard scenario, and no `dataset`",
+    );
+    match nearest_name(&named.name, builtin_scenarios::NAMES) {
+        Some(near) => {
+            let diagnostic = diagnostic.with_help(format!("did you mean `{near}`?"));
+            match &named.name.place {
+                Some(place) => diagnostic.with_replacement(place, near),
+                None => diagnostic,
+            }
+        }
+        None => diagnostic.with_help(format!(
+            "add `dataset:`, or use a standard scenario: {}",
+            backtick_list(builtin_scenarios::NAMES)
+        )),
+    }
+}
+
+/// Errors about keys whose values the data set determines.
+fn check_dataset_keys(named: &Named<ScenarioEntry>, dataset: DatasetName, diagnostics: &mut Vec<Diagnostic>) {
+    let entry = &named.value;
+    if dataset == DatasetName::GeneratedSharedPrefix && entry.prompts.is_some() {
+        diagnostics.push(
+            with_place(
+                Diagnostic::new(format!("invalid `prompts` in the scenario `{}`", named.name)),
+                entry.prompts.as_ref().and_then(|prompts| prompts.place.as_ref()),
+                "`generated-shared-prefix` computes its number of prompts",
+            )
+            .with_help("set `groups` and `prompts_per_group` of `shared_prefix`; their product is the number of prompts"),
+        );
+    }
+    if dataset == DatasetName::Mooncake && (entry.rate.is_some() || entry.rate_profile().is_some()) {
+        diagnostics.push(
+            with_place(
+                Diagnostic::new(format!("the scenario `{}` cannot have a rate", named.name)),
+                entry.rate.as_ref().and_then(|list| list.place.as_ref()),
+                "`mooncake` takes the send times from its trace",
+            )
+            .with_help("remove it; `mooncake: { slowdown: 2 }` stretches the trace"),
+        );
+    }
+}
+
+fn check_error_shares(entry: &ScenarioEntry, diagnostics: &mut Vec<Diagnostic>) {
+    for (key, share) in [
+        ("error_share", &entry.error_share),
+        ("abort_error_share", &entry.abort_error_share),
+    ] {
+        let Some(share) = share.as_ref().filter(|share| !(0.0..=1.0).contains(&share.value)) else {
+            continue;
+        };
+        diagnostics.push(
+            with_place(
+                Diagnostic::new(format!("`{key}` is {}", share.value)),
+                share.place.as_ref(),
+                "not between 0 and 1",
+            )
+            .with_help("it is a share of the requests, such as 0.01"),
+        );
+    }
+}
+
+/// The error for a drain period after a load that has no fixed end.
+fn check_drain(named: &Named<ScenarioEntry>, diagnostics: &mut Vec<Diagnostic>) {
+    let entry = &named.value;
+    let searches_for_a_time = || {
+        let search = entry.search.as_ref();
+        search.is_some_and(|search| search.value.duration.is_some())
+    };
+    if entry.drain.is_some() && entry.duration.is_none() && !searches_for_a_time() {
+        diagnostics.push(
+            with_place(
+                Diagnostic::new(format!(
+                    "the scenario `{}` sets `drain`, but no `duration`",
+                    named.name
+                )),
+                named.name.place.as_ref(),
+                "`drain` starts at the end of `duration`",
+            )
+            .with_help("add `duration:`, or limit each request with `timeout:`"),
         );
     }
 }
