@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use serde_json::Value;
 
-use crate::config::forms;
+use crate::config::forms::type_names;
 
 /// A piece of a [`Template`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,7 +165,7 @@ impl From<&str> for Template {
 
 impl<'de> Deserialize<'de> for Template {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_newtype_struct(forms::TEXT, Spelled)
+        deserializer.deserialize_newtype_struct(type_names::TEXT, Spelled)
     }
 }
 

@@ -7,8 +7,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde::{Serialize, Serializer};
 
-use super::map::OrderedMapVisitor;
-use super::{BY_ENGINE, OrderedMap};
+use super::map::{OrderedMap, OrderedMapVisitor};
+use super::type_names::BY_ENGINE;
 use crate::config::yaml::Spanned;
 
 /// Key of the value for engines without an entry.

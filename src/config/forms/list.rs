@@ -8,7 +8,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error, SeqAccess, Visitor};
 use serde::{Serialize, Serializer};
 
-use super::LIST;
+use super::type_names::LIST;
 
 /// A value, or a possibly empty list of values. Serialized as a list.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error, MapAccess, V
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-use super::NAMED;
+use super::type_names::NAMED;
 use crate::config::yaml::Spanned;
 
 /// An entry of a list of names: `sglang`, or `sglang: { version: v1 }` with details.

@@ -6,10 +6,12 @@ use std::fmt::Write;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::diagnostic::Diagnostic;
 use super::node::{Child, MAX_DEPTH, Value};
 use super::read_error::{ErrorState, PlacedError, ReadError, ReadErrorKind};
 use super::scalar::{self, PlainScalar};
-use super::{Diagnostic, RenamedKey, SourceSpan, backtick_list, nearest_name};
+use super::source::{RenamedKey, SourceSpan};
+use super::suggest::{backtick_list, nearest_name};
 use crate::base::text::is_control;
 
 /// Values read in one pass after which nested aliases count as endless.

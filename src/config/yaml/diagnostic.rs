@@ -1,6 +1,6 @@
 //! One error in a file, before it is drawn.
 
-use super::SourceSpan;
+use super::source::SourceSpan;
 
 /// One error: what is wrong, where, and how to fix it.
 #[derive(Clone, Debug, PartialEq)]

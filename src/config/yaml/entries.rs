@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use serde::de::{DeserializeSeed, IntoDeserializer, MapAccess, SeqAccess};
 
 use super::context::{Step, YamlContext};
+use super::diagnostic::Diagnostic;
 use super::node::{Child, MAX_DEPTH, Value};
 use super::read_error::ReadError;
 use super::reader::NodeDeserializer;
-use super::suggest::{is_model_size, nearest_renamed, new_name, synonym};
-use super::{Diagnostic, backtick_list, nearest_name};
+use super::suggest::{backtick_list, is_model_size, nearest_name, nearest_renamed, new_name, synonym};
 
 /// One entry of a map; the index is the same in all passes.
 #[derive(Clone, Copy)]

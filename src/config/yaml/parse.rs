@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use granit_parser::{Event, Parser, ScalarStyle, ScanError, Span, StructureStyle, Tag, options};
 
+use super::diagnostic::Diagnostic;
 use super::node::{Child, MAX_DEPTH, Node, Value};
+use super::source::{Source, SourceSpan};
 use super::syntax::{ParserState, syntax_diagnostic};
-use super::{Diagnostic, Source, SourceSpan};
 use crate::base::secrets::url_secret_ranges;
 
 /// A list or map that is not closed yet.

@@ -3,9 +3,10 @@
 use serde::de::DeserializeOwned;
 
 use super::context::YamlContext;
+use super::diagnostic::Diagnostic;
 use super::parse::{self, Document};
 use super::reader::NodeDeserializer;
-use super::{Diagnostic, RenamedKey, Source};
+use super::source::{RenamedKey, Source};
 
 /// Reads a file and as many errors as possible; `None` only if nothing usable remains.
 ///

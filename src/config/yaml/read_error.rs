@@ -4,7 +4,8 @@ use std::fmt;
 
 use serde::de::{Error, Expected, Unexpected};
 
-use super::{Diagnostic, suggest};
+use super::diagnostic::Diagnostic;
+use super::suggest;
 
 /// The reader's error. Serde creates it without a place; the first node on its way out adds one.
 #[derive(Debug)]

@@ -3,14 +3,15 @@
 use serde::de::{DeserializeSeed, Deserializer, IntoDeserializer, SeqAccess, Visitor};
 
 use super::context::YamlContext;
+use super::diagnostic::Diagnostic;
 use super::entries::{EntryAccess, ItemAccess, collect_entries, drop_unknown};
 use super::enum_access::{EnumDeserializer, NamedAccess};
 use super::node::{Child, Value};
 use super::read_error::{ReadError, ReadErrorKind};
 use super::scalar::{self, PlainScalar};
 use super::spanned::SPANNED;
-use super::{Diagnostic, backtick_list, suggest};
-use crate::config::forms;
+use super::suggest::{self, backtick_list};
+use crate::config::forms::type_names;
 
 /// A node at its place of use, as a deserializer.
 #[derive(Clone, Copy)]
@@ -280,20 +281,20 @@ impl<'de> Deserializer<'de> for NodeDeserializer<'_, '_> {
                 node: self,
                 position: 0,
             })),
-            forms::LIST => self.locate(match &self.child.node.value {
+            type_names::LIST => self.locate(match &self.child.node.value {
                 Value::List(items) => visitor.visit_seq(ItemAccess::new(self.context, items, false)),
                 Value::Scalar { .. } if self.child.is_null() => {
                     Err(ReadError::expected("a value or a list of values"))
                 }
                 Value::Scalar { .. } | Value::Map(_) => visitor.visit_seq(SingleAccess(Some(self))),
             }),
-            forms::BY_ENGINE => self.locate(match &self.child.node.value {
+            type_names::BY_ENGINE => self.locate(match &self.child.node.value {
                 Value::Map(map) => collect_entries(self.context, map)
                     .and_then(|entries| visitor.visit_map(EntryAccess::new(self.context, entries))),
                 Value::Scalar { .. } | Value::List(_) => visitor.visit_seq(SingleAccess(Some(self))),
             }),
-            forms::NAMED => self.named(visitor),
-            forms::TEXT => self.text(visitor),
+            type_names::NAMED => self.named(visitor),
+            type_names::TEXT => self.text(visitor),
             _ => self.locate(visitor.visit_newtype_struct(self)),
         }
     }

@@ -5,7 +5,8 @@ use std::ops::Range;
 use annotate_snippets::renderer::DecorStyle;
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Patch, Renderer, Snippet};
 
-use super::{Diagnostic, Source, SourceSpan};
+use super::diagnostic::Diagnostic;
+use super::source::{Source, SourceSpan};
 use crate::base::secrets::mask_url_secrets;
 use crate::base::text::{is_control, one_line, printable};
 

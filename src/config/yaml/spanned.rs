@@ -10,7 +10,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 use serde::{Serialize, Serializer};
 
-use super::SourceSpan;
+use super::source::SourceSpan;
 
 /// The type name by which [`Spanned`] requests file, start and end before the value.
 pub(super) const SPANNED: &str = "$spanned";

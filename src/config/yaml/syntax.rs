@@ -5,7 +5,9 @@ use std::ops::Range;
 
 use granit_parser::{ErrorKind, ScanError};
 
-use super::{Diagnostic, SourceSpan, nearest_name};
+use super::diagnostic::Diagnostic;
+use super::source::SourceSpan;
+use super::suggest::nearest_name;
 
 /// State of the parser at its error.
 pub(super) struct ParserState<'t> {
