@@ -148,7 +148,7 @@ pub(crate) fn response_reasons(responses: &Responses<'_>) -> Vec<Reason> {
     judge_prompts(responses, &mut reasons);
     if responses.protocol != Protocol::Embeddings {
         judge_lengths(responses, &mut reasons);
-        judge_degenerate(responses, &mut reasons);
+        reasons.extend(degenerate_reason(responses));
         judge_events(responses, &mut reasons);
         reasons.extend(early_start_reason(responses));
     }
@@ -850,10 +850,27 @@ enum ReportRule {
     IfQuick,
 }
 
+/// A kind of degenerate answers, and how common it is.
+struct DegenerateKind {
+    share: Option<f64>,
+    count: u32,
+    /// The sign of such an answer, for kinds that have a clear one. A small share of them is reported too.
+    sign: Option<(ResponsePredicate, ReportRule)>,
+    what: &'static str,
+    of_each: String,
+    weight: Verdict,
+}
+
 /// Reports degenerate answers. Weights that became NaN, or a kernel that returns nothing, give one token over
 /// and over, and quickly. A server that echoes the prompt computes nothing.
-fn judge_degenerate(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
+fn degenerate_reason(responses: &Responses<'_>) -> Option<Reason> {
     let answers = summarize_answers(responses.requests);
+    degenerate_kinds(responses, &answers)
+        .iter()
+        .find_map(|kind| kind.reason(responses, answers.read))
+}
+
+fn degenerate_kinds(responses: &Responses<'_>, answers: &AnswerStats) -> [DegenerateKind; 4] {
     let is_one_token: ResponsePredicate =
         |request| request.uniform.is_some_and(|share| share >= ONE_TOKEN_SHARE);
     let is_echo: ResponsePredicate = |request| request.uniform.is_some() && request.echoes_prompt;
@@ -867,91 +884,89 @@ fn judge_degenerate(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
     let canned = responses.completed_requests().filter(|request| request.is_canned);
     let long = responses.completed_requests().filter(|request| is_long(request));
     let are_long = 2 * long.count() >= canned.count();
-    // For kinds with a clear sign, a small share is reported too, either always or if these answers are
-    // quick.
-    let kinds: [(_, _, Option<(ResponsePredicate, ReportRule)>, _, _, _); 4] = [
-        (
-            answers.one_token_share(),
-            answers.one_token,
-            Some((is_one_token, ReportRule::Always)),
-            "are one token over and over",
-            format!(", {} of each", percent(ONE_TOKEN_SHARE)),
-            Verdict::Invalid,
-        ),
-        (
-            answers.echo_share(),
-            answers.echoes,
-            Some((is_echo, ReportRule::Always)),
-            "begin with their own prompt",
-            String::new(),
-            Verdict::Invalid,
-        ),
-        (
-            answers.canned_share(),
-            answers.canned,
-            Some((is_long, ReportRule::IfQuick)),
-            "are the same text for different prompts",
-            String::new(),
-            if are_long {
-                Verdict::Invalid
-            } else {
-                Verdict::Suspect
+    [
+        DegenerateKind {
+            share: answers.one_token_share(),
+            count: answers.one_token,
+            sign: Some((is_one_token, ReportRule::Always)),
+            what: "are one token over and over",
+            of_each: format!(", {} of each", percent(ONE_TOKEN_SHARE)),
+            weight: Verdict::Invalid,
+        },
+        DegenerateKind {
+            share: answers.echo_share(),
+            count: answers.echoes,
+            sign: Some((is_echo, ReportRule::Always)),
+            what: "begin with their own prompt",
+            of_each: String::new(),
+            weight: Verdict::Invalid,
+        },
+        DegenerateKind {
+            share: answers.canned_share(),
+            count: answers.canned,
+            sign: Some((is_long, ReportRule::IfQuick)),
+            what: "are the same text for different prompts",
+            of_each: String::new(),
+            weight: match are_long {
+                true => Verdict::Invalid,
+                false => Verdict::Suspect,
             },
-        ),
+        },
         // A small model that may not end produces these as well.
-        (
-            answers.loop_share(),
-            answers.loops,
-            None,
-            "are a loop of a few tokens",
-            format!(", {} of each", percent(ONE_TOKEN_SHARE)),
-            Verdict::Suspect,
-        ),
-    ];
-    for (share, count, is_its, what, of_each, weight) in kinds {
-        let min_share = if is_its.is_some() {
-            REPEATED_NOTE_SHARE
-        } else {
-            NONSENSE_SHARE
+        DegenerateKind {
+            share: answers.loop_share(),
+            count: answers.loops,
+            sign: None,
+            what: "are a loop of a few tokens",
+            of_each: format!(", {} of each", percent(ONE_TOKEN_SHARE)),
+            weight: Verdict::Suspect,
+        },
+    ]
+}
+
+impl DegenerateKind {
+    /// Returns `None` if too few of the `read` answers are of this kind.
+    fn reason(&self, responses: &Responses<'_>, read: u32) -> Option<Reason> {
+        let min_share = match self.sign {
+            Some(_) => REPEATED_NOTE_SHARE,
+            None => NONSENSE_SHARE,
         };
-        let Some(share) = share.filter(|share| *share >= min_share && count > 1) else {
-            continue;
-        };
+        let share = self.share.filter(|share| *share >= min_share && self.count > 1)?;
         let bound = if share >= NONSENSE_SHARE {
             NONSENSE_SHARE
         } else {
             REPEATED_NOTE_SHARE
         };
-        let few = |is_its: ResponsePredicate| {
-            let its = responses
-                .completed_requests()
-                .filter(|request| is_its(request))
-                .count();
-            its < MIN_QUICK_RESPONSES || (its as f64) < REPEATED_NOTE_SHARE * f64::from(answers.read)
-        };
-        let measured = format!("{count} of {} answers ({}) {what}", answers.read, percent(share));
-        let bound = format!("{} of the answers{of_each}", percent(bound));
+        let measured = format!(
+            "{} of {read} answers ({}) {}",
+            self.count,
+            percent(share),
+            self.what
+        );
+        let bound = format!("{} of the answers{}", percent(bound), self.of_each);
         let mut reason = new_reason(ReasonCode::AnswersDegenerate, measured, Some(bound));
-        reason.weight = weight;
-        if let Some((is_its, named)) = is_its.filter(|_| share < NONSENSE_SHARE) {
-            let quick = relative_token_time(responses, is_its).filter(|pace| *pace < QUICK_TIME_SHARE);
-            if named == ReportRule::IfQuick && (quick.is_none() || few(is_its)) {
-                continue;
-            }
-            reason.weight = if quick.is_some() {
-                Verdict::Suspect
-            } else {
-                Verdict::Valid
-            };
-            if let Some(pace) = quick {
-                reason.measured += &format!(
-                    ", and their tokens take {} of the time of the others",
-                    percent(pace)
-                );
-            }
+        reason.weight = self.weight;
+        let Some((is_its, rule)) = self.sign.filter(|_| share < NONSENSE_SHARE) else {
+            return Some(reason);
+        };
+        let quick = relative_token_time(responses, is_its).filter(|pace| *pace < QUICK_TIME_SHARE);
+        let its = responses.completed_requests().filter(|request| is_its(request));
+        let its = its.count();
+        let are_few = its < MIN_QUICK_RESPONSES || (its as f64) < REPEATED_NOTE_SHARE * f64::from(read);
+        if rule == ReportRule::IfQuick && (quick.is_none() || are_few) {
+            return None;
         }
-        reasons.push(reason);
-        return;
+        reason.weight = match quick {
+            Some(_) => Verdict::Suspect,
+            None => Verdict::Valid,
+        };
+        if let Some(pace) = quick {
+            reason.measured += &format!(
+                ", and their tokens take {} of the time of the others",
+                percent(pace)
+            );
+        }
+        Some(reason)
     }
 }
 
