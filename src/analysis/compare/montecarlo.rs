@@ -99,6 +99,14 @@ struct SimulationCounts {
     refuted_losses: usize,
 }
 
+fn sample(cell: usize, logs: &[f64], level: f64) -> Sample {
+    Sample {
+        logs: logs.iter().map(|log| log + level).collect(),
+        launch: Some(cell.to_string()),
+        ..Sample::default()
+    }
+}
+
 impl Condition {
     fn starts(&self, rng: &mut SeededRng, n: usize) -> Vec<Vec<f64>> {
         let alone = Layout {
@@ -132,21 +140,17 @@ impl Condition {
         counts
     }
 
-    fn simulate_night(&self, rng: &mut SeededRng, counts: &mut SimulationCounts) {
-        let policy = Policy {
-            max_starts: self.most,
-            ..Policy::with_bound(BOUND)
-        };
-        let lost = |cell: usize| {
-            if self.loss > 0.0 && cell < CELLS_WITH_LOSS {
-                (-self.loss).ln_1p()
-            } else {
-                0.0
-            }
-        };
-        let offsets = self.offsets(rng);
-        let baseline = self.night(rng, &offsets, STARTS);
-        let past: Vec<Vec<Vec<f64>>> = (0..self.history)
+    /// The level of the candidate in a cell, as a logarithm.
+    fn lost(&self, cell: usize) -> f64 {
+        if self.loss > 0.0 && cell < CELLS_WITH_LOSS {
+            (-self.loss).ln_1p()
+        } else {
+            0.0
+        }
+    }
+
+    fn past_nights(&self, rng: &mut SeededRng) -> Vec<Vec<Vec<f64>>> {
+        (0..self.history)
             .map(|night| {
                 let mut offsets = self.offsets(rng);
                 if self.is_broken && night == self.history / 2 {
@@ -154,21 +158,51 @@ impl Condition {
                 }
                 self.night(rng, &offsets, STARTS)
             })
-            .collect();
+            .collect()
+    }
+
+    /// The question of a night, asked again with fresh starts.
+    fn fresh_question(
+        &self,
+        cell: usize,
+        question: Question,
+        night_variance: Option<NightVariance>,
+        mut starts: impl FnMut() -> Vec<f64>,
+    ) -> Question {
+        let candidate = sample(cell, &starts(), self.lost(cell));
+        match self.fresh {
+            FreshStartDesign::Alternating => Question {
+                baseline: sample(cell, &starts(), 0.0),
+                candidate,
+                design: Design::Rounds,
+                ..question
+            },
+            FreshStartDesign::CandidateOnly => Question {
+                candidate,
+                night_variance: night_variance
+                    .and_then(|between| between::variance_of_difference(between.upper_bound)),
+                ..question
+            },
+        }
+    }
+
+    fn simulate_night(&self, rng: &mut SeededRng, counts: &mut SimulationCounts) {
+        let policy = Policy {
+            max_starts: self.most,
+            ..Policy::with_bound(BOUND)
+        };
+        let offsets = self.offsets(rng);
+        let baseline = self.night(rng, &offsets, STARTS);
+        let past = self.past_nights(rng);
         let offsets = self.offsets(rng);
         let candidate = self.night(rng, &offsets, STARTS);
         let noise = self.noise.map(|starts| self.starts(rng, starts));
-        let sample = |cell: usize, logs: &[f64], level: f64| Sample {
-            logs: logs.iter().map(|log| log + level).collect(),
-            launch: Some(cell.to_string()),
-            ..Sample::default()
-        };
         let screened_metrics: Vec<NightlyMetric> = (0..CELLS)
             .map(|cell| NightlyMetric {
                 question: Question {
                     better: Direction::Higher,
                     baseline: sample(cell, &baseline[cell], 0.0),
-                    candidate: sample(cell, &candidate[cell], lost(cell)),
+                    candidate: sample(cell, &candidate[cell], self.lost(cell)),
                     design: Design::Separate,
                     noise: noise
                         .as_ref()
@@ -195,25 +229,12 @@ impl Condition {
         let mut questions = Vec::new();
         for (cell, screened) in &suspects {
             let suspicion = screened.suspicion.as_ref().expect("it is a suspect");
-            let mut starts = || self.night(rng, &offsets, suspicion.starts).swap_remove(*cell);
+            let starts = || self.night(rng, &offsets, suspicion.starts).swap_remove(*cell);
             counts.fresh_starts += suspicion.starts;
-            let fresh = sample(*cell, &starts(), lost(*cell));
-            questions.push(match self.fresh {
-                FreshStartDesign::Alternating => Question {
-                    baseline: sample(*cell, &starts(), 0.0),
-                    candidate: fresh,
-                    design: Design::Rounds,
-                    noise: suspicion.noise,
-                    ..screened_metrics[*cell].question.clone()
-                },
-                FreshStartDesign::CandidateOnly => Question {
-                    candidate: fresh,
-                    noise: suspicion.noise,
-                    night_variance: screened.night_variance.and_then(|between: NightVariance| {
-                        between::variance_of_difference(between.upper_bound)
-                    }),
-                    ..screened_metrics[*cell].question.clone()
-                },
+            let question = screened_metrics[*cell].question.clone();
+            questions.push(Question {
+                noise: suspicion.noise,
+                ..self.fresh_question(*cell, question, screened.night_variance, starts)
             });
         }
         let answers = gate_policy::confirm(&questions, family, &policy);
