@@ -21,34 +21,7 @@ pub(crate) fn text(
     environment: StartValues<'_>,
     passed: &[(String, String)],
 ) -> String {
-    let mut out = String::new();
-    let total = plan.measurements();
-    let repeats = if total == plan.cells.len() {
-        String::new()
-    } else {
-        format!(", {}", pluralize(total, "measurement", "measurements"))
-    };
-    let starts = plan.starts.len();
-    let starts = if starts == plan.launches.len() {
-        String::new()
-    } else {
-        format!(" started {starts} times")
-    };
-    let _ = writeln!(
-        out,
-        "{}: {} in {}{starts}{repeats}",
-        line_start(&plan.matrix),
-        pluralize(plan.cells.len(), "cell", "cells"),
-        pluralize(plan.launches.len(), "launch", "launches")
-    );
-    if let Some(stop_rule) = &plan.until {
-        let starts = plan.starts.iter().map(|start| start.start).max().unwrap_or(0);
-        let _ = writeln!(
-            out,
-            "{}, {stop_rule}",
-            pluralize(starts as usize, "start", "starts")
-        );
-    }
+    let mut out = headline(plan);
     out.push_str(&raised_starts_note(plan, last_durations));
     out.push_str(&start_order_note(plan, last_durations));
     let mut expected = 0.0;
@@ -88,6 +61,46 @@ pub(crate) fn text(
         }
     }
     out.push_str(&passed_environments(passed));
+    out.push_str(&left_out_cells(plan));
+    out.push_str(&duration_note(expected, unknown));
+    out
+}
+
+/// The numbers of cells, launches, starts and measurements, and the stopping rule.
+fn headline(plan: &Plan) -> String {
+    let mut out = String::new();
+    let total = plan.measurements();
+    let repeats = if total == plan.cells.len() {
+        String::new()
+    } else {
+        format!(", {}", pluralize(total, "measurement", "measurements"))
+    };
+    let starts = plan.starts.len();
+    let starts = if starts == plan.launches.len() {
+        String::new()
+    } else {
+        format!(" started {starts} times")
+    };
+    let _ = writeln!(
+        out,
+        "{}: {} in {}{starts}{repeats}",
+        line_start(&plan.matrix),
+        pluralize(plan.cells.len(), "cell", "cells"),
+        pluralize(plan.launches.len(), "launch", "launches")
+    );
+    if let Some(stop_rule) = &plan.until {
+        let starts = plan.starts.iter().map(|start| start.start).max().unwrap_or(0);
+        let _ = writeln!(
+            out,
+            "{}, {stop_rule}",
+            pluralize(starts as usize, "start", "starts")
+        );
+    }
+    out
+}
+
+fn left_out_cells(plan: &Plan) -> String {
+    let mut out = String::new();
     if !plan.left_out.is_empty() {
         out.push_str("\nleft out\n");
         for left_out_cell in &plan.left_out {
@@ -98,22 +111,23 @@ pub(crate) fn text(
             let _ = writeln!(out, "  {cell}\n            {why}");
         }
     }
-    if expected > 0.0 {
-        let rest = if unknown == 0 {
-            String::new()
-        } else {
-            format!(
-                "; {} never measured",
-                pluralize(unknown, "cell was", "cells were")
-            )
-        };
-        let _ = writeln!(
-            out,
-            "\nmeasuring took {} last time{rest}",
-            format_seconds(expected)
-        );
-    }
     out
+}
+
+/// The note on the duration: `expected` seconds, without `unknown` cells.
+fn duration_note(expected: f64, unknown: usize) -> String {
+    if expected <= 0.0 {
+        return String::new();
+    }
+    let rest = if unknown == 0 {
+        String::new()
+    } else {
+        format!(
+            "; {} never measured",
+            pluralize(unknown, "cell was", "cells were")
+        )
+    };
+    format!("\nmeasuring took {} last time{rest}\n", format_seconds(expected))
 }
 
 /// The note that more starts are planned than the matrix asks for, with their estimated duration.
