@@ -76,30 +76,8 @@ fn cell_stats(plan: &Plan, cell: &Cell, summaries: &[&Summary], gates: &[Metric]
         .copied()
         .filter(|summary| exclusion(summary).is_none())
         .collect();
-    let has = |metric: Metric| {
-        let all = || {
-            counted
-                .iter()
-                .filter_map(|summary| summary.figures.get(&Definitions::Matrix))
-        };
-        match metric {
-            Metric::SteadyOutput => {
-                all().next().is_some() && all().all(|figures| gates::has_metric(figures, metric))
-            }
-            _ => all().any(|figures| gates::has_metric(figures, metric)),
-        }
-    };
     let gates = match gates {
-        [] => gates::gates(&cell.scenario)
-            .into_iter()
-            .map(|metric| {
-                if has(metric) {
-                    metric
-                } else {
-                    gates::full_run_metric(metric)
-                }
-            })
-            .collect(),
+        [] => measured_gates(cell, &counted),
         chosen => chosen.to_vec(),
     };
     let completed = |summary: &&Summary| figure(summary, Metric::Completed).map(|count| count as u32);
@@ -161,6 +139,33 @@ fn cell_stats(plan: &Plan, cell: &Cell, summaries: &[&Summary], gates: &[Metric]
             .collect(),
         tried: Some(count_attempts(summaries)),
     }
+}
+
+/// Returns the gating metrics of a cell. A metric that was not measured is replaced by that of the full run.
+fn measured_gates(cell: &Cell, counted: &[&Summary]) -> Vec<Metric> {
+    let has = |metric: Metric| {
+        let all = || {
+            counted
+                .iter()
+                .filter_map(|summary| summary.figures.get(&Definitions::Matrix))
+        };
+        match metric {
+            Metric::SteadyOutput => {
+                all().next().is_some() && all().all(|figures| gates::has_metric(figures, metric))
+            }
+            _ => all().any(|figures| gates::has_metric(figures, metric)),
+        }
+    };
+    gates::gates(&cell.scenario)
+        .into_iter()
+        .map(|metric| {
+            if has(metric) {
+                metric
+            } else {
+                gates::full_run_metric(metric)
+            }
+        })
+        .collect()
 }
 
 /// Returns the number of valid starts that were planned before the stopping rule of `target_ci` ran.
