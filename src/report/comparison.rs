@@ -122,31 +122,9 @@ fn differences(comparison: &Comparison, names: [&str; 2]) -> Table {
 }
 
 fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
-    // A note that holds for several cells is printed once.
-    let mut remarks: Vec<(String, Vec<String>)> = Vec::new();
     let unpaired = comparison.unpaired_cells.iter().map(|unpaired| &unpaired.cell);
     let labels = Labels::from_keys(comparison.rows.iter().map(|row| &row.cell).chain(unpaired));
-    let mut say = |cell, what: String| match remarks.iter_mut().find(|(known, _)| *known == what) {
-        Some((_, cells)) => cells.push(cell),
-        None => remarks.push((what, vec![cell])),
-    };
-    for row in &comparison.rows {
-        let cell = labels.name(&row.cell);
-        if row.verdict() != Some(Verdict::Same) || row.are_attached.contains(&true) {
-            say(cell.clone(), format!("{}: {}", row.verdict_word(), row.reason()));
-        }
-        for measurement in &row.excluded_measurements {
-            say(cell.clone(), format!("left out: {measurement}"));
-        }
-    }
-    let mut notes: Vec<String> = remarks
-        .into_iter()
-        .map(|(what, cells)| match &cells[..] {
-            [cell] => format!("{cell}: {what}"),
-            cells if cells.len() == comparison.rows.len() => format!("all {} cells: {what}", cells.len()),
-            cells => format!("{what}: {}", cells.join("; ")),
-        })
-        .collect();
+    let mut notes = row_notes(comparison, &labels);
     notes.extend(suspect_notes(comparison, &labels));
     let rows = comparison.rows.iter().map(|row| Row {
         cells: values(row, &labels.name(&row.cell)),
@@ -161,14 +139,65 @@ fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
         ));
     }
     notes.extend(labels.left_out.clone());
-    notes.push(format!(
+    notes.extend(legend_notes(comparison));
+    Table {
+        title: format!("{} against {}", names[1], names[0]),
+        columns: vec![
+            text_column("cell", 0),
+            text_column("figure", 0),
+            number_column(names[0], "", 0),
+            number_column(names[1], "", 0),
+            number_column("n", "", 1),
+            number_column("change", "", 0),
+            number_column("interval", "", 0),
+            number_column("p", "", 2),
+            number_column("can show", "", 2),
+            number_column("noise", "", 3),
+            number_column("within / between", "", 4),
+            text_column("verdict", 0),
+        ],
+        rows,
+        notes,
+    }
+}
+
+/// Reasons for the verdicts, and measurements that were left out.
+fn row_notes(comparison: &Comparison, labels: &Labels) -> Vec<String> {
+    // A note that holds for several cells is printed once.
+    let mut remarks: Vec<(String, Vec<String>)> = Vec::new();
+    let mut say = |cell, what: String| match remarks.iter_mut().find(|(known, _)| *known == what) {
+        Some((_, cells)) => cells.push(cell),
+        None => remarks.push((what, vec![cell])),
+    };
+    for row in &comparison.rows {
+        let cell = labels.name(&row.cell);
+        if row.verdict() != Some(Verdict::Same) || row.are_attached.contains(&true) {
+            say(cell.clone(), format!("{}: {}", row.verdict_word(), row.reason()));
+        }
+        for measurement in &row.excluded_measurements {
+            say(cell.clone(), format!("left out: {measurement}"));
+        }
+    }
+    remarks
+        .into_iter()
+        .map(|(what, cells)| match &cells[..] {
+            [cell] => format!("{cell}: {what}"),
+            cells if cells.len() == comparison.rows.len() => format!("all {} cells: {what}", cells.len()),
+            cells => format!("{what}: {}", cells.join("; ")),
+        })
+        .collect()
+}
+
+/// What the columns mean, and what the verdicts do not cover.
+fn legend_notes(comparison: &Comparison) -> Vec<String> {
+    let mut notes = vec![format!(
         "a value is the geometric mean over starts of the engine (over repeats on an attached server); change: candidate relative to baseline, with its {:.0} % \
          interval; worse, better: the change exceeds the practical bound of {:.1} % and is significant among all metrics; same: the {:.0} % interval is within \
          the bound; can show: the smallest loss that this number of starts detects with 90 % probability",
         CONFIDENCE * 100.0,
         comparison.bound * 100.0,
         EQUIVALENCE_CONFIDENCE * 100.0,
-    ));
+    )];
     if comparison
         .rows
         .iter()
@@ -195,25 +224,7 @@ fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
                 .to_owned(),
         );
     }
-    Table {
-        title: format!("{} against {}", names[1], names[0]),
-        columns: vec![
-            text_column("cell", 0),
-            text_column("figure", 0),
-            number_column(names[0], "", 0),
-            number_column(names[1], "", 0),
-            number_column("n", "", 1),
-            number_column("change", "", 0),
-            number_column("interval", "", 0),
-            number_column("p", "", 2),
-            number_column("can show", "", 2),
-            number_column("noise", "", 3),
-            number_column("within / between", "", 4),
-            text_column("verdict", 0),
-        ],
-        rows,
-        notes,
-    }
+    notes
 }
 
 /// Reasons for which measurements are suspect: a line for each code on each side, with the number of cells.
