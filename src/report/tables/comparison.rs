@@ -50,45 +50,10 @@ fn table(comparison_group: &Group<'_, '_>) -> Table {
     let mut rows = Vec::new();
     let mut ratio_remarks = Vec::new();
     for (at, (cell, name)) in group.iter().zip(&comparison_group.names).enumerate() {
-        let mut cells = vec![Value::text(name)];
-        cells.push(match &comparison_group.ratios[at] {
-            // The status and the note on the failure explain the missing ratio.
-            _ if !cell.is_done() => Value::Missing,
-            RatioOrReason::Ratio(ratio, remarks) => {
-                if is_implausible(ratio.value) {
-                    ratio_remarks.push(format!("{name}: {}", implausible_ratio_note()));
-                }
-                if ratio.is_reference && !remarks.is_empty() {
-                    ratio_remarks.push(format!("{name}: separate reference: {}", remarks.join(", ")));
-                } else if !remarks.is_empty() {
-                    ratio_remarks.push(format!(
-                        "{name}: compared with {} with differences: {}",
-                        comparison_group.reference,
-                        remarks.join(", ")
-                    ));
-                }
-                Value::Ratio {
-                    value: ratio.value,
-                    interval: ratio.interval,
-                    is_of_one_start: ratio.is_single_start(),
-                }
-            }
-            RatioOrReason::Refused(why, per_gpu) => {
-                let per_gpu = per_gpu.map_or_else(String::new, |ratio| {
-                    format!(
-                        "; ratio of {} per GPU: {ratio:.2}",
-                        comparison_group.metric().label()
-                    )
-                });
-                let why = why.join(", ");
-                let reference = match cell.launch.engine.name == comparison_group.reference {
-                    true => String::new(),
-                    false => format!(" to {}", comparison_group.reference),
-                };
-                ratio_remarks.push(format!("{name}: no ratio{reference}: {why}{per_gpu}"));
-                Value::Missing
-            }
-        });
+        let mut cells = vec![
+            Value::text(name),
+            ratio_value(comparison_group, at, &mut ratio_remarks),
+        ];
         cells.extend(columns::identity_values(cell));
         cells.extend(searches.then(|| columns::search_value(cell)));
         cells.extend(columns::metric_values(cell, &figures));
@@ -118,6 +83,46 @@ fn table(comparison_group: &Group<'_, '_>) -> Table {
         rows,
         notes,
     })
+}
+
+/// The ratio of a row to the reference. What restricts or prevents it is added to `remarks`.
+fn ratio_value(group: &Group<'_, '_>, at: usize, remarks: &mut Vec<String>) -> Value {
+    let (cell, name) = (group.rows[at], &group.names[at]);
+    match &group.ratios[at] {
+        // The status and the note on the failure explain the missing ratio.
+        _ if !cell.is_done() => Value::Missing,
+        RatioOrReason::Ratio(ratio, differences) => {
+            if is_implausible(ratio.value) {
+                remarks.push(format!("{name}: {}", implausible_ratio_note()));
+            }
+            if ratio.is_reference && !differences.is_empty() {
+                remarks.push(format!("{name}: separate reference: {}", differences.join(", ")));
+            } else if !differences.is_empty() {
+                remarks.push(format!(
+                    "{name}: compared with {} with differences: {}",
+                    group.reference,
+                    differences.join(", ")
+                ));
+            }
+            Value::Ratio {
+                value: ratio.value,
+                interval: ratio.interval,
+                is_of_one_start: ratio.is_single_start(),
+            }
+        }
+        RatioOrReason::Refused(why, per_gpu) => {
+            let per_gpu = per_gpu.map_or_else(String::new, |ratio| {
+                format!("; ratio of {} per GPU: {ratio:.2}", group.metric().label())
+            });
+            let why = why.join(", ");
+            let reference = match cell.launch.engine.name == group.reference {
+                true => String::new(),
+                false => format!(" to {}", group.reference),
+            };
+            remarks.push(format!("{name}: no ratio{reference}: {why}{per_gpu}"));
+            Value::Missing
+        }
+    }
 }
 
 /// Makes sure that the metric of the ratios is among the columns and is dropped last. A search result has its
