@@ -297,22 +297,10 @@ pub(crate) fn compare_pairs(
             new_row(key, [baseline_cell, candidate_cell], metric, question, answer)
         },
     );
-    let paired = |key: &CellKey| pairs.iter().any(|(second, ..)| *second == key);
-    let has_partner = |cell: &CellStats| pairs.iter().any(|(_, first, _)| std::ptr::eq(*first, cell));
-    let unpaired = |(key, cell): (&CellKey, &CellStats), side| Unpaired {
-        cell: key.clone(),
-        side,
-        gating_metrics: cell.gates.len(),
-    };
-    let lost = first.cells.iter().filter(|(_, cell)| !has_partner(cell));
-    let new = second.cells.iter().filter(|(key, _)| !paired(key));
     Comparison {
         rows: rows.collect(),
         failures: reliability::failures(&pairs),
-        unpaired_cells: lost
-            .map(|lost| unpaired(lost, BASELINE))
-            .chain(new.map(|new| unpaired(new, CANDIDATE)))
-            .collect(),
+        unpaired_cells: unpaired_cells(first, second, &pairs),
         bound: options.bound,
         differences: of_sides
             .iter()
@@ -324,6 +312,22 @@ pub(crate) fn compare_pairs(
             )
             .collect(),
     }
+}
+
+/// Returns the cells of both sides that have no partner.
+fn unpaired_cells(first: &RunStats, second: &RunStats, pairs: &MatchedCells<'_>) -> Vec<Unpaired> {
+    let paired = |key: &CellKey| pairs.iter().any(|(second, ..)| *second == key);
+    let has_partner = |cell: &CellStats| pairs.iter().any(|(_, first, _)| std::ptr::eq(*first, cell));
+    let unpaired = |(key, cell): (&CellKey, &CellStats), side| Unpaired {
+        cell: key.clone(),
+        side,
+        gating_metrics: cell.gates.len(),
+    };
+    let lost = first.cells.iter().filter(|(_, cell)| !has_partner(cell));
+    let new = second.cells.iter().filter(|(key, _)| !paired(key));
+    lost.map(|lost| unpaired(lost, BASELINE))
+        .chain(new.map(|new| unpaired(new, CANDIDATE)))
+        .collect()
 }
 
 /// Says why a difference of metrics cannot be attributed to the engine. `None` if it can.
