@@ -143,22 +143,7 @@ pub(crate) fn cell_differences(first: &CellStats, second: &CellStats) -> Vec<Dif
         });
     }
     differences.extend(engine_differences(&first.engine, &second.engine));
-    if !first.settings.is_empty() && !second.settings.is_empty() {
-        // An attached server may have settings that it does not report.
-        let parts = match first.attached || second.attached {
-            true => comparable::differing_facts(&first.settings, &second.settings).collect(),
-            false => settings::setting_pairs(&first.settings, &second.settings),
-        };
-        differences.extend(parts.into_iter().map(|(name, before, after)| Difference {
-            kind: DifferenceKind::Engine,
-            what: match settings::is_lossless(name) {
-                true => name.to_owned(),
-                false => format!("{name} (not lossless)"),
-            },
-            before: before.to_owned(),
-            after: after.to_owned(),
-        }));
-    }
+    differences.extend(setting_differences(first, second));
     let is_told = |difference: &Difference| {
         matches!(
             difference.kind,
@@ -176,6 +161,29 @@ pub(crate) fn cell_differences(first: &CellStats, second: &CellStats) -> Vec<Dif
         });
     }
     differences
+}
+
+fn setting_differences(first: &CellStats, second: &CellStats) -> Vec<Difference> {
+    if first.settings.is_empty() || second.settings.is_empty() {
+        return Vec::new();
+    }
+    // An attached server may have settings that it does not report.
+    let parts = match first.attached || second.attached {
+        true => comparable::differing_facts(&first.settings, &second.settings).collect(),
+        false => settings::setting_pairs(&first.settings, &second.settings),
+    };
+    parts
+        .into_iter()
+        .map(|(name, before, after)| Difference {
+            kind: DifferenceKind::Engine,
+            what: match settings::is_lossless(name) {
+                true => name.to_owned(),
+                false => format!("{name} (not lossless)"),
+            },
+            before: before.to_owned(),
+            after: after.to_owned(),
+        })
+        .collect()
 }
 
 /// Says why two cells may not be judged although they seem to be equal: their prompts are unknown.
