@@ -260,33 +260,7 @@ impl SearchRecord {
         let (name, unit) = (self.by.name(), self.by.unit());
         let target = format_percent(self.target);
         let Some((found_value, attainment)) = self.found.zip(self.attainment) else {
-            let lowest = self.points.first().map(|point| point.value);
-            return match lowest {
-                Some(lowest) if self.ending == SearchStopReason::OutOfPrompts => format!(
-                    "no {name} was found: the prompts of the first point, {lowest} {unit}, ran out before its time was over; raise their \
-                     number"
-                ),
-                Some(lowest) if self.ending == SearchStopReason::CacheWarm => format!(
-                    "no {name} was found: the prompts of the first point, {lowest} {unit}, were in the engine's cache"
-                ),
-                Some(lowest) if self.ending == SearchStopReason::NotReached => {
-                    format!(
-                        "no {name} was found: at {lowest} {unit} {}",
-                        self.describe_not_reached()
-                    )
-                }
-                Some(_) if self.ending == SearchStopReason::Unanswered => {
-                    format!(
-                        "no {name} was found: {}",
-                        self.describe_unanswered().unwrap_or_default()
-                    )
-                }
-                Some(lowest) => format!(
-                    "no {name} was found that holds {target} attainment: already {lowest} {unit} does not; the bound lies below \
-                     and is not bracketed"
-                ),
-                None => format!("no {name} was measured"),
-            };
+            return self.describe_nothing_found();
         };
         let due = match self.due_rate_found() {
             Some(due) if (due / found_value - 1.0).abs() > 0.005 => format!(" ({due:.2} {unit} fell due)"),
@@ -341,6 +315,37 @@ impl SearchRecord {
                 };
                 format!("{at}{fails}; {why}, and {open}")
             }
+        }
+    }
+
+    fn describe_nothing_found(&self) -> String {
+        let (name, unit) = (self.by.name(), self.by.unit());
+        let target = format_percent(self.target);
+        match self.points.first().map(|point| point.value) {
+            Some(lowest) if self.ending == SearchStopReason::OutOfPrompts => format!(
+                "no {name} was found: the prompts of the first point, {lowest} {unit}, ran out before its time was over; raise their \
+                 number"
+            ),
+            Some(lowest) if self.ending == SearchStopReason::CacheWarm => format!(
+                "no {name} was found: the prompts of the first point, {lowest} {unit}, were in the engine's cache"
+            ),
+            Some(lowest) if self.ending == SearchStopReason::NotReached => {
+                format!(
+                    "no {name} was found: at {lowest} {unit} {}",
+                    self.describe_not_reached()
+                )
+            }
+            Some(_) if self.ending == SearchStopReason::Unanswered => {
+                format!(
+                    "no {name} was found: {}",
+                    self.describe_unanswered().unwrap_or_default()
+                )
+            }
+            Some(lowest) => format!(
+                "no {name} was found that holds {target} attainment: already {lowest} {unit} does not; the bound lies below \
+                 and is not bracketed"
+            ),
+            None => format!("no {name} was measured"),
         }
     }
 }
