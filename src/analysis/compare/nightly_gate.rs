@@ -6,7 +6,7 @@ use super::between::{self, NightVariance, PastNight};
 use super::confirmation_budget::Allotment;
 use super::decision::{Answer, EQUIVALENCE_CONFIDENCE, KnownNoise, NoVerdict, Question};
 use super::environment_diff::{self, Difference, DifferenceKind};
-use super::gate_policy::{self, ConfirmationOutcome, NightlyMetric, Policy};
+use super::gate_policy::{self, ConfirmationOutcome, NightlyMetric, Policy, ScreenedMetric};
 use super::verdict::Verdict;
 use super::{gates, machines, pairwise, question, reliability, stored, verdict};
 use crate::analysis::metrics::Metric;
@@ -28,6 +28,58 @@ pub(crate) struct ScreenResult {
     pub judged_metrics: usize,
     /// Judged metrics that may hide a loss.
     pub unclear: UnclearMetrics,
+}
+
+impl ScreenResult {
+    fn add_metric(
+        &mut self,
+        pair: &CellPair<'_>,
+        metric: Metric,
+        question: Question,
+        screened: ScreenedMetric,
+        policy: &Policy,
+    ) {
+        let verdict = screened.answer.verdict();
+        match (screened.suspicion, screened.answer.outcome.no_verdict()) {
+            (Some(suspicion), _) => self.suspects.push(SuspectedLoss {
+                cell: pair.key.clone(),
+                baseline: pair.baseline.clone(),
+                metric,
+                starts: u32::try_from(suspicion.starts).unwrap_or(u32::MAX),
+                loss: suspicion.loss,
+                reasons: suspicion.reasons,
+                remarks: remarks(pair.baseline_cell, pair.candidate_cell, metric),
+                noise: suspicion.noise,
+                question,
+                night_variance: screened.night_variance,
+            }),
+            // Failures are reported separately.
+            (None, Some(_)) if pair.candidate_cell.exclusion().is_some() => {}
+            (None, Some(gap)) => self.findings.push(new_finding(
+                FindingKind::NotJudged,
+                Some(pair.key),
+                Some(metric),
+                gap.reason(),
+            )),
+            (None, None) => {
+                self.judged_metrics += 1;
+                let visible = policy.visible_loss(&screened.answer);
+                let unclear = self
+                    .unclear
+                    .take(pair.key, metric, &screened.answer, policy, visible);
+                self.findings.extend(unclear);
+                if verdict == Some(Verdict::Better) && screened.night_variance.is_some() {
+                    let text = format!("{}: {}", metric.label(), screened.answer.reason());
+                    self.findings.push(new_finding(
+                        FindingKind::Better,
+                        Some(pair.key),
+                        Some(metric),
+                        text,
+                    ));
+                }
+            }
+        }
+    }
 }
 
 /// Number of metrics that may hide a loss.
@@ -265,46 +317,7 @@ pub(crate) fn screen(
         .filter(|screened_metric| screened_metric.is_tested())
         .count();
     for ((pair, metric, metric_questions), screened) in metric_questions.into_iter().zip(screened) {
-        let verdict = screened.answer.verdict();
-        match (screened.suspicion, screened.answer.outcome.no_verdict()) {
-            (Some(suspicion), _) => screen_result.suspects.push(SuspectedLoss {
-                cell: pair.key.clone(),
-                baseline: pair.baseline.clone(),
-                metric,
-                starts: u32::try_from(suspicion.starts).unwrap_or(u32::MAX),
-                loss: suspicion.loss,
-                reasons: suspicion.reasons,
-                remarks: remarks(pair.baseline_cell, pair.candidate_cell, metric),
-                noise: suspicion.noise,
-                question: metric_questions.question,
-                night_variance: screened.night_variance,
-            }),
-            // Failures are reported separately.
-            (None, Some(_)) if pair.candidate_cell.exclusion().is_some() => {}
-            (None, Some(gap)) => screen_result.findings.push(new_finding(
-                FindingKind::NotJudged,
-                Some(pair.key),
-                Some(metric),
-                gap.reason(),
-            )),
-            (None, None) => {
-                screen_result.judged_metrics += 1;
-                let visible = policy.visible_loss(&screened.answer);
-                let unclear = screen_result
-                    .unclear
-                    .take(pair.key, metric, &screened.answer, policy, visible);
-                screen_result.findings.extend(unclear);
-                if verdict == Some(Verdict::Better) && screened.night_variance.is_some() {
-                    let text = format!("{}: {}", metric.label(), screened.answer.reason());
-                    screen_result.findings.push(new_finding(
-                        FindingKind::Better,
-                        Some(pair.key),
-                        Some(metric),
-                        text,
-                    ));
-                }
-            }
-        }
+        screen_result.add_metric(pair, metric, metric_questions.question, screened, policy);
     }
     screen_result
 }
