@@ -1,6 +1,7 @@
 //! Checks that the prompts were new to the engine.
 
-use super::{Evidence, new_reason, percent};
+use super::evidence::Evidence;
+use super::reason::{new_reason, percent};
 use crate::config::dataset::TemplateUse;
 use crate::config::scenario::Scenario;
 use crate::config::validity::Bounds;

@@ -1,6 +1,9 @@
 //! Checks that the engine was measured and not the client.
 
-use super::{Evidence, code_entry, host, new_reason, percent, steadiness};
+use super::codes::code_entry;
+use super::evidence::Evidence;
+use super::reason::{new_reason, percent};
+use super::{host, steadiness};
 use crate::analysis::metrics::{self, LatencyKind, Metric, Rates, Statistic};
 use crate::config::arrival::Arrival;
 use crate::config::scenario::Scenario;

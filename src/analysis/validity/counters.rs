@@ -1,7 +1,8 @@
 //! Compares the tokens that answers report with the engine's own counters.
 
 use super::caches::CacheEvidence;
-use super::{Evidence, new_reason, percent};
+use super::evidence::Evidence;
+use super::reason::{new_reason, percent};
 use crate::config::validity::Bounds;
 use crate::results::record::request::{Request, RequestFailureClass, Usage};
 use crate::results::record::search::ReportedTokens;

@@ -1,6 +1,6 @@
 //! Checks what else used the host: other processes, other virtual machines, swap.
 
-use super::{new_reason, percent};
+use super::reason::{new_reason, percent};
 use crate::config::validity::Bounds;
 use crate::results::record::telemetry::{HostWindow, Telemetry};
 use crate::results::record::validity::{Reason, ReasonCode};

@@ -1,6 +1,7 @@
 //! Checks events of the machine and of the engine's process during the measurement.
 
-use super::{Evidence, new_reason, percent};
+use super::evidence::Evidence;
+use super::reason::{new_reason, percent};
 use crate::base::units::Bytes;
 use crate::config::validity::Bounds;
 use crate::results::record::engine_change::EngineChange;

@@ -8,9 +8,11 @@ mod caches;
 mod client;
 mod codes;
 mod counters;
+mod evidence;
 mod host;
 mod machine;
 mod outputs;
+mod reason;
 mod responses;
 mod steadiness;
 #[cfg(test)]
@@ -23,54 +25,21 @@ pub(crate) use codes::TABLE;
 pub use codes::code_entry;
 pub(crate) use codes::{CodeEntry, table_as_document};
 pub(crate) use counters::reported_tokens;
+pub(crate) use evidence::Evidence;
 pub(crate) use outputs::precision_family;
-pub(crate) use responses::{Responses, summarize_answers};
+pub(crate) use responses::input::Responses;
+pub(crate) use responses::summary::summarize_answers;
 
 use crate::analysis::calibration;
-use crate::analysis::metrics::{self, LatencyKind, Metric, Statistic};
+use crate::analysis::metrics::{LatencyKind, Metric, Statistic};
 use crate::config::validity::Bounds;
-use crate::plan::{Cell, Launch, Protocol};
-use crate::results::record::cell::{Definitions, MeasurementStatus, Origin, Summary};
+use crate::plan::Protocol;
+use crate::results::record::cell::{MeasurementStatus, Origin};
 use crate::results::record::client::ClientFacts;
 use crate::results::record::machine::Machine;
-use crate::results::record::request::Request;
 use crate::results::record::telemetry::Telemetry;
 use crate::results::record::validity::{Reason, ReasonCode, Validity, Verdict};
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Evidence<'a> {
-    pub launch: &'a Launch,
-    pub cell: &'a Cell,
-    pub summary: &'a Summary,
-    pub requests: &'a [Request],
-    /// The machine, where it is known.
-    pub machine: Option<&'a Machine>,
-    /// From where on it is doubted.
-    pub bounds: &'a Bounds,
-}
-
-impl Evidence<'_> {
-    fn metric_value(&self, metric: Metric) -> Option<f64> {
-        metrics::metric_value(self.summary.figures.get(&Definitions::Matrix)?, metric)
-    }
-
-    /// The responses of a server that knows its model by these names.
-    fn responses<'a>(&'a self, names: &'a [&'a str]) -> Responses<'a> {
-        Responses {
-            requests: self.requests,
-            scenario: &self.cell.scenario,
-            names,
-            listed: &self.summary.engine.models,
-            protocol: self.launch.api.dialect.protocol,
-            is_simulated: self.summary.origin == Origin::Simulated,
-            bounds: self.bounds,
-        }
-    }
-
-    fn completed_requests(&self) -> impl Iterator<Item = &Request> {
-        self.requests.iter().filter(|request| request.is_completed())
-    }
-}
+use reason::new_reason;
 
 /// Judges a measurement. `None` if it did not end normally, because its status says enough.
 pub(crate) fn judge(evidence: &Evidence<'_>) -> Option<Validity> {
@@ -205,21 +174,4 @@ fn judge_origin(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
         let pretended = format!("{} pretended GPUs", evidence.launch.devices);
         reasons.push(new_reason(ReasonCode::PretendedGpus, pretended, None));
     }
-}
-
-/// Returns a reason with the weight and fix of its code in the table.
-fn new_reason(code: ReasonCode, measured: String, bound: Option<String>) -> Reason {
-    let entry = code_entry(code);
-    Reason {
-        code,
-        weight: entry.weight,
-        only: entry.families.to_vec(),
-        measured,
-        bound,
-        advice: format!("{} {}", entry.meaning, entry.fix),
-    }
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.1} %", 100.0 * share)
 }

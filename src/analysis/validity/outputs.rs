@@ -5,8 +5,11 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::counters::{MIN_TOKENS, reliable_counters};
-use super::responses::{excess_factor, excess_reason, reported_tokens};
-use super::{Evidence, counters, new_reason, percent, untimed};
+use super::evidence::Evidence;
+use super::reason::{new_reason, percent};
+use super::responses::input::reported_tokens;
+use super::responses::token_counts::{excess_factor, excess_reason};
+use super::{counters, untimed};
 use crate::analysis::metrics::Metric;
 use crate::config::scenario::Scenario;
 use crate::config::validity::Bounds;

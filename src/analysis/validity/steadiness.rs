@@ -1,6 +1,8 @@
 //! Checks that a measurement was long enough and steady, and that the engine could bear its load.
 
-use super::{Evidence, client, new_reason, percent};
+use super::client;
+use super::evidence::Evidence;
+use super::reason::{new_reason, percent};
 use crate::config::arrival::Arrival;
 use crate::config::scenario::Scenario;
 use crate::config::validity::Bounds;

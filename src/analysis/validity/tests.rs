@@ -1,8 +1,8 @@
 use super::*;
 use crate::config::scenario::{Scenario, Slo};
-use crate::results::record::telemetry::EngineWindow;
+use crate::results::record::request::Request;
 use crate::results::record::telemetry::{
-    Gpu, GpuWindow, HostWindow, SampledRange, SourceFacts, TelemetrySource,
+    EngineWindow, Gpu, GpuWindow, HostWindow, SampledRange, SourceFacts, TelemetrySource,
 };
 use crate::results::record::validity::MetricFamily;
 

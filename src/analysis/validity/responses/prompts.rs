@@ -1,0 +1,113 @@
+//! Checks that prompts have the length that was sent.
+
+use super::input::{MAX_OUTLIER_SHARE, Responses};
+use crate::analysis::validity::reason::{new_reason, percent};
+use crate::config::dataset::PromptForm;
+use crate::plan::Protocol;
+use crate::results::record::prompt::{CountedPrompt, SLACK_TOKENS, TEMPLATE_TOKENS};
+use crate::results::record::request::Request;
+use crate::results::record::validity::{Reason, ReasonCode, Verdict};
+
+/// Fewest prompt tokens that an image needs. With fewer, the server did not process it.
+const MIN_IMAGE_TOKENS: u32 = 4;
+
+/// Returns `None` for prompts that cannot be compared: images have no known count.
+pub(crate) fn counted_prompt(request: &Request) -> Option<CountedPrompt> {
+    let reported = request.usage?.prompt?;
+    if request.vision_tokens > 0 {
+        return None;
+    }
+    if request.round.is_some() {
+        return CountedPrompt::from_round(request);
+    }
+    let is_close = f64::from(reported.abs_diff(request.prompt_tokens)) <= SLACK_TOKENS;
+    let sent = request
+        .counted_prompt
+        .or_else(|| is_close.then_some(request.prompt_tokens))?;
+    Some(CountedPrompt {
+        sent,
+        reported,
+        omittable: 0,
+        extra_messages: 0,
+    })
+}
+
+/// Reports that images add hardly any prompt tokens in the server's count, so the server may have ignored
+/// them.
+fn unread_images_reason(responses: &Responses<'_>) -> Option<Reason> {
+    if responses.scenario.workload.facts().prompts != PromptForm::Pictures {
+        return None;
+    }
+    let image_requests = responses
+        .completed_requests()
+        .filter(|request| request.usage.is_some_and(|usage| usage.prompt.is_some()));
+    let tokens: Vec<u32> = image_requests.map(|request| request.vision_tokens).collect();
+    let few = tokens.iter().filter(|tokens| **tokens < MIN_IMAGE_TOKENS).count();
+    (few as f64 > MAX_OUTLIER_SHARE * tokens.len() as f64).then(|| {
+        let mut reason = new_reason(
+            ReasonCode::PromptTokensDisagree,
+            format!(
+                "in {few} of {} prompts with images, the images have fewer than {MIN_IMAGE_TOKENS} tokens by the server's count",
+                tokens.len()
+            ),
+            Some(format!("{MIN_IMAGE_TOKENS} tokens")),
+        );
+        reason.weight = Verdict::Suspect;
+        reason
+    })
+}
+
+/// Reports prompts that are shorter or longer in the server's count. An engine that reads less than was sent
+/// is fast for the wrong reason.
+pub(crate) fn judge_prompts(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
+    reasons.extend(unread_images_reason(responses).filter(|_| !responses.is_simulated));
+    // The simulated engine has no tokenizer: of text it counts pieces.
+    let is_text = !responses.scenario.workload.facts().sends_ids;
+    if responses.is_simulated && is_text {
+        return;
+    }
+    let counted: Vec<CountedPrompt> = responses
+        .completed_requests()
+        .filter_map(counted_prompt)
+        .collect();
+    if counted.is_empty() {
+        return;
+    }
+    let share = responses.bounds.prompt_tokens;
+    let template = match responses.protocol == Protocol::Chat {
+        true => TEMPLATE_TOKENS,
+        false => 0.0,
+    };
+    let lower = counted.iter().filter(|prompt| prompt.is_fewer(share)).count();
+    let higher = counted
+        .iter()
+        .filter(|prompt| prompt.is_more(share, template))
+        .count();
+    let stray = MAX_OUTLIER_SHARE * counted.len() as f64;
+    let (count, word, weight) = match (lower as f64 > stray, higher as f64 > stray) {
+        (true, _) => (lower, "shorter", Verdict::Invalid),
+        (false, true) => (higher, "longer", Verdict::Suspect),
+        (false, false) => return,
+    };
+    let sum =
+        |tokens: fn(&CountedPrompt) -> u32| counted.iter().map(|prompt| u64::from(tokens(prompt))).sum();
+    let (sent, reported): (u64, u64) = (sum(|prompt| prompt.sent), sum(|prompt| prompt.reported));
+    let template = match template > 0.0 {
+        true => format!(", {template} more for a chat template"),
+        false => String::new(),
+    };
+    let bound = format!(
+        "{} or {SLACK_TOKENS} tokens of each prompt{template}",
+        percent(share)
+    );
+    let mut reason = new_reason(
+        ReasonCode::PromptTokensDisagree,
+        format!(
+            "{count} of {} prompts are {word} by the server's count: {reported} tokens in total, {sent} were sent",
+            counted.len()
+        ),
+        Some(bound),
+    );
+    reason.weight = weight;
+    reasons.push(reason);
+}
