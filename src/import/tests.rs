@@ -1,9 +1,9 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::analysis::compare::comparable::{Comparability, ComparedCell, comparable};
-use crate::analysis::metrics::{LatencyKind, Metric, Quantity, Statistic, TokenCount};
-use crate::config::workload::Profile;
+use crate::analysis::compare::comparable::{Comparability, comparable};
+use crate::analysis::compare::compared_cell::ComparedCell;
+use crate::analysis::metrics::{LatencyKind, Quantity, Statistic, TokenCount};
 use crate::report::bench_serving::block::{self as printed, BlockFacts, Layout};
 use crate::report::bench_serving::traffic::Traffic;
 use crate::results::record::cell::{Definitions, Summary};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::conditions::{ConditionKind, Conditions};
-use super::{comparable, machines, settings};
+use super::{cell_facts, machines, settings};
 use crate::base::ids::CellKey;
 use crate::results::record::cell_stats::{CellStats, Facts, RunStats};
 
@@ -109,14 +109,14 @@ pub(crate) fn cell_differences(first: &CellStats, second: &CellStats) -> Vec<Dif
             after: second.devices.to_string(),
         });
     }
-    let question_differences = comparable::differing_facts(&first.asked, &second.asked);
+    let question_differences = cell_facts::differing_facts(&first.asked, &second.asked);
     differences.extend(question_differences.map(|(what, before, after)| Difference {
         kind: DifferenceKind::Load,
         what: what.to_owned(),
         before: before.to_owned(),
         after: after.to_owned(),
     }));
-    let limits = comparable::differing_facts(&first.limits, &second.limits);
+    let limits = cell_facts::differing_facts(&first.limits, &second.limits);
     differences.extend(limits.map(|(what, before, after)| Difference {
         kind: DifferenceKind::Limits,
         what: what.to_owned(),
@@ -169,7 +169,7 @@ fn setting_differences(first: &CellStats, second: &CellStats) -> Vec<Difference>
     }
     // An attached server may have settings that it does not report.
     let parts = match first.attached || second.attached {
-        true => comparable::differing_facts(&first.settings, &second.settings).collect(),
+        true => cell_facts::differing_facts(&first.settings, &second.settings).collect(),
         false => settings::setting_pairs(&first.settings, &second.settings),
     };
     parts
@@ -212,7 +212,7 @@ pub(crate) fn engine_differences_in_words(first: &CellStats, second: &CellStats)
 fn prompts_in_words(first: &CellStats, second: &CellStats) -> [String; 2] {
     match (&first.load, &second.load, &first.prompts, &second.prompts) {
         (Some(before), Some(after), Some(first_drawn), Some(second_drawn)) => {
-            comparable::add_digests([before.clone(), after.clone()], [first_drawn, second_drawn])
+            cell_facts::add_digests([before.clone(), after.clone()], [first_drawn, second_drawn])
         }
         _ => [first, second].map(|cell| {
             let digest = cell.prompts.as_ref();

@@ -2,8 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::compared_cell::ComparedCell;
 use super::conditions::Conditions;
-use super::{comparable, gates, machines, percentile, resolution, settings};
+use super::response_length::mean_response_tokens;
+use super::search_bracket::unreliable_search_reason;
+use super::{cell_facts, gates, machines, percentile, resolution, settings};
 use crate::analysis::metrics::{self, LatencyKind, Metric, Quantity, Statistic, Target};
 use crate::plan::{Cell, Plan};
 use crate::results::record::cell::{Definitions, FailureClass, MeasurementStatus, Origin, Summary};
@@ -92,16 +95,16 @@ fn cell_stats(plan: &Plan, cell: &Cell, summaries: &[&Summary], gates: &[Metric]
     CellStats {
         axes: cell.axes.clone(),
         content: cell.content.clone(),
-        asked: comparable::question_facts(&comparable::ComparedCell {
+        asked: cell_facts::question_facts(&ComparedCell {
             launch,
             cell,
             summaries,
             machine: None,
         }),
-        limits: comparable::limit_facts(&cell.scenario),
+        limits: cell_facts::limit_facts(&cell.scenario),
         engine: engine_facts(summaries),
         settings: settings::launch_settings(launch, summaries),
-        load: Some(comparable::load_in_words(&cell.scenario)),
+        load: Some(cell_facts::load_in_words(&cell.scenario)),
         prompts: common_value(counted.iter().map(|summary| summary.prompts_hash.clone())),
         clock_mhz: conditions.clock_mhz,
         capped_share: conditions.capped_share,
@@ -132,7 +135,7 @@ fn cell_stats(plan: &Plan, cell: &Cell, summaries: &[&Summary], gates: &[Metric]
             .chain(gates_without_verdict(&counted, &gates))
             .collect(),
         no_verdict: drained_gates(cell, &counted),
-        answer_tokens: comparable::mean_response_tokens(&cell.scenario, &counted),
+        answer_tokens: mean_response_tokens(&cell.scenario, &counted),
         suspect: counted
             .iter()
             .flat_map(|summary| suspect_reasons(summary))
@@ -191,7 +194,7 @@ fn resolutions(summaries: &[&Summary], gates: &[Metric]) -> BTreeMap<String, f64
 fn searches_without_ratio(summaries: &[&Summary]) -> Facts {
     let searches = summaries.iter().filter_map(|summary| summary.search.as_ref());
     let doubts = searches.filter_map(|search| {
-        let why = comparable::unreliable_search_reason(search)?;
+        let why = unreliable_search_reason(search)?;
         Some((Metric::Found(search.by).name(), why))
     });
     doubts.collect()

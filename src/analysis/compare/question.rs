@@ -1,10 +1,11 @@
 //! Builds the question about one metric of two cells.
 
-use super::comparable::{SLO, depends_on_length, length_difference, slo_difference};
+use super::cell_facts::{SLO, slo_difference};
 use super::decision::{Design, KnownNoise, NoVerdict, Question, Sample, Variance};
 use super::from_run::too_few;
 use super::percentile::is_at_jump;
 use super::resolution;
+use super::response_length::{depends_on_length, length_difference};
 use crate::analysis::metrics::{Direction, Metric, Quantity};
 use crate::results::record::cell_stats::{CellStats, ExclusionCause};
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use statrs::distribution::{DiscreteCDF, Hypergeometric};
 
-use super::comparable::SLO;
+use super::cell_facts::{SLO, differing_facts};
 use super::decision::ALPHA;
 use super::{multiple_testing, resolution, t_test};
 use crate::analysis::metrics::{Metric, Quantity};
@@ -40,7 +40,7 @@ pub(crate) fn failures(pairs: &[(&CellKey, &CellStats, &CellStats)]) -> Vec<Fail
     // fail.
     let alike = pairs.iter().filter(|(_, baseline, candidate)| {
         let is_known = !baseline.limits.is_empty() && !candidate.limits.is_empty();
-        let differing = super::comparable::differing_facts(&baseline.limits, &candidate.limits);
+        let differing = differing_facts(&baseline.limits, &candidate.limits);
         !is_known || differing.filter(|(what, ..)| *what != SLO).count() == 0
     });
     for (key, baseline, candidate) in alike {

@@ -6,8 +6,11 @@
 use std::collections::BTreeMap;
 
 use super::ReportCell;
-use crate::analysis::compare::comparable::{self, Comparability, ComparedCell};
+use crate::analysis::compare::cell_facts::{slo_difference, slo_in_words};
+use crate::analysis::compare::comparable::{self, Comparability};
+use crate::analysis::compare::compared_cell::{ComparedCell, shared_definitions};
 use crate::analysis::compare::decision::{Answer, CONFIDENCE, Design, NoVerdict, Outcome, Question, Sample};
+use crate::analysis::compare::response_length::{depends_on_length, length_difference, mean_response_tokens};
 use crate::analysis::compare::{from_run, gates, percentile, question, resolution, stored, verdict};
 use crate::analysis::metrics::{self, Direction, Metric, Quantity};
 use crate::results::record::cell::{Definitions, Summary};
@@ -128,7 +131,7 @@ pub(super) fn comparison_samples(
     metric: Metric,
 ) -> [Sample; 2] {
     let (our_part, their_part) = (comparison_summaries(compared), comparison_summaries(reference));
-    let shared = comparable::shared_definitions(
+    let shared = shared_definitions(
         &compared_cell(compared, &our_part),
         &compared_cell(reference, &their_part),
     );
@@ -166,14 +169,14 @@ pub(super) fn question(
     let lengths = || {
         let [theirs, ours] = [reference, compared].map(|cell| {
             let counted: Vec<&Summary> = cell.counted_summaries().collect();
-            comparable::mean_response_tokens(&cell.cell.scenario, &counted)
+            mean_response_tokens(&cell.cell.scenario, &counted)
         });
-        let difference = comparable::length_difference(ours, theirs)?;
-        comparable::depends_on_length(metric).then_some(NoVerdict::NotComparable(difference))
+        let difference = length_difference(ours, theirs)?;
+        depends_on_length(metric).then_some(NoVerdict::NotComparable(difference))
     };
     let slo = || {
-        let [theirs, ours] = [reference, compared].map(|cell| comparable::slo_in_words(&cell.cell.scenario));
-        comparable::slo_difference(metric, &ours, &theirs).map(NoVerdict::NotComparable)
+        let [theirs, ours] = [reference, compared].map(|cell| slo_in_words(&cell.cell.scenario));
+        slo_difference(metric, &ours, &theirs).map(NoVerdict::NotComparable)
     };
     let drained = || {
         let mut rows = [reference, compared].into_iter();
@@ -234,7 +237,7 @@ fn round_samples(
         return None;
     }
     let (our_part, their_part) = (comparison_summaries(compared), comparison_summaries(reference));
-    let set = comparable::shared_definitions(
+    let set = shared_definitions(
         &compared_cell(compared, &our_part),
         &compared_cell(reference, &their_part),
     )?;
