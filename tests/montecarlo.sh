@@ -84,16 +84,16 @@ planted() {
 }
 
 planted "noise widens the bound" "$decision" \
-  's/verdict(estimate, terms.bound, questions/verdict(estimate, terms.bound + 2.34 * questions[at].noise.map_or(0.0, |noise| noise.sigma), questions/' \
+  's/verdict(estimate, options.bound, questions/verdict(estimate, options.bound + 2.34 * questions[at].noise.map_or(0.0, |noise| noise.sigma), questions/' \
   a_loss_of_five_percent_is_never_called_the_same
-planted "p = 0" "$decision" 's/p: student::two_sided(.*$/p: 0.0,/' builds_that_do_not_differ
-planted "no correction for many cells" "$decision" 's/let adjusted = multiplicity::holm_adjusted(&p, family);/let adjusted = p.clone();/' \
+planted "p = 0" "$decision" 's/p: t_test::two_sided_p(.*$/p: 0.0,/' builds_that_do_not_differ
+planted "no correction for many cells" "$decision" 's/let adjusted = multiple_testing::holm_adjusted(&p, family);/let adjusted = p.clone();/' \
   builds_that_do_not_differ
-planted "starts that a stopping rule asked for tell the variance" "$decision" 's/self.first_stage.unwrap_or(self.logs.len())/self.logs.len()/' \
+planted "starts that a stopping rule asked for tell the variance" "$from/decision/question.rs" 's/self.first_stage.unwrap_or(self.logs.len())/self.logs.len()/' \
   stopping_when_it_is_known
-planted "starts after the first stage tell nothing" "$decision" 's/all.value.max(staged.value)/all.value.min(staged.value)/' \
+planted "starts after the first stage tell nothing" "$from/decision/variance.rs" 's/all_starts.value.max(staged.value)/all_starts.value.min(staged.value)/' \
   a_slow_start_after_the_first_stage
-planted "noise alone tells the variance" "$decision" 's/Some(if own.value > borrowed.value {/Some(if own.value > 1e9 * borrowed.value {/' \
+planted "noise alone tells the variance" "$from/decision/variance.rs" 's/Some(if own.value > borrowed.value {/Some(if own.value > 1e9 * borrowed.value {/' \
   cells_that_are_unlike
 planted "stored noise counts in full, whatever the starts show" "$from/decision/noise.rs" 's/(2.0 \* ratios.sf(own.value \/ stored.value)).min(1.0)/1.0/' \
   noise_that_the_starts_contradict

@@ -1,13 +1,85 @@
-//! Derives texts from an answer: its word, its reason, the loss that its starts could show and the starts
-//! that would decide.
+//! The answer to a question: its verdict and its values, the reason in words, the loss that its starts could
+//! show and the starts that would decide.
 
-use super::super::t_test::{self, Interval};
-use super::super::verdict::{Verdict, p_in_words, relative_change};
-use super::{
-    ALPHA, Answer, Design, EQUIVALENCE_CONFIDENCE, MAX_RECOMMENDED_STARTS, MIN_STARTS_NOISE_KNOWN, NoVerdict,
-    Outcome, POWER, add_night_variance,
-};
+use super::limits::{ALPHA, EQUIVALENCE_CONFIDENCE, MAX_RECOMMENDED_STARTS, MIN_STARTS_NOISE_KNOWN, POWER};
+use super::moderation::Variance;
+use super::question::{Design, NoVerdict, Question};
+use super::variance::add_night_variance;
+use crate::analysis::compare::t_test::{self, Interval};
+use crate::analysis::compare::verdict::{Verdict, p_in_words, relative_change};
 use crate::analysis::metrics::Direction;
+use crate::base::text::pluralize;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Judged(Verdict),
+    /// There is no verdict, for this reason.
+    NotJudged(NoVerdict),
+}
+
+/// How precise a difference is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Precision {
+    /// Standard deviation of one start, of logarithms, that the test uses.
+    pub sigma: f64,
+    pub error: f64,
+    pub df: f64,
+    /// Two-sided p-value of this question alone.
+    pub p: f64,
+    /// p-value adjusted for all tested questions. `None` if this one was not tested.
+    pub adjusted_p: Option<f64>,
+    /// Degrees of freedom that come from other questions and stored noise.
+    pub(super) borrowed_df: f64,
+}
+
+/// The difference of the sides.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Estimate {
+    /// Mean logarithm of the candidate minus that of the baseline.
+    pub log_change: f64,
+    /// Largest error that the resolution of both sides causes, of logarithms.
+    pub resolution: f64,
+    /// `None` if the variance is unknown.
+    pub precision: Option<Precision>,
+}
+
+impl Estimate {
+    /// Returns the relative change from baseline to candidate: -0.05 is five percent less.
+    pub(crate) fn change(&self) -> f64 {
+        relative_change(self.log_change)
+    }
+
+    /// Returns the confidence interval of the change, as shares.
+    pub(crate) fn interval(&self, level: f64) -> Option<Interval> {
+        let reach = self.half_width(level)?;
+        Some(Interval {
+            low: relative_change(self.log_change - reach),
+            high: relative_change(self.log_change + reach),
+        })
+    }
+
+    /// Returns half the width of that interval, of logarithms.
+    fn half_width(&self, level: f64) -> Option<f64> {
+        let precision = self.precision?;
+        Some(self.resolution + precision.error * t_test::quantile(precision.df, f64::midpoint(1.0, level)))
+    }
+}
+
+/// The result of one question, and the values behind it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Answer {
+    pub outcome: Outcome,
+    /// Number of starts of the baseline and of the candidate.
+    pub starts: [usize; 2],
+    pub estimate: Option<Estimate>,
+    pub family: usize,
+    /// The floor that was applied.
+    pub bound: f64,
+    pub(super) better: Direction,
+    pub(super) design: Design,
+    pub(super) night_variance: Option<Variance>,
+    pub(super) is_at_jump: bool,
+}
 
 impl Outcome {
     pub(crate) const fn no_verdict(&self) -> Option<&NoVerdict> {
@@ -19,6 +91,36 @@ impl Outcome {
 }
 
 impl Answer {
+    /// Returns the reason not to judge the question, checked before the test.
+    pub(super) fn no_verdict_reason(&self, question: &Question) -> Option<NoVerdict> {
+        if let Some(gap) = &question.no_verdict {
+            return Some(gap.clone());
+        }
+        let (min_starts, [first, second]) = (question.min_starts(), self.starts);
+        if first == 0 || second == 0 {
+            let side = if first == 0 { "baseline" } else { "candidate" };
+            return Some(NoVerdict::Missing(format!("the {side} has no usable start")));
+        }
+        if first.min(second) < min_starts || self.estimate.and_then(|estimate| estimate.precision).is_none() {
+            let noise = match min_starts {
+                MIN_STARTS_NOISE_KNOWN => "",
+                _ => {
+                    ", or three if the noise of this host is known (`matrix noise`), which applies to starts and not to running servers"
+                }
+            };
+            return Some(NoVerdict::TooFewStarts(format!(
+                "n = {first} and {}; a verdict needs {} on each side{noise}",
+                pluralize(second, "start", "starts"),
+                if min_starts == MIN_STARTS_NOISE_KNOWN {
+                    "three"
+                } else {
+                    "five"
+                }
+            )));
+        }
+        None
+    }
+
     pub(crate) const fn verdict(&self) -> Option<Verdict> {
         match &self.outcome {
             Outcome::Judged(verdict) => Some(*verdict),

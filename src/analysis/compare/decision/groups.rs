@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Question;
+use super::question::Question;
 
 /// Returns the group of each question, numbered from 0 without gaps. Two questions are in one group if their
 /// baselines or their candidates were measured on the same launch, or if a third question connects them.

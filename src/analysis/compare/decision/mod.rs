@@ -17,7 +17,7 @@
 //! - *unclear*: neither. [`Answer::visible_loss`] is the smallest loss that these starts can show,
 //!   [`Answer::starts_to_decide`] the number of starts that would decide.
 //! - *not judged*: a side lacks the metric, has too few starts, or the two sides are not comparable
-//!   ([`Gap`]). That is no verdict.
+//!   ([`NoVerdict`]). That is no verdict.
 //!
 //! Measured noise is used as an estimate of the variance. It never widens the floor. The variance of a
 //! question combines that of its own starts, stored noise, and the variances of the other questions of its
@@ -33,149 +33,38 @@
 
 mod answer;
 mod groups;
+mod known_noise;
+mod limits;
 mod moderation;
 mod noise;
+mod question;
+#[cfg(test)]
+mod rates;
+#[cfg(test)]
+pub(super) mod synthetic;
+#[cfg(test)]
+mod tests;
+mod variance;
 
+pub(crate) use answer::{Answer, Estimate, Outcome};
+pub(crate) use known_noise::KnownNoise;
+pub(crate) use limits::{
+    ALPHA, CONFIDENCE, DEFAULT_BOUND, EQUIVALENCE_CONFIDENCE, MIN_STARTS_NOISE_KNOWN,
+    MIN_STARTS_NOISE_UNKNOWN, POWER,
+};
 pub(crate) use moderation::Variance;
-use moderation::{CellVariance, PriorVariance};
-pub(crate) use noise::KnownNoise;
+pub(crate) use question::{Design, NoVerdict, Question, Sample};
 
 use std::collections::BTreeMap;
 
-use statrs::distribution::{ChiSquared, ContinuousCDF};
+use answer::Precision;
+use limits::MIN_P;
+use moderation::CellVariance;
+use variance::{add_night_variance, first_stage_variance_with_counting, moderated_variance, pool};
 
-use super::multiple_testing;
-use super::t_test::{self, Interval};
-use super::verdict::{Verdict, relative_change};
+use super::verdict::Verdict;
+use super::{multiple_testing, t_test};
 use crate::analysis::metrics::Direction;
-use crate::base::text::pluralize;
-
-/// Probability of any false *better* or *worse* in a family.
-pub(crate) const ALPHA: f64 = 0.05;
-/// Probability that a loss of [`Answer::visible_loss`] is found.
-pub(crate) const POWER: f64 = 0.9;
-/// Default floor: the smallest change that matters, as a share.
-pub(crate) const DEFAULT_BOUND: f64 = 0.02;
-/// Confidence of the interval that tables show.
-pub(crate) const CONFIDENCE: f64 = 0.95;
-/// Confidence of the interval that must be within the floor for *same*.
-pub(crate) const EQUIVALENCE_CONFIDENCE: f64 = 0.9;
-/// Fewest starts per side if the noise of the metric is known.
-pub(crate) const MIN_STARTS_NOISE_KNOWN: usize = 3;
-/// Fewest starts per side if the noise is not known.
-pub(crate) const MIN_STARTS_NOISE_UNKNOWN: usize = 5;
-/// Highest recommended number of starts per side.
-pub(crate) const MAX_RECOMMENDED_STARTS: usize = 100;
-/// Smallest standard deviation that is assumed for an engine. Starts with a smaller one are equal by chance
-/// or by rounding.
-const MIN_SIGMA: f64 = 0.001;
-/// Probability at which a variance as low as that of the starts is ruled out (see `most_variance`).
-const MIN_LUCK_CHANCE: f64 = 1e-5;
-/// Smallest reported p-value. A few starts cannot support a smaller one.
-const MIN_P: f64 = 1e-12;
-
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Sample {
-    /// One value per start, as a logarithm.
-    pub logs: Vec<f64>,
-    /// Name of the launch that was started, within its run. Values with the same name were measured on the
-    /// same starts. All samples without a name are assumed to share starts.
-    pub launch: Option<String>,
-    /// Number of values, from the first on, that were measured before a stopping rule looked at them. The
-    /// variance is estimated from these alone (Stein's two stages). `None` if there was no stopping rule.
-    pub first_stage: Option<usize>,
-    /// Largest relative error of the value in either direction: half a printed digit, or half a step of a
-    /// search.
-    pub resolution: f64,
-    /// The metric is a percentile at a jump of the distribution of requests. Equal percentiles then do not
-    /// mean that the sides are the same.
-    pub is_at_jump: bool,
-    /// For a count of requests, such as goodput: the variance, of logarithms, that half a request per start
-    /// makes. `None` for metrics that are no counts. A count can collapse when no other metric does, so its
-    /// variance says nothing about theirs.
-    pub counting_variance: Option<f64>,
-}
-
-impl Sample {
-    /// Builds a sample from the repeats of each start. `None` if a repeat is not above zero. A start without
-    /// repeats is left out.
-    pub(crate) fn from_starts(starts: &[Vec<f64>]) -> Option<Self> {
-        let has_log = |value: &f64| value.is_finite() && *value > 0.0;
-        if !starts.iter().flatten().all(has_log) {
-            return None;
-        }
-        let measured = starts.iter().filter(|repeats| !repeats.is_empty());
-        let logs = measured.map(|repeats| {
-            let sum: f64 = repeats.iter().map(|value| value.ln()).sum();
-            sum / repeats.len() as f64
-        });
-        Some(Self {
-            logs: logs.collect(),
-            ..Self::default()
-        })
-    }
-
-    /// Returns the geometric mean of the starts. `None` if there are none.
-    pub(crate) fn value(&self) -> Option<f64> {
-        (!self.logs.is_empty()).then(|| t_test::mean(&self.logs).exp())
-    }
-
-    /// Returns the values from which the variance is estimated.
-    fn first_stage_logs(&self) -> &[f64] {
-        let stage = self.first_stage.unwrap_or(self.logs.len());
-        &self.logs[..stage.min(self.logs.len())]
-    }
-}
-
-/// How the starts of both sides were ordered in time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Design {
-    /// Each side was measured separately.
-    #[default]
-    Separate,
-    /// The sides alternated within one run. Values at the same index belong to the same round and are
-    /// compared in pairs.
-    Rounds,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum NoVerdict {
-    /// A side has no usable value.
-    Missing(String),
-    TooFewStarts(String),
-    /// Something besides the engine differs.
-    NotComparable(String),
-}
-
-impl NoVerdict {
-    pub(crate) const fn name(&self) -> &'static str {
-        match self {
-            Self::Missing(_) => "missing",
-            Self::TooFewStarts(_) => "too-few-starts",
-            Self::NotComparable(_) => "not-comparable",
-        }
-    }
-
-    pub(crate) fn reason(&self) -> &str {
-        match self {
-            Self::Missing(why) | Self::TooFewStarts(why) | Self::NotComparable(why) => why,
-        }
-    }
-}
-
-/// One gating metric of one pair of cells.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Question {
-    pub better: Direction,
-    pub baseline: Sample,
-    pub candidate: Sample,
-    pub design: Design,
-    pub noise: Option<KnownNoise>,
-    /// Variance of the difference that the starts do not show, such as that between two nightly runs.
-    pub night_variance: Option<Variance>,
-    /// Reason not to judge the question, whatever the starts show.
-    pub no_verdict: Option<NoVerdict>,
-}
 
 /// Settings of a whole family of questions.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -184,77 +73,6 @@ pub(crate) struct DecisionOptions {
     pub bound: f64,
     /// Size of the family if these questions are only some of it, otherwise 0.
     pub family: usize,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    Judged(Verdict),
-    /// There is no verdict, for this reason.
-    NotJudged(NoVerdict),
-}
-
-/// How precise a difference is.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Precision {
-    /// Standard deviation of one start, of logarithms, that the test uses.
-    pub sigma: f64,
-    pub error: f64,
-    pub df: f64,
-    /// Two-sided p-value of this question alone.
-    pub p: f64,
-    /// p-value adjusted for all tested questions. `None` if this one was not tested.
-    pub adjusted_p: Option<f64>,
-    /// Degrees of freedom that come from other questions and stored noise.
-    borrowed_df: f64,
-}
-
-/// The difference of the sides.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Estimate {
-    /// Mean logarithm of the candidate minus that of the baseline.
-    pub log_change: f64,
-    /// Largest error that the resolution of both sides causes, of logarithms.
-    pub resolution: f64,
-    /// `None` if the variance is unknown.
-    pub precision: Option<Precision>,
-}
-
-impl Estimate {
-    /// Returns the relative change from baseline to candidate: -0.05 is five percent less.
-    pub(crate) fn change(&self) -> f64 {
-        relative_change(self.log_change)
-    }
-
-    /// Returns the confidence interval of the change, as shares.
-    pub(crate) fn interval(&self, level: f64) -> Option<Interval> {
-        let reach = self.half_width(level)?;
-        Some(Interval {
-            low: relative_change(self.log_change - reach),
-            high: relative_change(self.log_change + reach),
-        })
-    }
-
-    /// Returns half the width of that interval, of logarithms.
-    fn half_width(&self, level: f64) -> Option<f64> {
-        let precision = self.precision?;
-        Some(self.resolution + precision.error * t_test::quantile(precision.df, f64::midpoint(1.0, level)))
-    }
-}
-
-/// The result of one question, and the values behind it.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Answer {
-    pub outcome: Outcome,
-    /// Number of starts of the baseline and of the candidate.
-    pub starts: [usize; 2],
-    pub estimate: Option<Estimate>,
-    pub family: usize,
-    /// The floor that was applied.
-    pub bound: f64,
-    better: Direction,
-    design: Design,
-    night_variance: Option<Variance>,
-    is_at_jump: bool,
 }
 
 /// Answers all questions of a family, in their order.
@@ -370,169 +188,6 @@ fn describe_with_shared_variance(questions: &[Question], options: &DecisionOptio
     described.collect()
 }
 
-fn pool(first: Option<Variance>, second: Option<Variance>) -> Option<Variance> {
-    match (first, second) {
-        (Some(first), Some(second)) => Some(first.pool(second)),
-        (first, second) => first.or(second),
-    }
-}
-
-/// Combines the variance of a question's own starts, its noise and the other questions into the variance of
-/// one start. The result is never below that of its own starts. The more these exceed the borrowed variance,
-/// the fewer degrees of freedom are borrowed. `None` if nothing is borrowed.
-///
-/// If one side has more starts than the other (`is_uneven`), the error comes mostly from the side with fewer.
-/// Its starts then count more against the borrowed variance.
-fn moderated_variance(
-    own: Option<Variance>,
-    noise: Option<Variance>,
-    others: Option<PriorVariance>,
-    is_uneven: bool,
-) -> Option<Variance> {
-    let max = own.map_or(f64::INFINITY, max_variance);
-    let weighed = others.map(|others| Variance {
-        value: others.value.min(max),
-        df: others.weight,
-    });
-    let borrowed = pool(noise, weighed)?;
-    let df = noise.map_or(0.0, |noise| noise.df) + others.map_or(0.0, |others| others.df);
-    let Some(own) = own else {
-        return (df > 0.0).then_some(Variance {
-            value: borrowed.value,
-            df,
-        });
-    };
-    Some(if own.value > borrowed.value {
-        Variance {
-            value: own.value,
-            df: own.df + df * (borrowed.value / own.value).powi(if is_uneven { 2 } else { 1 }),
-        }
-    } else {
-        Variance {
-            value: own.pool(borrowed).value,
-            df: own.df + df,
-        }
-    })
-}
-
-/// Returns the largest variance that other questions may contribute. The starts themselves rule out a larger
-/// one, except with a probability of [`MIN_LUCK_CHANCE`]. So one question with a very high variance cannot hide a
-/// clear result of another.
-///
-/// Source: (n − 1)s² / σ² has a χ² distribution with n − 1 degrees of freedom. It follows the robust prior of
-/// B. Phipson and others, "Robust hyperparameter estimation protects against hypervariable genes and improves
-/// power to detect differential expression", 2016.
-fn max_variance(own: Variance) -> f64 {
-    let chi_squared = ChiSquared::new(own.df).expect("degrees of freedom are above zero");
-    own.value * own.df / chi_squared.inverse_cdf(MIN_LUCK_CHANCE)
-}
-
-/// Returns the variance of one start, from the starts of the first stage, because the stopping rule is exact
-/// with these alone. If all starts vary more, for example by a slow start that the first stage did not have,
-/// their variance is used.
-fn own_variance(question: &Question) -> Option<Variance> {
-    let staged = first_stage_variance(question)?;
-    let has_stage = |sample: &Sample| sample.first_stage.is_some();
-    if !has_stage(&question.baseline) && !has_stage(&question.candidate) {
-        return Some(staged);
-    }
-    let whole = |sample: &Sample| Sample {
-        first_stage: None,
-        ..sample.clone()
-    };
-    let all_starts = first_stage_variance(&Question {
-        baseline: whole(&question.baseline),
-        candidate: whole(&question.candidate),
-        ..question.clone()
-    });
-    Some(Variance {
-        value: all_starts.map_or(staged.value, |all_starts| all_starts.value.max(staged.value)),
-        ..staged
-    })
-}
-
-/// Returns the variance of one start, from the starts of the first stage alone.
-fn first_stage_variance(question: &Question) -> Option<Variance> {
-    let (first, second) = (&question.baseline, &question.candidate);
-    let (squares, df) = match question.design() {
-        Design::Rounds => {
-            let rounds = first.first_stage_logs().iter().zip(second.first_stage_logs());
-            let differences: Vec<f64> = rounds.map(|(a, b)| b - a).collect();
-            if differences.is_empty() {
-                return None;
-            }
-            let squares = t_test::squares(&differences, t_test::mean(&differences)) / 2.0;
-            (squares, differences.len() - 1)
-        }
-        Design::Separate => {
-            let sides = [first, second].map(|side| {
-                let staged = side.first_stage_logs();
-                let df = staged.len().saturating_sub(1);
-                let squares = if df > 0 {
-                    t_test::squares(staged, t_test::mean(staged))
-                } else {
-                    0.0
-                };
-                (squares, df)
-            });
-            let starts = [first, second].map(|side| side.logs.len());
-            let (pooled, df) = (sides[0].0 + sides[1].0, sides[0].1 + sides[1].1);
-            let are_staged = first.first_stage.is_some() && second.first_stage.is_some();
-            if are_staged && starts[0] != starts[1] && question.noise.is_none() {
-                // First starts that are alike by chance stop early, and often far from their mean. If one side
-                // stopped before the other and the noise is unknown, the larger variance is used for both.
-                let varied = sides.iter().filter(|(_, df)| *df > 0);
-                let larger = varied.map(|(squares, own)| squares / *own as f64 * df as f64);
-                (larger.fold(pooled, f64::max), df)
-            } else if let Some(variance) = unequal_sides_variance(sides, starts) {
-                return Some(variance);
-            } else {
-                (pooled, df)
-            }
-        }
-    };
-    (df > 0).then(|| Variance {
-        value: (squares / df as f64).max(MIN_SIGMA * MIN_SIGMA),
-        df: df as f64,
-    })
-}
-
-/// Returns the variance of one start. A count of requests has at least the variance that whole requests
-/// cause: five starts with one request each look equal only by counting.
-fn first_stage_variance_with_counting(question: &Question) -> Option<Variance> {
-    let own = own_variance(question)?;
-    let counting =
-        [&question.baseline, &question.candidate].map(|side| side.counting_variance.unwrap_or(0.0));
-    Some(Variance {
-        value: own.value.max(f64::midpoint(counting[0], counting[1])),
-        ..own
-    })
-}
-
-/// Returns the variance of one start if the sides have different numbers of starts, from the sum of squares
-/// and the degrees of freedom of each side. The value makes the error of the difference equal to that of both
-/// means, whichever side varies more. `None` if the numbers are equal, because pooling then gives the same
-/// error.
-///
-/// Source: B. L. Welch, "The generalization of Student's problem when several different population variances
-/// are involved", 1947.
-fn unequal_sides_variance(sides: [(f64, usize); 2], starts: [usize; 2]) -> Option<Variance> {
-    let [first, second] = sides;
-    if starts[0] == starts[1] || first.1 == 0 || second.1 == 0 {
-        return None;
-    }
-    let of_mean = |(squares, df): (f64, usize), starts: usize| {
-        (squares / df as f64).max(MIN_SIGMA * MIN_SIGMA) / starts as f64
-    };
-    let sum = of_mean(first, starts[0]) + of_mean(second, starts[1]);
-    Some(Variance {
-        value: sum / (1.0 / starts[0] as f64 + 1.0 / starts[1] as f64),
-        // A lower bound, whichever side the error comes from. Welch's own value is largest if the few starts
-        // are alike by chance.
-        df: first.1.min(second.1) as f64,
-    })
-}
-
 fn estimate(question: &Question, variance: Option<Variance>, own: Option<Variance>) -> Option<Estimate> {
     let (first, second) = (&question.baseline.logs, &question.candidate.logs);
     if first.is_empty() || second.is_empty() {
@@ -571,20 +226,6 @@ fn estimate(question: &Question, variance: Option<Variance>, own: Option<Varianc
     })
 }
 
-/// Adds a further variance to a squared error, and combines their degrees of freedom.
-///
-/// Source: F. E. Satterthwaite, "An approximate distribution of estimates of variance components", 1946.
-fn add_night_variance(squared: f64, df: f64, between: Option<Variance>) -> (f64, f64) {
-    match between.filter(|between| between.value > 0.0) {
-        None => (squared, df),
-        Some(between) => {
-            let sum = squared + between.value;
-            let df = sum * sum / (squared * squared / df + between.value * between.value / between.df);
-            (sum, df)
-        }
-    }
-}
-
 fn verdict(estimate: &Estimate, bound: f64, better: Direction) -> Verdict {
     let Some(precision) = estimate.precision else {
         return Verdict::Unclear;
@@ -602,68 +243,3 @@ fn verdict(estimate: &Estimate, bound: f64, better: Direction) -> Verdict {
         _ => Verdict::Unclear,
     }
 }
-
-impl Question {
-    const fn is_count(&self) -> bool {
-        self.baseline.counting_variance.is_some() || self.candidate.counting_variance.is_some()
-    }
-
-    fn is_uneven(&self) -> bool {
-        self.baseline.logs.len() != self.candidate.logs.len()
-    }
-
-    fn design(&self) -> Design {
-        let is_paired = self.baseline.logs.len() == self.candidate.logs.len() && self.baseline.logs.len() > 1;
-        match self.design {
-            Design::Rounds if is_paired => Design::Rounds,
-            _ => Design::Separate,
-        }
-    }
-
-    /// Returns the fewest starts per side that allow a verdict.
-    fn min_starts(&self) -> usize {
-        match self.noise {
-            Some(noise) if noise.is_sufficient() => MIN_STARTS_NOISE_KNOWN,
-            _ => MIN_STARTS_NOISE_UNKNOWN,
-        }
-    }
-}
-
-impl Answer {
-    /// Returns the reason not to judge the question, checked before the test.
-    fn no_verdict_reason(&self, question: &Question) -> Option<NoVerdict> {
-        if let Some(gap) = &question.no_verdict {
-            return Some(gap.clone());
-        }
-        let (min_starts, [first, second]) = (question.min_starts(), self.starts);
-        if first == 0 || second == 0 {
-            let side = if first == 0 { "baseline" } else { "candidate" };
-            return Some(NoVerdict::Missing(format!("the {side} has no usable start")));
-        }
-        if first.min(second) < min_starts || self.estimate.and_then(|estimate| estimate.precision).is_none() {
-            let noise = match min_starts {
-                MIN_STARTS_NOISE_KNOWN => "",
-                _ => {
-                    ", or three if the noise of this host is known (`matrix noise`), which applies to starts and not to running servers"
-                }
-            };
-            return Some(NoVerdict::TooFewStarts(format!(
-                "n = {first} and {}; a verdict needs {} on each side{noise}",
-                pluralize(second, "start", "starts"),
-                if min_starts == MIN_STARTS_NOISE_KNOWN {
-                    "three"
-                } else {
-                    "five"
-                }
-            )));
-        }
-        None
-    }
-}
-
-#[cfg(test)]
-mod rates;
-#[cfg(test)]
-pub(super) mod synthetic;
-#[cfg(test)]
-mod tests;
