@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::nightly_gate::ScreenResult;
+use super::nightly_gate::screen_result::ScreenResult;
 use crate::base::date;
 use crate::base::ids::{CellKey, LaunchId};
 use crate::plan::Plan;
@@ -142,8 +142,8 @@ impl ScreenResult {
 
 #[cfg(test)]
 mod tests {
-    use super::super::nightly_gate::SuspectedLoss;
     use super::*;
+    use crate::analysis::compare::nightly_gate::screen_result::SuspectedLoss;
 
     fn screen_result(suspects: &[(&str, u32, f64)]) -> ScreenResult {
         let suspects = suspects

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 
 use crate::analysis::compare::baseline_starts::{self, PairedRun};
-use crate::analysis::compare::nightly_gate::{self, FreshStarts, ScreenResult};
+use crate::analysis::compare::nightly_gate::confirmation::FreshStarts;
+use crate::analysis::compare::nightly_gate::findings::failure_findings;
+use crate::analysis::compare::nightly_gate::screen_result::ScreenResult;
 use crate::analysis::metrics::Metric;
 use crate::base::ids::CellKey;
 use crate::commands::compare::run_stats;
@@ -121,7 +123,7 @@ impl NightlyResults<'_> {
         side.cells.retain(|key, _| starts.contains_key(key));
         Confirmation {
             fresh,
-            failures: nightly_gate::failure_findings(&side),
+            failures: failure_findings(&side),
         }
     }
 }

@@ -8,7 +8,8 @@ use anyhow::Context;
 use crate::analysis::compare::baseline_starts::{self, PairedRun};
 use crate::analysis::compare::confirmation_budget::{self, Allotment, BudgetLimits};
 use crate::analysis::compare::gate_policy::Policy;
-use crate::analysis::compare::nightly_gate::{self, SuspectedLoss};
+use crate::analysis::compare::nightly_gate::screen_result::SuspectedLoss;
+use crate::analysis::compare::nightly_gate::{self, confirmation, paired};
 use crate::base::ids::CellKey;
 use crate::cli::regression::NightlyArgs;
 use crate::commands::compare::{run_stats, saved_noise};
@@ -34,7 +35,7 @@ pub(super) fn judge_paired(args: &NightlyArgs, nightly: &NightlyResults<'_>) -> 
         summaries: &run.summaries,
         side: &side,
     };
-    nightly_gate::judge_paired(
+    paired::judge_paired(
         &baseline.side,
         tonight,
         noise.as_ref(),
@@ -87,7 +88,7 @@ pub(super) fn judge_screened(
     let Some(confirmed) = nightly.confirm(&screening, &start_counts) else {
         return Ok(None);
     };
-    let (decided, judged) = nightly_gate::decide_suspects(&screening, &confirmed.fresh, &policy, &granted);
+    let (decided, judged) = confirmation::decide_suspects(&screening, &confirmed.fresh, &policy, &granted);
     let mut findings = screening.findings;
     findings.extend(decided);
     findings.extend(confirmed.failures);

@@ -59,7 +59,7 @@ pub(crate) fn execute(args: &NightlyArgs, colors: Colors) -> Outcome {
     {
         None => {
             print_baseline_hint(args, &file, &measured.folder);
-            Some((nightly_gate::failure_findings(&tonight), None))
+            Some((nightly_gate::findings::failure_findings(&tonight), None))
         }
         Some(baseline) => {
             let nightly = NightlyResults {

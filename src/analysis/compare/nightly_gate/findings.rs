@@ -1,0 +1,75 @@
+//! Findings of a nightly run.
+
+use std::collections::BTreeSet;
+
+use crate::analysis::compare::{environment_diff, pairwise};
+use crate::analysis::metrics::Metric;
+use crate::base::ids::CellKey;
+use crate::results::record::cell_stats::{CellStats, ExcludedMeasurement, ExclusionCause, RunStats};
+use crate::results::record::nightly::{Finding, FindingKind};
+
+pub(super) fn new_finding(
+    kind: FindingKind,
+    cell: Option<&CellKey>,
+    metric: Option<Metric>,
+    text: impl Into<String>,
+) -> Finding {
+    Finding {
+        kind,
+        cell: cell.cloned(),
+        figure: metric.map(Metric::name),
+        text: text.into(),
+    }
+}
+
+/// Returns the findings about failed and invalid cells, whatever they are compared with. Cells with some
+/// valid starts are included.
+pub(crate) fn failure_findings(candidate_run: &RunStats) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (key, cell) in &candidate_run.cells {
+        if let Some((cause, reason)) = cell.exclusion() {
+            let kind = match cause {
+                ExclusionCause::NotMeasured => FindingKind::Missing,
+                ExclusionCause::Failed => FindingKind::Failed,
+                ExclusionCause::Invalid => FindingKind::Invalid,
+            };
+            findings.push(new_finding(kind, Some(key), None, reason));
+            continue;
+        }
+        for (cause, kind) in [
+            (ExclusionCause::NotMeasured, FindingKind::Missing),
+            (ExclusionCause::Failed, FindingKind::Failed),
+            (ExclusionCause::Invalid, FindingKind::Invalid),
+        ] {
+            let of_cause: Vec<&ExcludedMeasurement> = cell
+                .excluded
+                .iter()
+                .filter(|excluded| excluded.cause == cause)
+                .collect();
+            let starts: BTreeSet<u32> = of_cause.iter().map(|excluded| excluded.start).collect();
+            if let Some(first) = of_cause.first() {
+                let text = format!("{} of its starts, the first: {}", starts.len(), first.reason);
+                findings.push(new_finding(kind, Some(key), None, text));
+            }
+        }
+    }
+    findings
+}
+
+/// Returns the remarks for a finding: differences of the engines, and suspect measurements.
+pub(super) fn remarks(baseline_cell: &CellStats, candidate_cell: &CellStats, metric: Metric) -> String {
+    let mut words = String::new();
+    let differs = environment_diff::engine_differences_in_words(baseline_cell, candidate_cell);
+    if !differs.is_empty() {
+        words.push_str(&format!("; engine differences: {differs}"));
+    }
+    let sides = [("baseline", baseline_cell), ("candidate", candidate_cell)];
+    let doubts = sides
+        .map(|(side, cell)| pairwise::suspect_starts(side, cell, metric))
+        .concat();
+    let doubts: Vec<String> = doubts.iter().map(ToString::to_string).collect();
+    if !doubts.is_empty() {
+        words.push_str(&format!("; suspect: {}", doubts.join("; ")));
+    }
+    words
+}

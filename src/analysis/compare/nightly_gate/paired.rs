@@ -1,0 +1,99 @@
+//! Judges a nightly run in which the baseline was started in turn with every cell.
+
+use super::findings::{new_finding, remarks};
+use super::pair_cells;
+use super::screen_result::UnclearMetrics;
+use crate::analysis::compare::decision::{KnownNoise, Question};
+use crate::analysis::compare::gate_policy::{self, Policy};
+use crate::analysis::compare::verdict::Verdict;
+use crate::analysis::compare::{gates, stored};
+use crate::analysis::metrics::Metric;
+use crate::base::ids::CellKey;
+use crate::results::record::cell_stats::{Noise, RunStats};
+use crate::results::record::nightly::{Finding, FindingKind, JudgedCounts};
+
+/// A metric of a cell that was measured in turn with its baseline.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PairedMetric<'a> {
+    pub cell: &'a CellKey,
+    pub baseline: &'a CellKey,
+    pub metric: Metric,
+    pub noise: Option<KnownNoise>,
+}
+
+/// Judges a nightly run in which the baseline was started in turn with every cell. `ask` returns the question
+/// for a metric, or the reason that there is none.
+pub(crate) fn judge_paired(
+    baseline: &RunStats,
+    candidate_run: &RunStats,
+    noise: Option<&Noise>,
+    policy: &Policy,
+    ask: &dyn Fn(&PairedMetric<'_>) -> Result<Question, String>,
+) -> (Vec<Finding>, JudgedCounts) {
+    let (screen_result, pairs) = pair_cells(baseline, candidate_run);
+    let mut findings = screen_result.findings;
+    let mut pair_questions = Vec::new();
+    for pair in pairs
+        .iter()
+        .filter(|pair| pair.candidate_cell.exclusion().is_none())
+    {
+        for metric in pair
+            .candidate_cell
+            .gates
+            .iter()
+            .filter_map(|name| Metric::from_name(name))
+        {
+            let metric = gates::pair_metric(metric, pair.baseline_cell, pair.candidate_cell);
+            let pairing = PairedMetric {
+                cell: pair.key,
+                baseline: pair.baseline,
+                metric,
+                noise: noise.and_then(|noise| stored::known_noise(noise, pair.key, &metric.name())),
+            };
+            match ask(&pairing) {
+                Ok(question) => pair_questions.push((
+                    pairing,
+                    question,
+                    remarks(pair.baseline_cell, pair.candidate_cell, metric),
+                )),
+                Err(why) => findings.push(new_finding(
+                    FindingKind::NotJudged,
+                    Some(pair.key),
+                    Some(metric),
+                    why,
+                )),
+            }
+        }
+    }
+    let questions: Vec<Question> = pair_questions
+        .iter()
+        .map(|(_, question, _)| question.clone())
+        .collect();
+    let mut judged = JudgedCounts {
+        metrics: screen_result.metrics,
+        ..JudgedCounts::default()
+    };
+    let mut unclear = UnclearMetrics::default();
+    for ((pairing, _, remarks), answer) in pair_questions
+        .iter()
+        .zip(gate_policy::confirm(&questions, 0, policy))
+    {
+        judged.judged += usize::from(answer.verdict().is_some());
+        let visible = answer.visible_loss();
+        findings.extend(unclear.take(pairing.cell, pairing.metric, &answer, policy, visible));
+        let kind = match answer.verdict() {
+            None => FindingKind::NotJudged,
+            Some(Verdict::Worse) => FindingKind::Worse,
+            Some(Verdict::Better) => FindingKind::Better,
+            Some(Verdict::Same | Verdict::Unclear) => continue,
+        };
+        let text = match kind {
+            FindingKind::NotJudged => answer.reason(),
+            _ => format!("{}: {}{remarks}", pairing.metric.label(), answer.reason()),
+        };
+        findings.push(new_finding(kind, Some(pairing.cell), Some(pairing.metric), text));
+    }
+    judged.unclear = unclear.metrics;
+    judged.visible_loss_share = unclear.visible_loss;
+    (findings, judged)
+}
