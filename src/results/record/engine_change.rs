@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::cell::EngineFacts;
+use super::engine_facts::EngineFacts;
 
 /// Settings of a live configuration that stay the same while a server runs and when it is restarted.
 const STABLE_SETTINGS: [&str; 14] = [

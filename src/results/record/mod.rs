@@ -4,15 +4,19 @@
 //! optional field does not change it. Older formats stay readable: format 1 has other names of fields, which
 //! are aliases now.
 
+mod answer_stats;
 pub mod cell;
 pub mod cell_stats;
 pub(crate) mod chunks;
 pub(crate) mod client;
 pub(crate) mod engine_change;
+mod engine_facts;
 pub mod event;
 pub(crate) mod histogram;
 pub(crate) mod last_duration;
 pub mod machine;
+mod measurement_status;
+mod metric_values;
 pub(crate) mod nightly;
 pub(crate) mod post_mortem;
 pub(crate) mod prompt;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::base::ids::CellKey;
-use crate::results::record::cell::{FailureClass, Phase};
+use crate::results::record::measurement_status::{FailureClass, Phase};
 
 /// How an engine's process or container ended, as far as known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
