@@ -6,7 +6,7 @@ use super::metric::Metric;
 use super::stats::Statistics;
 use super::{Compat, MetricSet, TokenCount};
 use crate::config::workload::Profile;
-use crate::results::record::chunks::Moments;
+use crate::results::record::chunks::moments::Moments;
 use crate::results::record::request::Request;
 
 const CLASSIC_STATISTICS: [Statistic; 4] =

@@ -3,21 +3,25 @@
 //! Each event is stored as its difference from the previous one: about 6 bytes instead of 24. Blocks may lie
 //! outside memory ([`SpilledBytes`]) and are read on demand. The JSON form is a plain list.
 
+pub(crate) mod moments;
+mod packing;
+mod view;
+
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::request::{Chunk, ChunkKind};
+use super::chunk::{Chunk, ChunkKind};
 use super::spilled::SpilledBytes;
+use moments::Moments;
+use packing::{pack, unpack};
+use view::ChunkView;
 
 /// Approximate bytes per packed event, and the most bytes that one call reserves.
 const EVENT_BYTES: usize = 6;
 const MAX_RESERVED_EVENTS: usize = 4096;
-
-/// Events with at most this gap count as arriving at the same moment.
-pub(crate) const SIMULTANEOUS_NS: u64 = 50_000;
 
 /// Events in order of arrival. Clones of a closed list share the events.
 #[derive(Clone, Default)]
@@ -73,86 +77,6 @@ struct PackedChunks {
     text_bytes: usize,
     thought_bytes: usize,
     moments: Moments,
-}
-
-/// The moments at which events arrived. Events that arrive together share a moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Moments {
-    /// Number of moments.
-    pub count: usize,
-    /// Number of events of the first moment.
-    pub first: usize,
-    /// Arrival of the last event of the first moment.
-    pub first_end_ns: u64,
-    /// Sum of the times between consecutive moments.
-    pub waited_ns: u64,
-    /// Bytes of all moments.
-    pub bytes: u64,
-    /// Bytes of the first moment.
-    pub first_bytes: u64,
-    /// Bytes of the largest moment; the earliest one if several are equal.
-    pub largest: u64,
-    /// Time before the largest moment; 0 if it is the first.
-    pub before_largest_ns: u64,
-    /// Bytes of the second largest moment.
-    pub second_largest: u64,
-    /// Bytes of the latest moment, and the time before it.
-    latest: u64,
-    before_latest_ns: u64,
-    latest_is_largest: bool,
-}
-
-impl Moments {
-    fn add(&mut self, chunk: Chunk, before: Option<Chunk>) {
-        let gap = before.map(|before| chunk.at_ns.saturating_sub(before.at_ns));
-        let is_new = gap.is_none_or(|gap| gap > SIMULTANEOUS_NS);
-        self.count += usize::from(is_new);
-        if is_new {
-            (self.latest, self.latest_is_largest) = (0, false);
-            self.before_latest_ns = gap.unwrap_or(0);
-            self.waited_ns = self.waited_ns.saturating_add(self.before_latest_ns);
-        }
-        let bytes = u64::from(chunk.bytes);
-        if self.count == 1 {
-            self.first += 1;
-            self.first_end_ns = chunk.at_ns;
-            self.first_bytes += bytes;
-        }
-        self.bytes += bytes;
-        self.latest += bytes;
-        if self.latest_is_largest {
-            self.largest = self.latest;
-        } else if self.latest > self.largest {
-            self.second_largest = self.largest;
-            self.largest = self.latest;
-            self.before_largest_ns = self.before_latest_ns;
-            self.latest_is_largest = true;
-        } else {
-            self.second_largest = self.second_largest.max(self.latest);
-        }
-    }
-
-    /// Time that the bytes of the largest moment would have taken at the pace of the other moments except the
-    /// first, in ns. `None` if no other moment came after a wait.
-    pub(crate) fn largest_at_pace_ns(&self) -> Option<f64> {
-        let is_first = self.before_largest_ns == 0;
-        let others = self.bytes - self.largest - if is_first { 0 } else { self.first_bytes };
-        let waited = self.waited_ns.saturating_sub(self.before_largest_ns);
-        (others > 0 && waited > 0).then(|| self.largest as f64 * waited as f64 / others as f64)
-    }
-}
-
-/// How events are presented to readers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum ChunkView {
-    #[default]
-    Recorded,
-    /// Tool calls and reasoning as answers.
-    Answers,
-    /// As `Answers`, with one more token for each event.
-    Spread,
-    /// As `Answers`, without token counts.
-    Uncounted,
 }
 
 impl Chunks {
@@ -316,26 +240,6 @@ impl Chunks {
     }
 }
 
-impl ChunkView {
-    fn apply(self, chunk: Chunk, nth: usize) -> Chunk {
-        if self == Self::Recorded {
-            return chunk;
-        }
-        Chunk {
-            kind: match chunk.kind {
-                ChunkKind::Tool | ChunkKind::Thought => ChunkKind::Answer,
-                kind => kind,
-            },
-            tokens: match self {
-                Self::Spread => u32::try_from(nth + 1).ok(),
-                Self::Recorded | Self::Answers => chunk.tokens,
-                Self::Uncounted => None,
-            },
-            ..chunk
-        }
-    }
-}
-
 /// Bytes that an event adds to the text; tool calls add none.
 fn text_bytes(chunk: Chunk) -> usize {
     match chunk.kind {
@@ -490,118 +394,6 @@ impl<'de> Deserialize<'de> for Chunks {
     }
 }
 
-/// Kinds by code. The first byte of an event holds the kind in two bits, the encoding of tokens in two,
-/// whether a text length follows, and whether the time lies before the previous one.
-const KINDS: [ChunkKind; 4] = [
-    ChunkKind::Answer,
-    ChunkKind::Reasoning,
-    ChunkKind::Thought,
-    ChunkKind::Tool,
-];
-const UNCOUNTED: u8 = 0;
-const ONE_MORE: u8 = 1 << 2;
-const COUNTED: u8 = 2 << 2;
-const OTHER_BYTES: u8 = 1 << 4;
-const EARLIER: u8 = 1 << 5;
-
-fn pack(bytes: &mut Vec<u8>, chunk: Chunk, before: Option<Chunk>) {
-    let (at_ns, tokens, length) =
-        before.map_or((0, None, 0), |before| (before.at_ns, before.tokens, before.bytes));
-    let kind = match chunk.kind {
-        ChunkKind::Answer => 0,
-        ChunkKind::Reasoning => 1,
-        ChunkKind::Thought => 2,
-        ChunkKind::Tool => 3,
-    };
-    let counted = match chunk.tokens {
-        None => UNCOUNTED,
-        told if told == tokens.unwrap_or(0).checked_add(1) => ONE_MORE,
-        Some(_) => COUNTED,
-    };
-    let is_other = if chunk.bytes == length { 0 } else { OTHER_BYTES };
-    let is_earlier = if chunk.at_ns < at_ns { EARLIER } else { 0 };
-    bytes.push(kind | counted | is_other | is_earlier);
-    put_varint(bytes, chunk.at_ns.abs_diff(at_ns));
-    if let (COUNTED, Some(tokens)) = (counted, chunk.tokens) {
-        put_varint(bytes, tokens.into());
-    }
-    if is_other > 0 {
-        put_varint(bytes, chunk.bytes.into());
-    }
-}
-
-/// Takes one event off the front. Returns `None` and takes nothing if the event is incomplete.
-#[inline]
-fn unpack(bytes: &mut &[u8], before: Option<Chunk>) -> Option<Chunk> {
-    let (at_ns, tokens, length) =
-        before.map_or((0, None, 0), |before| (before.at_ns, before.tokens, before.bytes));
-    let (first, mut rest) = bytes.split_first()?;
-    let apart = take_varint(&mut rest)?;
-    let at_ns = match first & EARLIER {
-        0 => at_ns.wrapping_add(apart),
-        _ => at_ns.wrapping_sub(apart),
-    };
-    let tokens = match first & (ONE_MORE | COUNTED) {
-        UNCOUNTED => None,
-        ONE_MORE => Some(tokens.unwrap_or(0).wrapping_add(1)),
-        _ => Some(u32::try_from(take_varint(&mut rest)?).ok()?),
-    };
-    let length = match first & OTHER_BYTES {
-        0 => length,
-        _ => u32::try_from(take_varint(&mut rest)?).ok()?,
-    };
-    *bytes = rest;
-    Some(Chunk {
-        at_ns,
-        kind: KINDS[usize::from(first & 3)],
-        tokens,
-        bytes: length,
-    })
-}
-
-/// Writes a number in groups of seven bits, low groups first (LEB128).
-fn put_varint(bytes: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        bytes.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    bytes.push(number as u8);
-}
-
-#[inline]
-fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
-    // Most numbers end within eight bytes; their groups are combined without a loop.
-    let Some(next) = bytes.first_chunk() else {
-        return take_long_varint(bytes);
-    };
-    let next = u64::from_le_bytes(*next);
-    let ends = !next & 0x8080_8080_8080_8080;
-    if ends == 0 {
-        return take_long_varint(bytes);
-    }
-    *bytes = &bytes[ends.trailing_zeros() as usize / 8 + 1..];
-    // Keep only the bytes up to the first end.
-    let groups = next & (ends ^ (ends - 1)) & 0x7f7f_7f7f_7f7f_7f7f;
-    let pairs = groups & 0x007f_007f_007f_007f | (groups & 0x7f00_7f00_7f00_7f00) >> 1;
-    let fours = pairs & 0x0000_3fff_0000_3fff | (pairs & 0x3fff_0000_3fff_0000) >> 2;
-    Some(fours & 0x0fff_ffff | (fours & 0x0fff_ffff_0000_0000) >> 4)
-}
-
-/// Reads a number of any length, one group at a time.
-#[cold]
-fn take_long_varint(bytes: &mut &[u8]) -> Option<u64> {
-    let (mut number, mut shift) = (0u64, 0);
-    loop {
-        let (byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        number |= u64::from(byte & 0x7f).checked_shl(shift)?;
-        if byte & 0x80 == 0 {
-            return Some(number);
-        }
-        shift += 7;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -609,6 +401,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::spilled::testing::MemoryBlocks;
+    use super::packing::KINDS;
     use super::*;
 
     fn chunk() -> impl Strategy<Value = Chunk> {
@@ -626,27 +419,6 @@ mod tests {
                 tokens,
                 bytes,
             })
-    }
-
-    #[test]
-    fn numbers_of_any_length_are_read_with_and_without_others_after_them() {
-        for bits in 0..64 {
-            for number in [
-                (1u64 << bits) - 1,
-                1 << bits,
-                0xa5a5_a5a5_a5a5_a5a5 >> bits,
-                u64::MAX >> bits,
-            ] {
-                for after in [0, 1, 7, 20] {
-                    let mut bytes = Vec::new();
-                    put_varint(&mut bytes, number);
-                    bytes.extend(vec![0xff; after]);
-                    let mut rest = &bytes[..];
-                    assert_eq!((take_varint(&mut rest), rest.len()), (Some(number), after));
-                }
-            }
-        }
-        assert_eq!(take_varint(&mut &[0x80; 9][..]), None, "it does not end");
     }
 
     proptest! {

@@ -7,6 +7,7 @@
 mod answer_stats;
 pub mod cell;
 pub mod cell_stats;
+mod chunk;
 pub(crate) mod chunks;
 pub(crate) mod client;
 pub(crate) mod engine_change;
@@ -22,6 +23,7 @@ pub(crate) mod post_mortem;
 pub(crate) mod prompt;
 pub(crate) mod provenance;
 pub mod request;
+mod request_failure;
 pub(crate) mod run;
 pub mod search;
 pub(crate) mod spilled;

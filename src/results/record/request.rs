@@ -9,8 +9,11 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+pub use super::chunk::{Chunk, ChunkKind};
 use super::chunks::Chunks;
 use super::prompt::CountedPrompt;
+pub(crate) use super::request_failure::format_failures;
+pub use super::request_failure::{Failure, RequestFailureClass};
 use super::spilled::SpilledText;
 
 /// The record of one request that fell due.
@@ -298,64 +301,6 @@ pub(crate) fn is_same_model(one: &str, other: &str) -> bool {
     one == other || is_dated(&one, &other) || is_dated(&other, &one)
 }
 
-/// One event with output. On disk `[at_ns, kind, tokens, bytes]`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(
-    from = "(u64, ChunkKind, Option<u32>, u32)",
-    into = "(u64, ChunkKind, Option<u32>, u32)"
-)]
-pub struct Chunk {
-    /// When its bytes arrived.
-    pub at_ns: u64,
-    /// What it carries.
-    pub kind: ChunkKind,
-    /// Output tokens so far, if the server reports them in this event.
-    pub tokens: Option<u32>,
-    /// Bytes of text in the event.
-    pub bytes: u32,
-}
-
-impl From<(u64, ChunkKind, Option<u32>, u32)> for Chunk {
-    fn from((at_ns, kind, tokens, bytes): (u64, ChunkKind, Option<u32>, u32)) -> Self {
-        Self {
-            at_ns,
-            kind,
-            tokens,
-            bytes,
-        }
-    }
-}
-
-impl From<Chunk> for (u64, ChunkKind, Option<u32>, u32) {
-    fn from(chunk: Chunk) -> Self {
-        (chunk.at_ns, chunk.kind, chunk.tokens, chunk.bytes)
-    }
-}
-
-/// The kind of output in an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ChunkKind {
-    /// Text of the answer.
-    #[serde(rename = "a")]
-    Answer,
-    /// Text of the reasoning before the answer.
-    #[serde(rename = "r")]
-    Reasoning,
-    /// Reasoning inside the text of the answer, between `<think>` and `</think>`.
-    #[serde(rename = "h")]
-    Thought,
-    /// A piece of a tool call.
-    #[serde(rename = "t")]
-    Tool,
-}
-
-impl ChunkKind {
-    /// Whether it is reasoning, in either form.
-    pub(crate) const fn is_reasoning(self) -> bool {
-        matches!(self, Self::Reasoning | Self::Thought)
-    }
-}
-
 /// Token counts that the server reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
@@ -400,47 +345,6 @@ pub enum Oddity {
     NoChoice,
 }
 
-/// How a request failed, with the message of the server or the system.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
-    /// The class by which failures are counted.
-    pub class: RequestFailureClass,
-    /// The original message.
-    pub message: String,
-}
-
-/// Classes of failures. The set is closed, so that counts can be compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum RequestFailureClass {
-    /// No connection: host unreachable, name unknown, no free ports or file handles.
-    Connect,
-    /// The connection was refused because no process listens.
-    Refused,
-    /// An HTTP status other than 200.
-    Status,
-    /// The connection broke before the answer was complete.
-    Reset,
-    /// An error event inside the stream.
-    ErrorEvent,
-    /// The stream ended normally without output.
-    Empty,
-    /// Bytes that are not HTTP, SSE or JSON.
-    Garbled,
-    /// A line longer than the limit.
-    HugeLine,
-    /// More output than requested without an end; the answer was cut off.
-    Endless,
-    /// No output arrived before the timeout.
-    TimeoutBeforeFirst,
-    /// Output began, but did not end before the timeout.
-    TimeoutAfterFirst,
-    /// `matrix` ended the request: the run was stopped, or the drain time was over.
-    Cancelled,
-    /// It fell due but was not sent: the engine was gone, or the time was over.
-    Unsent,
-}
-
 /// Counts failed requests by class.
 pub(crate) fn count_failures(requests: &[Request]) -> BTreeMap<RequestFailureClass, u32> {
     let mut failures = BTreeMap::new();
@@ -448,55 +352,4 @@ pub(crate) fn count_failures(requests: &[Request]) -> BTreeMap<RequestFailureCla
         *failures.entry(failure.class).or_default() += 1;
     }
     failures
-}
-
-/// Describes the failures by class: `refused 20, reset 5`; empty without failures.
-pub(crate) fn format_failures(failures: impl IntoIterator<Item = (RequestFailureClass, u32)>) -> String {
-    let mut counts: BTreeMap<RequestFailureClass, u32> = BTreeMap::new();
-    for (class, count) in failures {
-        *counts.entry(class).or_default() += count;
-    }
-    let counted = RequestFailureClass::ALL.into_iter().filter_map(|class| {
-        let count = counts.get(&class).filter(|count| **count > 0)?;
-        Some(format!("{} {count}", class.name()))
-    });
-    counted.collect::<Vec<_>>().join(", ")
-}
-
-impl RequestFailureClass {
-    /// Every class, in the order of tables.
-    pub(crate) const ALL: [Self; 13] = [
-        Self::Connect,
-        Self::Refused,
-        Self::Status,
-        Self::Reset,
-        Self::ErrorEvent,
-        Self::Empty,
-        Self::Garbled,
-        Self::HugeLine,
-        Self::Endless,
-        Self::TimeoutBeforeFirst,
-        Self::TimeoutAfterFirst,
-        Self::Cancelled,
-        Self::Unsent,
-    ];
-
-    /// The name on disk and in tables.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Connect => "connect",
-            Self::Refused => "refused",
-            Self::Status => "status",
-            Self::Reset => "reset",
-            Self::ErrorEvent => "error-event",
-            Self::Empty => "empty",
-            Self::Garbled => "garbled",
-            Self::HugeLine => "huge-line",
-            Self::Endless => "endless",
-            Self::TimeoutBeforeFirst => "timeout-before-first",
-            Self::TimeoutAfterFirst => "timeout-after-first",
-            Self::Cancelled => "cancelled",
-            Self::Unsent => "unsent",
-        }
-    }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::ids::ContentHash;
 use crate::config::search::SearchVariable;
 use crate::results::record::metric_values::MetricValues;
-use crate::results::record::request::{RequestFailureClass, format_failures};
+use crate::results::record::request_failure::{RequestFailureClass, format_failures};
 use crate::results::record::validity::{Reason, Verdict};
 
 /// Points and result of a search for the highest rate or concurrency that meets an SLO.
