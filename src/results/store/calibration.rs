@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use super::{IoContext, Result, atomic, layout};
+use super::error::{IoContext, Result};
+use super::{atomic, layout};
 use crate::base::unfinished;
 use crate::results::record::client::Calibration;
 

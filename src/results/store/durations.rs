@@ -6,7 +6,9 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::{Result, RunEntry, layout, reader};
+use super::error::Result;
+use super::reader::RunEntry;
+use super::{layout, reader};
 use crate::base::date;
 use crate::base::ids::{CellKey, ContentHash};
 use crate::plan::Cell;

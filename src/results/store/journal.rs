@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::error::{IoContext, Result};
 use super::reader::open_regular_file;
 use super::redact_json::{JsonLayout, to_redacted_json};
-use super::{IoContext, Result};
 use crate::base::clock;
 use crate::base::private_files::open_file;
 use crate::base::secrets::Redactor;

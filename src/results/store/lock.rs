@@ -5,7 +5,8 @@ use std::io::{self, Read, Seek, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use super::{IoContext, Result, StoreError, layout};
+use super::error::{IoContext, Result, StoreError};
+use super::layout;
 use crate::base::private_files::{is_foreign_link, open_file};
 
 /// Number of attempts to take a lock.

@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use super::{IoContext, Result};
+use super::error::{IoContext, Result};
 use crate::base::private_files::open_file;
 use crate::base::secrets::Redactor;
 

@@ -17,8 +17,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::error::{IoContext, Result, StoreError};
 use super::lock::Lock;
-use super::{IoContext, Result, Run, StoreError, atomic, layout, reader};
+use super::reader::Run;
+use super::{atomic, layout, reader};
 use crate::base::clock;
 use crate::base::date;
 use crate::base::ids::RunId;

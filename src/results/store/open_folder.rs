@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::{IoContext, Result, StoreError};
+use super::error::{IoContext, Result, StoreError};
 
 /// An open folder and the path by which it was opened.
 #[derive(Debug)]

@@ -8,9 +8,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
+use super::backup::move_to_backup;
+use super::error::{IoContext, Result};
+use super::layout;
 use super::redact_json::{JsonLayout, to_redacted_json};
-use super::writer::{ZSTD_LEVEL, move_to_backup};
-use super::{IoContext, Result, Store, layout};
+use super::writer::Store;
+use super::writer::ZSTD_LEVEL;
 use crate::base::clock;
 use crate::base::private_files::open_file;
 use crate::base::secrets::Redactor;

@@ -10,7 +10,8 @@ use rustix::fs::OFlags;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::{IoContext, Result, StoreError, journal, layout, partial};
+use super::error::{IoContext, Result, StoreError};
+use super::{journal, layout, partial};
 use crate::plan::{Measurement, Plan};
 use crate::results::record::FORMAT;
 use crate::results::record::cell::Summary;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::path::Path;
 
-use super::{RunManifest, Store};
+use super::writer::{RunManifest, Store};
 use crate::base::ids::{CellKey, ContentHash, LaunchId, RunId};
 use crate::base::secrets::Redactor;
 use crate::base::units::{HumanDuration, RequestRate};

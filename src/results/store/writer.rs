@@ -1,26 +1,32 @@
 //! Writes a run.
 
+mod finished;
+mod open;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::lock::{self, Lock};
+use super::backup::{free_number, move_to_backup, numbered_backup, replace_with_backup};
+use super::error::{IoContext, Result, StoreError};
+use super::journal::Journal;
+use super::lock::Lock;
 use super::log::Log;
 use super::open_folder::OpenFolder;
 use super::redact_json::{JsonLayout, to_redacted_json};
-use super::{IoContext, Journal, Result, StoreError, atomic, layout, reader};
+use super::{atomic, layout, reader};
 use crate::base::clock;
 use crate::base::ids::{LaunchId, RunId};
 use crate::base::private_files::open_file;
 use crate::base::secrets::Redactor;
 use crate::plan::{Measurement, Plan};
 use crate::results::record::FORMAT;
-use crate::results::record::cell::{MeasurementStatus, Summary};
+use crate::results::record::cell::Summary;
 use crate::results::record::client::Calibration;
 use crate::results::record::histogram::SecondHistogram;
 use crate::results::record::machine::Machine;
@@ -75,90 +81,6 @@ impl<'a> From<&'a str> for CellArtifacts<'a> {
 }
 
 impl Store {
-    /// Creates and locks the folder of a new run of a matrix below `root`: `<matrix>-<UTC stamp>`, with a
-    /// number if that name is taken.
-    pub(crate) fn create_new(root: &Path, matrix: &str, redactor: &Redactor) -> Result<Self> {
-        sweep_incomplete_runs(root);
-        let mut tries = 0;
-        loop {
-            let run = Self::new_run_id(root, matrix, redactor);
-            match Self::create(root, &run, redactor.clone()) {
-                // Another process took the name.
-                Err(StoreError::Exists { .. }) if tries < 100 => tries += 1,
-                made => return made,
-            }
-        }
-    }
-
-    /// Checks that `run` can name a new run below `root`: it must not exist and must be a plain name that the
-    /// store does not use.
-    pub(crate) fn check_new(root: &Path, run: &RunId) -> Result<()> {
-        let folder = run_folder(root, run)?;
-        match folder.exists() {
-            true => Err(StoreError::Exists { path: folder }),
-            false => Ok(()),
-        }
-    }
-
-    /// A free name for a new run of a matrix below `root`: `<matrix>-<UTC stamp>`, with a number if that name
-    /// is taken.
-    pub(crate) fn new_run_id(root: &Path, matrix: &str, redactor: &Redactor) -> RunId {
-        let name = format!("{}-{}", layout::slug(matrix, redactor), clock::stamp());
-        let free = (2..).map(|number| format!("{name}-{number}"));
-        let free = std::iter::once(name.clone())
-            .chain(free)
-            .find(|name| !root.join(name).exists());
-        RunId::new(free.unwrap_or(name))
-    }
-
-    /// Creates and locks the folder of a new run. It stays empty until [`Store::begin_run`].
-    pub(crate) fn create(root: &Path, run: &RunId, redactor: Redactor) -> Result<Self> {
-        let folder = run_folder(root, run)?;
-        fs::create_dir_all(root).io_context("make the folder", root)?;
-        match fs::create_dir(&folder) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                return Err(StoreError::Exists { path: folder });
-            }
-            result => result.io_context("make the folder", &folder)?,
-        }
-        let result = atomic::sync_folder(root)
-            .io_context("sync", root)
-            .and_then(|()| Self::open_locked(run, folder.clone(), redactor));
-        if result.is_err() {
-            // The folder is empty, and removing it frees the name for the next attempt.
-            let _ = fs::remove_dir_all(folder);
-        }
-        result
-    }
-
-    /// Opens an existing run to resume it. Fails if it does not exist, another process writes it, or its
-    /// format is newer.
-    pub(crate) fn open(root: &Path, run: &RunId, redactor: Redactor) -> Result<Self> {
-        let folder = run_folder(root, run)?;
-        let about = reader::read_run_info(&folder)?;
-        let store = Self::open_locked(run, folder, redactor)?;
-        let _ = store.info.set(about);
-        for folder in [store.folder().to_owned(), store.folder().join(layout::RECIPES)] {
-            if folder.is_dir() {
-                atomic::sweep(&folder).io_context("sweep", &folder)?;
-            }
-        }
-        Ok(store)
-    }
-
-    fn open_locked(run: &RunId, folder: PathBuf, redactor: Redactor) -> Result<Self> {
-        let place = OpenFolder::open(folder)?;
-        let lock = Lock::acquire(place.path())?;
-        place.check_path()?;
-        Ok(Self {
-            run: run.clone(),
-            folder: place,
-            redactor,
-            info: OnceLock::new(),
-            _lock: lock,
-        })
-    }
-
     /// Checks that the run's folder is still at its path. Each write checks this first.
     pub(crate) fn check_place(&self) -> Result<()> {
         self.folder.check_path()
@@ -190,18 +112,18 @@ impl Store {
             machine,
         } = beginning;
         self.check_place()?;
-        self.replace_with_backup(&self.folder().join(layout::MATRIX), &self.redactor.redact(source))?;
+        replace_with_backup(&self.folder().join(layout::MATRIX), &self.redactor.redact(source))?;
         let folder = self.folder().join(layout::RECIPES);
         self.create_folder(&folder)?;
         for (name, text) in *recipes {
             let path = folder.join(format!("{}.yaml", layout::slug(name, &self.redactor)));
-            self.replace_with_backup(&path, &self.redactor.redact(text))?;
+            replace_with_backup(&path, &self.redactor.redact(text))?;
         }
         self.create_folder(&self.folder().join(layout::LAUNCHES))?;
         self.create_folder(&self.folder().join(layout::CELLS))?;
         let changed = self.back_up_changed(plan)?;
-        self.replace_with_backup(&self.folder().join(layout::PLAN), &self.to_pretty_json(*plan))?;
-        self.replace_with_backup(
+        replace_with_backup(&self.folder().join(layout::PLAN), &self.to_pretty_json(*plan))?;
+        replace_with_backup(
             &self.folder().join(layout::MACHINE),
             &self.to_pretty_json(*machine),
         )?;
@@ -250,7 +172,7 @@ impl Store {
     /// Writes the calibration of the client; an earlier one is kept as `.old-<n>`.
     pub(crate) fn write_calibration(&self, calibration: &Calibration) -> Result<()> {
         self.check_place()?;
-        self.replace_with_backup(
+        replace_with_backup(
             &self.folder().join(layout::CALIBRATION),
             &self.to_pretty_json(calibration),
         )
@@ -389,69 +311,6 @@ impl Store {
         .io_context("write", path)
     }
 
-    /// Reads the finished measurements of the plan with the planned content hash, with any ending. A broken
-    /// summary is no error: its measurement is not finished.
-    pub(crate) fn finished(&self, plan: &Plan) -> Result<BTreeMap<Measurement, Summary>> {
-        let mut finished = BTreeMap::new();
-        self.for_each_on_disk(plan, |measurement, _, mut summary, is_same| {
-            if is_same {
-                // A name on disk may have been redacted.
-                summary.cell = measurement.cell.clone();
-                finished.insert(measurement.clone(), summary);
-            }
-            Ok(())
-        })?;
-        Ok(finished)
-    }
-
-    /// The completed measurements of the plan with another content hash. [`Store::begin_run`] moves them
-    /// aside.
-    pub(crate) fn outdated(&self, plan: &Plan) -> Result<Vec<Measurement>> {
-        let mut outdated = Vec::new();
-        self.for_each_on_disk(plan, |measurement, _, summary, is_same| {
-            if !is_same && summary.status == MeasurementStatus::Done {
-                outdated.push(measurement.clone());
-            }
-            Ok(())
-        })?;
-        Ok(outdated)
-    }
-
-    fn back_up_changed(&self, plan: &Plan) -> Result<Vec<Measurement>> {
-        let mut changed = Vec::new();
-        self.for_each_on_disk(plan, |measurement, folder, _, is_same| {
-            if !is_same {
-                move_to_backup(folder)?;
-                changed.push(measurement.clone());
-            }
-            Ok(())
-        })?;
-        Ok(changed)
-    }
-
-    /// Visits the measurements of the plan that have a readable summary, and says whether the content hash is
-    /// the planned one.
-    fn for_each_on_disk(
-        &self,
-        plan: &Plan,
-        mut visit: impl FnMut(&Measurement, &Path, Summary, bool) -> Result<()>,
-    ) -> Result<()> {
-        for measurement in plan.starts.iter().flat_map(|start| &start.cells) {
-            let folder = self.cell_dir(measurement);
-            let summary: Summary = match reader::read_json(&folder.join(layout::SUMMARY), "") {
-                Ok(summary) => summary,
-                Err(StoreError::Missing { .. } | StoreError::Malformed { .. }) => continue,
-                Err(error) => return Err(error),
-            };
-            let planned = self
-                .redactor
-                .redact(plan.cell(&measurement.cell).content.as_str());
-            let same = self.redactor.redact(summary.content.as_str()) == planned;
-            visit(measurement, &folder, summary, same)?;
-        }
-        Ok(())
-    }
-
     /// Rewrites `results.jsonl`, one line for each value.
     pub(crate) fn write_results(&self, lines: &[serde_json::Value]) -> Result<()> {
         self.check_place()?;
@@ -500,48 +359,6 @@ impl Store {
     fn to_pretty_json<T: Serialize + DeserializeOwned>(&self, value: &T) -> String {
         to_redacted_json(value, JsonLayout::Pretty, &self.redactor)
     }
-
-    /// Writes a text to `path`; a different earlier text is kept as `.old-<n>`.
-    fn replace_with_backup(&self, path: &Path, text: &str) -> Result<()> {
-        match fs::read(path) {
-            Ok(old) if old == text.as_bytes() => return Ok(()),
-            Ok(old) => {
-                let aside = backup_path(path);
-                atomic::write(&aside, &old).io_context("write", &aside)?;
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error).io_context("read", path),
-        }
-        write_text(path, text)
-    }
-}
-
-fn run_folder(root: &Path, run: &RunId) -> Result<PathBuf> {
-    if !layout::is_run_name(run.as_str()) {
-        return Err(StoreError::InvalidName {
-            name: run.to_string(),
-            what: "a run",
-        });
-    }
-    Ok(root.join(run.as_str()))
-}
-
-/// Removes temporary files of runs below `root` that were killed before they began. Such a folder cannot be
-/// resumed; its other files stay.
-fn sweep_incomplete_runs(root: &Path) {
-    for entry in fs::read_dir(root).into_iter().flatten().flatten() {
-        let folder = entry.path();
-        if folder.join(layout::RUN).exists() {
-            continue;
-        }
-        // With the lock held no process writes there, so that every temporary file is an orphan.
-        let Some(_lock) = lock::exclude_writers(&folder) else {
-            continue;
-        };
-        for folder in [folder.join(layout::RECIPES), folder] {
-            let _ = atomic::sweep(&folder);
-        }
-    }
 }
 
 /// Removes the files of an unfinished measurement except its partial records.
@@ -564,28 +381,4 @@ fn clear_unfinished(folder: &Path) -> Result<()> {
 
 fn write_text(path: &Path, text: &str) -> Result<()> {
     atomic::write(path, text.as_bytes()).io_context("write", path)
-}
-
-/// A free name for the current version of `path`.
-fn backup_path(path: &Path) -> PathBuf {
-    numbered_backup(path, free_number(path))
-}
-
-/// The smallest number that no earlier version of `path` has.
-fn free_number(path: &Path) -> u32 {
-    (1..)
-        .find(|number| !numbered_backup(path, *number).exists())
-        .expect("a folder never holds as many versions as there are numbers")
-}
-
-/// The name of an earlier version of `path`.
-fn numbered_backup(path: &Path, number: u32) -> PathBuf {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(layout::backup_name(&name, number))
-}
-
-pub(super) fn move_to_backup(path: &Path) -> Result<()> {
-    fs::rename(path, backup_path(path)).io_context("move aside", path)?;
-    let folder = atomic::parent_folder(path);
-    atomic::sync_folder(folder).io_context("sync", folder)
 }

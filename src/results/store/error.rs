@@ -1,0 +1,136 @@
+//! Errors of the store.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// An error of the store.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The run exists already.
+    #[error("`{}` exists; a run is never overwritten: continue it with `--resume`, or choose another name", path.display())]
+    Exists {
+        /// The run's folder.
+        path: PathBuf,
+    },
+    /// The folder holds no run.
+    #[error("`{}` is not a run: it has no `run.json`; name a folder of a run below the results folder", path.display())]
+    NoRun {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// No run or matrix has this name.
+    #[error("no run `{name}` found: it is neither the folder of a run, nor a run or a matrix with runs \
+        below `{}`; use `--results` for another results folder{}", root.display(), suggestion(near.as_deref()))]
+    UnknownName {
+        /// The name that was asked for.
+        name: String,
+        /// The results folder.
+        root: PathBuf,
+        /// The nearest name of a run or a matrix.
+        near: Option<String>,
+    },
+    /// Another process writes the run.
+    #[error("`{}` is being written by {}; wait for it or stop it", path.display(), describe_owner(*pid))]
+    Locked {
+        /// The run's folder.
+        path: PathBuf,
+        /// The process id, if the writer recorded it.
+        pid: Option<u32>,
+    },
+    /// A newer `matrix` wrote the run.
+    #[error("`{}` has format {theirs}, but this `matrix` reads formats up to {ours}; use a newer `matrix`", path.display())]
+    Newer {
+        /// The file with the newer format.
+        path: PathBuf,
+        /// Format of the file.
+        theirs: u32,
+        /// Newest format that this `matrix` reads.
+        ours: u32,
+    },
+    /// A file of the run is missing.
+    #[error("`{}` is missing; {help}", path.display())]
+    Missing {
+        /// The missing file.
+        path: PathBuf,
+        /// How to fix it.
+        help: &'static str,
+    },
+    /// The content of a file is invalid.
+    #[error("`{}` is not valid: {why}; restore it from a backup, or remove the run", path.display())]
+    Malformed {
+        /// The invalid file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// The content of a baseline file is invalid.
+    #[error("`{}` is not a valid baseline: {why}; name a run or a file written by `matrix baseline set`, or \
+        restore that file from a backup", path.display())]
+    MalformedBaseline {
+        /// The invalid file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// A name that is not a plain file name or is reserved by the store.
+    #[error(
+        "`{name}` cannot be the name of {what}; use letters, digits, `.`, `-` and `_`, and no name that is \
+         reserved in the results folder"
+    )]
+    InvalidName {
+        /// The rejected name.
+        name: String,
+        /// What was to be named.
+        what: &'static str,
+    },
+    /// The run's folder was moved or removed while it was open.
+    #[error("the folder of the run, `{}`, was {} during the run", path.display(), describe_move(now.as_deref()))]
+    Moved {
+        /// The original path.
+        path: PathBuf,
+        /// The current path; `None` if the folder was removed.
+        now: Option<PathBuf>,
+    },
+    /// An operation of the file system failed.
+    #[error("cannot {doing} `{}`: {source}", path.display())]
+    Io {
+        /// The operation.
+        doing: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+}
+
+pub(crate) type Result<T> = std::result::Result<T, StoreError>;
+
+fn suggestion(near: Option<&str>) -> String {
+    near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"))
+}
+
+fn describe_move(now: Option<&Path>) -> String {
+    now.map_or_else(
+        || "removed".to_owned(),
+        |now| format!("moved to `{}`", now.display()),
+    )
+}
+
+fn describe_owner(pid: Option<u32>) -> String {
+    pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
+}
+
+/// Adds operation and path to an I/O error.
+pub(crate) trait IoContext<T> {
+    fn io_context(self, doing: &'static str, path: &Path) -> Result<T>;
+}
+
+impl<T> IoContext<T> for io::Result<T> {
+    fn io_context(self, doing: &'static str, path: &Path) -> Result<T> {
+        self.map_err(|source| StoreError::Io {
+            doing,
+            path: path.to_owned(),
+            source,
+        })
+    }
+}
