@@ -7,8 +7,8 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::error::Result;
-use super::reader::RunEntry;
-use super::{layout, reader};
+use super::run_folder::RunEntry;
+use super::{files, layout, run_folder};
 use crate::base::date;
 use crate::base::ids::{CellKey, ContentHash};
 use crate::plan::Cell;
@@ -29,7 +29,7 @@ pub(crate) fn last_durations<'a>(
     let mut open: BTreeMap<&CellKey, &ContentHash> =
         cells.into_iter().map(|cell| (&cell.key, &cell.content)).collect();
     let mut known: BTreeMap<CellKey, LastDuration> = BTreeMap::new();
-    let runs = reader::list_runs(root)?;
+    let runs = run_folder::list_runs(root)?;
     for run in runs.iter().filter(|run| run.info.matrix == matrix).take(MAX_RUNS) {
         if open.is_empty() {
             break;
@@ -83,8 +83,8 @@ struct CellDuration {
 
 fn finished_cells(run: &RunEntry) -> Result<BTreeMap<(CellKey, ContentHash), CellDuration>> {
     let mut durations: BTreeMap<_, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
-    for folder in reader::cell_folders(&run.folder)? {
-        let Ok(brief) = reader::read_json::<SummaryHead>(&folder.join(layout::SUMMARY), "") else {
+    for folder in run_folder::cell_folders(&run.folder)? {
+        let Ok(brief) = files::read_json::<SummaryHead>(&folder.join(layout::SUMMARY), "") else {
             continue;
         };
         let seconds = date::seconds_between(&brief.began, &brief.ended);

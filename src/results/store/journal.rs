@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::error::{IoContext, Result};
-use super::reader::open_regular_file;
+use super::files::open_regular_file;
 use super::redact_json::{JsonLayout, to_redacted_json};
 use crate::base::clock;
 use crate::base::private_files::open_file;

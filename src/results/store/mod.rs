@@ -34,6 +34,7 @@ mod backup;
 pub(crate) mod calibration;
 pub(crate) mod durations;
 mod error;
+mod files;
 mod journal;
 mod layout;
 mod lock;
@@ -43,6 +44,7 @@ mod open_folder;
 pub mod partial;
 mod reader;
 mod redact_json;
+mod run_folder;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
@@ -53,12 +55,11 @@ pub(crate) use atomic::wait_for_writes;
 pub(crate) use error::Result;
 pub use error::StoreError;
 pub(crate) use journal::{Journal, JournalLine};
-pub(crate) use lock::writer_pid;
 pub(crate) use log::Log;
 pub(crate) use nightly::is_own_folder;
 pub use reader::Run;
-pub(crate) use reader::{RunEntry, latest_run, list_runs, read_plan, read_run_info};
 pub(crate) use redact_json::redact;
+pub(crate) use run_folder::{RunEntry, list_runs, read_plan, read_run_info};
 pub(crate) use writer::{CellArtifacts, RunManifest, Store};
 
 /// Converts a name to a short, unambiguous part of a file name.

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::error::{IoContext, Result, StoreError};
 use super::lock::Lock;
 use super::reader::Run;
-use super::{atomic, layout, reader};
+use super::{atomic, files, layout, lock, run_folder};
 use crate::base::clock;
 use crate::base::date;
 use crate::base::ids::RunId;
@@ -107,7 +107,7 @@ impl NightlyStore {
     pub(crate) fn notified(&self) -> Vec<String> {
         let [now, of_format_1] = ["notified", "told"].map(|name| self.notified_file(name));
         let file = if now.exists() { now } else { of_format_1 };
-        reader::read_json(&file, "").unwrap_or_default()
+        files::read_json(&file, "").unwrap_or_default()
     }
 
     /// Stores the identities of the notified findings.
@@ -145,7 +145,7 @@ fn history_file(folder: &Path, matrix: &str) -> PathBuf {
 fn read_history(path: &Path) -> Result<Vec<u8>> {
     let read = || -> io::Result<Vec<u8>> {
         let mut text = Vec::new();
-        reader::open_regular_file(path)?.read_to_end(&mut text)?;
+        files::open_regular_file(path)?.read_to_end(&mut text)?;
         Ok(text)
     };
     match read() {
@@ -209,7 +209,7 @@ pub(crate) fn matrices(root: &Path) -> Vec<String> {
 /// Reads a baseline; `None` if the file does not exist. Fails if the file is invalid or a newer `matrix`
 /// wrote it.
 pub(crate) fn read_baseline(path: &Path) -> Result<Option<Baseline>> {
-    let baseline: Baseline = match reader::read_json(path, "") {
+    let baseline: Baseline = match files::read_json(path, "") {
         Err(StoreError::Missing { .. }) => return Ok(None),
         Err(StoreError::Malformed { path, why }) => return Err(StoreError::MalformedBaseline { path, why }),
         read => read?,
@@ -231,7 +231,7 @@ pub(crate) fn save_baseline(path: &Path, baseline: &Baseline) -> Result<()> {
 
 /// Reads the noise of this host; `None` if it was not measured or cannot be read.
 pub(crate) fn read_noise(cache: &Path) -> Option<Noise> {
-    reader::read_json(&cache.join(layout::NOISE), "").ok()
+    files::read_json(&cache.join(layout::NOISE), "").ok()
 }
 
 /// Stores the noise of this host and returns the path.
@@ -255,12 +255,12 @@ fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<()> {
 pub(crate) fn remove_raw_data(root: &Path, matrix: &str, seconds: f64, but: &[&str]) -> Result<u64> {
     let (now, noise) = (clock::timestamp(), noise_name(matrix));
     let mut freed = 0;
-    for listed in reader::list_runs(root)?
+    for listed in run_folder::list_runs(root)?
         .into_iter()
         .filter(|listed| [matrix, noise.as_str()].contains(&listed.info.matrix.as_str()))
     {
         let age = date::seconds_between(&listed.info.began, &now);
-        let is_kept = but.contains(&listed.info.run.as_str()) || super::writer_pid(&listed.folder).is_some();
+        let is_kept = but.contains(&listed.info.run.as_str()) || lock::writer_pid(&listed.folder).is_some();
         if is_kept || age.is_none_or(|age| age < seconds) || !is_own_folder(&listed.folder) {
             continue;
         }
@@ -268,7 +268,7 @@ pub(crate) fn remove_raw_data(root: &Path, matrix: &str, seconds: f64, but: &[&s
         let below = |name| {
             let folder = listed.folder.join(name);
             match is_own_folder(&folder) {
-                true => reader::folders(&folder),
+                true => files::folders(&folder),
                 false => Ok(Vec::new()),
             }
         };
@@ -306,7 +306,7 @@ pub(crate) fn find_run(root: &Path, name: &str) -> Result<Run> {
     if below.join(layout::RUN).exists() {
         return Run::read(&below);
     }
-    match super::latest_run(root, name)? {
+    match run_folder::latest_run(root, name)? {
         Some(listed) => Run::read(&listed.folder),
         None => Err(StoreError::UnknownName {
             name: name.to_owned(),
@@ -318,8 +318,8 @@ pub(crate) fn find_run(root: &Path, name: &str) -> Result<Run> {
 
 /// The nearest name of a run or a matrix below `root`.
 fn similar_name(root_pid: &Path, file_name: &str) -> Option<String> {
-    let runs = reader::list_runs(root_pid).ok()?;
-    let folder = |listed: &reader::RunEntry| listed.folder.file_name()?.to_str().map(str::to_owned);
+    let runs = run_folder::list_runs(root_pid).ok()?;
+    let folder = |listed: &run_folder::RunEntry| listed.folder.file_name()?.to_str().map(str::to_owned);
     let names: Vec<String> = runs
         .iter()
         .flat_map(|listed| [folder(listed), Some(listed.info.matrix.clone())])

@@ -1,19 +1,15 @@
 //! Reads a run without changing it, even if it is being written, incomplete or made by an earlier version.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
-
 use super::error::{IoContext, Result, StoreError};
+use super::files::{open_regular_file, read_json, read_lines};
+use super::run_folder::{cell_folders, read_plan, read_run_info};
 use super::{journal, layout, partial};
 use crate::plan::{Measurement, Plan};
-use crate::results::record::FORMAT;
 use crate::results::record::cell::Summary;
 use crate::results::record::event::Event;
 use crate::results::record::histogram::SecondHistogram;
@@ -21,11 +17,6 @@ use crate::results::record::machine::Machine;
 use crate::results::record::request::Request;
 use crate::results::record::run::RunInfo;
 use crate::results::record::telemetry::Sample;
-
-/// Longest line of compressed JSON that is read; records are far shorter.
-const MAX_LINE_BYTES: u64 = 64 << 20;
-
-const MAX_FILE_BYTES: u64 = 4 << 30;
 
 /// A run on disk. Its requests are read on demand.
 #[derive(Clone, Debug)]
@@ -262,173 +253,5 @@ impl Run {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(StoreError::Missing { path, help }),
             Err(error) => Err(error).io_context("open", &path),
         }
-    }
-}
-
-/// Opens a plain file for reading. Refuses a pipe, whose opening would block, and a device, which may never
-/// end.
-pub(super) fn open_regular_file(path: &Path) -> io::Result<File> {
-    let waits_for_nobody =
-        i32::try_from(OFlags::NONBLOCK.bits()).expect("a flag of `open` is a small number");
-    let file = File::options()
-        .read(true)
-        .custom_flags(waits_for_nobody)
-        .open(path)?;
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "it is not a regular file",
-        )),
-    }
-}
-
-/// Reads compressed JSON lines.
-fn read_lines<T: DeserializeOwned>(file: File, path: &Path) -> Result<Vec<T>> {
-    let lines = zstd::Decoder::new(file).io_context("read", path)?;
-    let mut values = Vec::new();
-    let mut lines = BufReader::new(lines);
-    let mut line = Vec::new();
-    for number in 1.. {
-        let broken = |reason: String| StoreError::Malformed {
-            path: path.to_owned(),
-            why: format!("line {number}: {reason}"),
-        };
-        line.clear();
-        // A few compressed bytes may expand to any length.
-        let mut bounded = (&mut lines).take(MAX_LINE_BYTES);
-        let read = bounded.read_until(b'\n', &mut line);
-        if read.map_err(|error| broken(error.to_string()))? == 0 {
-            break;
-        }
-        if line.len() as u64 == MAX_LINE_BYTES && line.last() != Some(&b'\n') {
-            return Err(broken(format!("it is longer than {} MiB", MAX_LINE_BYTES >> 20)));
-        }
-        values.push(serde_json::from_slice(&line).map_err(|error| broken(error.to_string()))?);
-    }
-    Ok(values)
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct RunEntry {
-    pub folder: PathBuf,
-    pub info: RunInfo,
-}
-
-/// Lists every readable run below `root`, newest first; empty if `root` does not exist.
-pub(crate) fn list_runs(root: &Path) -> Result<Vec<RunEntry>> {
-    let mut runs: Vec<RunEntry> = folders(root)?
-        .into_iter()
-        .filter_map(|folder| {
-            let about = read_run_info(&folder).ok()?;
-            Some(RunEntry { folder, info: about })
-        })
-        .collect();
-    runs.sort_by(|a, b| {
-        let key = |run: &RunEntry| (run.info.began.clone(), run.folder.clone());
-        key(b).cmp(&key(a))
-    });
-    Ok(runs)
-}
-
-/// Finds the newest run of a matrix below `root`.
-pub(crate) fn latest_run(root: &Path, matrix: &str) -> Result<Option<RunEntry>> {
-    Ok(list_runs(root)?.into_iter().find(|run| run.info.matrix == matrix))
-}
-
-/// Reads the plan of the run in `folder`. Fails if it is missing, invalid, or refers to a launch or cell that
-/// it does not contain.
-pub(crate) fn read_plan(folder: &Path) -> Result<Plan> {
-    let path = folder.join(layout::PLAN);
-    let plan: Plan = read_json(&path, "continue the run with `--resume`, which writes it again")?;
-    match plan.contradiction() {
-        None => Ok(plan),
-        Some(reason) => Err(StoreError::Malformed { path, why: reason }),
-    }
-}
-
-/// Reads `run.json` of the run in `folder`.
-pub(crate) fn read_run_info(folder: &Path) -> Result<RunInfo> {
-    read_json(&folder.join(layout::RUN), "").map_err(|error| match error {
-        StoreError::Missing { .. } => StoreError::NoRun {
-            path: folder.to_owned(),
-        },
-        other => other,
-    })
-}
-
-/// Folders of measurements, without earlier versions.
-pub(crate) fn cell_folders(run: &Path) -> Result<Vec<PathBuf>> {
-    let name = |folder: &PathBuf| {
-        folder
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned()
-    };
-    let mut folders = folders(&run.join(layout::CELLS))?;
-    folders.retain(|folder| !layout::is_backup_name(&name(folder)));
-    Ok(folders)
-}
-
-/// The folders in `root`, by name; empty if `root` does not exist.
-pub(crate) fn folders(root: &Path) -> Result<Vec<PathBuf>> {
-    let entries = match fs::read_dir(root) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.io_context("list", root)?,
-    };
-    let mut folders = Vec::new();
-    for entry in entries {
-        let path = entry.io_context("list", root)?.path();
-        if path.is_dir() {
-            folders.push(path);
-        }
-    }
-    folders.sort();
-    Ok(folders)
-}
-
-/// The format that a file declares; none if it has the format of the run.
-#[derive(Deserialize)]
-struct FormatHeader {
-    #[serde(default)]
-    format: Option<u32>,
-}
-
-/// Reads a JSON file; `help` says what to do if it is missing.
-pub(crate) fn read_json<T: DeserializeOwned>(path: &Path, help: &'static str) -> Result<T> {
-    let path = path.to_owned();
-    let bytes = open_regular_file(&path).and_then(|file| {
-        let mut bytes = Vec::new();
-        file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
-        Ok(bytes)
-    });
-    match bytes {
-        Ok(bytes) if bytes.len() as u64 > MAX_FILE_BYTES => Err(StoreError::Malformed {
-            path,
-            why: format!("it is larger than {} GiB", MAX_FILE_BYTES >> 30),
-        }),
-        Ok(bytes) => {
-            // The version is parsed first and alone, because the rest of a newer format may differ.
-            if let Ok(FormatHeader { format: Some(theirs) }) = serde_json::from_slice(&bytes)
-                && theirs > FORMAT
-            {
-                let ours = FORMAT;
-                return Err(StoreError::Newer { path, theirs, ours });
-            }
-            serde_json::from_slice(&bytes).map_err(|error| StoreError::Malformed {
-                path,
-                why: error.to_string(),
-            })
-        }
-        Err(error)
-            if matches!(
-                error.kind(),
-                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-            ) =>
-        {
-            Err(StoreError::Missing { path, help })
-        }
-        Err(error) => Err(error).io_context("read", &path),
     }
 }

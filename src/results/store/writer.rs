@@ -14,12 +14,14 @@ use serde::de::DeserializeOwned;
 
 use super::backup::{free_number, move_to_backup, numbered_backup, replace_with_backup};
 use super::error::{IoContext, Result, StoreError};
+use super::files::read_json;
 use super::journal::Journal;
 use super::lock::Lock;
 use super::log::Log;
 use super::open_folder::OpenFolder;
 use super::redact_json::{JsonLayout, to_redacted_json};
-use super::{atomic, layout, reader};
+use super::run_folder::read_run_info;
+use super::{atomic, layout};
 use crate::base::clock;
 use crate::base::ids::{LaunchId, RunId};
 use crate::base::private_files::open_file;
@@ -141,7 +143,7 @@ impl Store {
             write_text(&path, &self.to_pretty_json(self.info.get().unwrap_or(&about())))?;
         }
         self.info
-            .get_or_init(|| reader::read_run_info(self.folder()).unwrap_or_else(|_| about()));
+            .get_or_init(|| read_run_info(self.folder()).unwrap_or_else(|_| about()));
         Ok(changed)
     }
 
@@ -335,7 +337,7 @@ impl Store {
     /// Reads the summary of a finished measurement.
     pub(crate) fn summary(&self, measurement: &Measurement) -> Result<Summary> {
         let path = self.cell_dir(measurement).join(layout::SUMMARY);
-        reader::read_json(&path, "the measurement was not finished")
+        read_json(&path, "the measurement was not finished")
     }
 
     /// Writes a report into the run's folder, replacing an earlier one, and returns its path. Fails if the

@@ -6,6 +6,8 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use super::lock::writer_pid;
+use super::run_folder::latest_run;
 use super::testing::{
     MATRIX, begin, create_and_begin, measurement, plan, requests, seconds, summary, write_all_cells,
 };

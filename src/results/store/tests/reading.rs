@@ -10,8 +10,9 @@ use crate::plan::Plan;
 use crate::results::record::cell::Summary;
 use crate::results::record::last_duration::LastDuration;
 use crate::results::store::durations::last_durations;
+use crate::results::store::run_folder::latest_run;
 use crate::results::store::testing::{MATRIX, create_and_begin, measurement, plan, summary, write_all_cells};
-use crate::results::store::{Run, Store, StoreError, latest_run, layout, list_runs};
+use crate::results::store::{Run, Store, StoreError, layout, list_runs};
 
 #[test]
 fn a_newer_format_is_refused_whatever_else_it_holds() {

@@ -8,7 +8,7 @@ use crate::plan::{Measurement, Plan};
 use crate::results::record::cell::{MeasurementStatus, Summary};
 use crate::results::store::backup::move_to_backup;
 use crate::results::store::error::{Result, StoreError};
-use crate::results::store::{layout, reader};
+use crate::results::store::{files, layout};
 
 impl Store {
     /// Reads the finished measurements of the plan with the planned content hash, with any ending. A broken
@@ -60,7 +60,7 @@ impl Store {
     ) -> Result<()> {
         for measurement in plan.starts.iter().flat_map(|start| &start.cells) {
             let folder = self.cell_dir(measurement);
-            let summary: Summary = match reader::read_json(&folder.join(layout::SUMMARY), "") {
+            let summary: Summary = match files::read_json(&folder.join(layout::SUMMARY), "") {
                 Ok(summary) => summary,
                 Err(StoreError::Missing { .. } | StoreError::Malformed { .. }) => continue,
                 Err(error) => return Err(error),

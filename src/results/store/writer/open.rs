@@ -12,7 +12,7 @@ use crate::base::secrets::Redactor;
 use crate::results::store::error::{IoContext, Result, StoreError};
 use crate::results::store::lock::{self, Lock};
 use crate::results::store::open_folder::OpenFolder;
-use crate::results::store::{atomic, layout, reader};
+use crate::results::store::{atomic, layout, run_folder};
 
 impl Store {
     /// Creates and locks the folder of a new run of a matrix below `root`: `<matrix>-<UTC stamp>`, with a
@@ -75,7 +75,7 @@ impl Store {
     /// format is newer.
     pub(crate) fn open(root: &Path, run: &RunId, redactor: Redactor) -> Result<Self> {
         let folder = run_folder(root, run)?;
-        let about = reader::read_run_info(&folder)?;
+        let about = run_folder::read_run_info(&folder)?;
         let store = Self::open_locked(run, folder, redactor)?;
         let _ = store.info.set(about);
         for folder in [store.folder().to_owned(), store.folder().join(layout::RECIPES)] {

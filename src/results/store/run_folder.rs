@@ -1,0 +1,71 @@
+//! Lists the runs of a results folder, and reads what each run is.
+
+use std::path::{Path, PathBuf};
+
+use super::error::{Result, StoreError};
+use super::files::{folders, read_json};
+use super::layout;
+use crate::plan::Plan;
+use crate::results::record::run::RunInfo;
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RunEntry {
+    pub folder: PathBuf,
+    pub info: RunInfo,
+}
+
+/// Lists every readable run below `root`, newest first; empty if `root` does not exist.
+pub(crate) fn list_runs(root: &Path) -> Result<Vec<RunEntry>> {
+    let mut runs: Vec<RunEntry> = folders(root)?
+        .into_iter()
+        .filter_map(|folder| {
+            let about = read_run_info(&folder).ok()?;
+            Some(RunEntry { folder, info: about })
+        })
+        .collect();
+    runs.sort_by(|a, b| {
+        let key = |run: &RunEntry| (run.info.began.clone(), run.folder.clone());
+        key(b).cmp(&key(a))
+    });
+    Ok(runs)
+}
+
+/// Finds the newest run of a matrix below `root`.
+pub(crate) fn latest_run(root: &Path, matrix: &str) -> Result<Option<RunEntry>> {
+    Ok(list_runs(root)?.into_iter().find(|run| run.info.matrix == matrix))
+}
+
+/// Reads the plan of the run in `folder`. Fails if it is missing, invalid, or refers to a launch or cell that
+/// it does not contain.
+pub(crate) fn read_plan(folder: &Path) -> Result<Plan> {
+    let path = folder.join(layout::PLAN);
+    let plan: Plan = read_json(&path, "continue the run with `--resume`, which writes it again")?;
+    match plan.contradiction() {
+        None => Ok(plan),
+        Some(reason) => Err(StoreError::Malformed { path, why: reason }),
+    }
+}
+
+/// Reads `run.json` of the run in `folder`.
+pub(crate) fn read_run_info(folder: &Path) -> Result<RunInfo> {
+    read_json(&folder.join(layout::RUN), "").map_err(|error| match error {
+        StoreError::Missing { .. } => StoreError::NoRun {
+            path: folder.to_owned(),
+        },
+        other => other,
+    })
+}
+
+/// Folders of measurements, without earlier versions.
+pub(crate) fn cell_folders(run: &Path) -> Result<Vec<PathBuf>> {
+    let name = |folder: &PathBuf| {
+        folder
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned()
+    };
+    let mut folders = folders(&run.join(layout::CELLS))?;
+    folders.retain(|folder| !layout::is_backup_name(&name(folder)));
+    Ok(folders)
+}
