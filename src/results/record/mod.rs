@@ -22,6 +22,7 @@ pub(crate) mod nightly;
 pub(crate) mod post_mortem;
 pub(crate) mod prompt;
 pub(crate) mod provenance;
+mod reason_code;
 pub mod request;
 mod request_failure;
 pub(crate) mod run;
