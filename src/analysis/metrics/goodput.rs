@@ -7,8 +7,9 @@
 
 use super::MetricSet;
 use super::bench_serving::SuccessfulRequest;
+use super::coalesced::{are_coalesced, is_coalesced};
 use super::dimensions::Target;
-use super::latency::{Times, are_coalesced, is_coalesced};
+use super::latency::Times;
 use super::metric::Metric;
 use super::throughput::measured_window_s;
 use crate::config::scenario::Slo;

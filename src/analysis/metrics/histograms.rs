@@ -12,7 +12,8 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
 use thiserror::Error;
 
-use super::latency::{Times, chunk_tokens, token_gaps};
+use super::chunk_tokens::chunk_tokens;
+use super::latency::{Times, token_gaps};
 use crate::results::record::histogram::SecondHistogram;
 use crate::results::record::request::Request;
 

@@ -6,8 +6,11 @@
 
 mod bench_serving;
 mod bench_serving_fixed;
+mod bench_serving_latency;
 mod bench_sets;
 mod cache;
+mod chunk_tokens;
+mod coalesced;
 mod confidence;
 mod dimensions;
 mod energy;
@@ -22,6 +25,7 @@ mod steady_state;
 #[cfg(test)]
 mod tests;
 mod throughput;
+mod token_totals;
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -35,12 +39,12 @@ pub(crate) use bench_serving_fixed::generated_tokens;
 pub(crate) use bench_serving_fixed::{BenchServingView, bench_serving_view};
 pub(crate) use bench_sets::MetricSets;
 pub(crate) use cache::{CacheHits, CacheTiers, cache_hits};
+pub(crate) use coalesced::{is_coalesced, is_held_back};
 pub use confidence::order_interval;
 pub(crate) use confidence::percentile_intervals;
 pub(crate) use dimensions::{LatencyKind, Quantity, Statistic, Target, TokenCount};
 pub use histograms::summarize_window;
 pub(crate) use histograms::{HistogramKind, histograms_per_second, values_at_shares};
-pub(crate) use latency::{is_coalesced, is_held_back};
 pub use metric::Metric;
 pub(crate) use metric::{Direction, Unit};
 pub(crate) use peaks::load_per_second;
@@ -262,10 +266,10 @@ fn bench_serving_metrics(
     throughput::add_bench_serving_throughput(&mut metrics, &answers, profile, duration_s);
     let is_divided = profile == Profile::Current && divides_gaps(&inputs.backend, inputs.accept_length);
     let gaps = match is_divided {
-        true => latency::ItlUnit::PerToken,
-        false => latency::ItlUnit::PerEvent,
+        true => bench_serving_latency::ItlUnit::PerToken,
+        false => bench_serving_latency::ItlUnit::PerEvent,
     };
-    latency::add_bench_serving_latencies(&mut metrics, &answers, profile, gaps, faults);
+    bench_serving_latency::add_bench_serving_latencies(&mut metrics, &answers, profile, gaps, faults);
     if profile == Profile::Current {
         metrics.insert(Metric::AcceptLength, inputs.accept_length);
         match faults {

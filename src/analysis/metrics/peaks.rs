@@ -3,7 +3,7 @@
 use super::MetricSet;
 use super::bench_serving::{SuccessfulRequest, successful_requests};
 use super::bench_serving_fixed::corrected_requests;
-use super::latency::{chunk_tokens, has_chunk_tokens};
+use super::chunk_tokens::{chunk_tokens, has_chunk_tokens};
 use super::metric::Metric;
 use super::throughput::measured_window_s;
 use crate::config::workload::Profile;

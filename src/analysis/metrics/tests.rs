@@ -955,7 +955,7 @@ proptest! {
         let mut request = completed_request(0, 0.0, &[], 1.0);
         request.counted_tokens = Some(tokens);
         request.chunks = bytes.iter().map(|&bytes| Chunk { bytes, ..chunk(1.0, None) }).collect();
-        if let Some(shares) = latency::chunk_tokens(&request) {
+        if let Some(shares) = chunk_tokens::chunk_tokens(&request) {
             prop_assert_eq!(shares.len(), bytes.len());
             prop_assert_eq!(shares.iter().sum::<u32>(), tokens);
         } else {

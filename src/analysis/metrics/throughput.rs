@@ -2,9 +2,10 @@
 
 use super::bench_serving::SuccessfulRequest;
 use super::dimensions::{Quantity, TokenCount};
-use super::latency::{self, Times};
+use super::latency::Times;
 use super::metric::Metric;
 use super::stats;
+use super::token_totals;
 use super::{MetricInputs, MetricSet};
 use crate::config::workload::Profile;
 use crate::results::record::request::{Request, RequestFailureClass};
@@ -15,7 +16,7 @@ pub(super) fn add_throughput(metrics: &mut MetricSet, requests: &[Request], inpu
     let window = span.and_then(Window::seconds);
     metrics.insert(Metric::Duration, window);
     add_counts(metrics, requests);
-    let (input, output) = latency::add_token_totals(metrics, requests);
+    let (input, output) = token_totals::add_token_totals(metrics, requests);
     let completed = requests.iter().filter(|request| request.is_completed()).count();
     let total = input.zip(output).map(|(input, output)| input + output);
     // Source: docs/bench-serving.md 7.1.
@@ -39,7 +40,7 @@ pub(super) fn add_throughput(metrics: &mut MetricSet, requests: &[Request], inpu
         Metric::MeanConcurrency,
         span.and_then(|span| mean_concurrency(requests, span)),
     );
-    latency::add_tokens_per_chunk(metrics, requests);
+    token_totals::add_tokens_per_chunk(metrics, requests);
 }
 
 /// Computes counts and rates as bench_serving prints them.
