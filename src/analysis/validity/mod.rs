@@ -5,6 +5,7 @@
 //! describes the codes. A test checks that every code has an entry.
 
 mod caches;
+mod chunking;
 mod client;
 mod codes;
 mod counters;
@@ -14,6 +15,7 @@ mod machine;
 mod outputs;
 mod reason;
 mod responses;
+mod served_model;
 mod steadiness;
 #[cfg(test)]
 mod tests;
@@ -26,9 +28,9 @@ pub use codes::code_entry;
 pub(crate) use codes::{CodeEntry, table_as_document};
 pub(crate) use counters::reported_tokens;
 pub(crate) use evidence::Evidence;
-pub(crate) use outputs::precision_family;
 pub(crate) use responses::input::Responses;
 pub(crate) use responses::summary::summarize_answers;
+pub(crate) use served_model::precision_family;
 
 use crate::analysis::calibration;
 use crate::analysis::metrics::{LatencyKind, Metric, Statistic};
@@ -56,6 +58,8 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> Option<Validity> {
         evidence.bounds,
     ));
     outputs::judge(evidence, &mut reasons);
+    chunking::judge(evidence, &mut reasons);
+    served_model::judge(evidence, &mut reasons);
     reasons.extend(responses::response_reasons(
         &evidence.responses(&[&evidence.launch.served_model_name]),
     ));
@@ -139,7 +143,7 @@ fn response_reasons(responses: &Responses<'_>) -> Vec<Reason> {
         &scenario.arrival,
         bounds,
     ));
-    reasons.extend(outputs::model_name_reason(
+    reasons.extend(served_model::model_name_reason(
         requests,
         responses.names,
         responses.listed,

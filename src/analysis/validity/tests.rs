@@ -292,7 +292,7 @@ fn answers_of_another_model_are_found_and_an_alias_is_a_note() {
     let judged = |answers: &[&[&str]], listed: &[&str]| {
         let requests: Vec<Request> = answers.iter().map(|models| answered_request(models)).collect();
         let listed: Vec<String> = listed.iter().map(|model| (*model).to_owned()).collect();
-        let reason = outputs::model_name_reason(&requests, &["m", "org/big-model"], &listed);
+        let reason = served_model::model_name_reason(&requests, &["m", "org/big-model"], &listed);
         reason.map(|reason| (reason.code, reason.weight))
     };
     let wrong = |weight| Some((ReasonCode::WrongModel, weight));
@@ -574,7 +574,7 @@ fn answers_in_flushes_are_found_and_stalls_and_pairs_are_not() {
     let flushed = |count: u64, at: &dyn Fn(u64) -> u64| {
         let at: Vec<u64> = (0..60).map(at).collect();
         let answers = streamed_requests(count, 500, &at);
-        outputs::flushed_responses(answers.iter().map(|request| &request.chunks))
+        chunking::flushed_responses(answers.iter().map(|request| &request.chunks))
     };
     let every = |flush: u64, token: u64| move |nth: u64| (100 + token * nth).div_ceil(flush) * flush;
     assert_eq!(flushed(20, &every(20, 11)), Some((20, 20)));
@@ -843,7 +843,7 @@ fn tokens_made_together_are_as_many_as_the_counters_tell() {
         window
             .grown
             .extend(grown.iter().map(|(name, value)| ((*name).to_owned(), *value)));
-        outputs::tokens_per_step(&window)
+        chunking::tokens_per_step(&window)
     };
     assert_eq!(together(&[]), None);
     assert_eq!(
