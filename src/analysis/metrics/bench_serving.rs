@@ -10,6 +10,13 @@ use crate::results::record::request::{
     Chunk, ChunkKind, Oddity, Request, RequestFailureClass, is_failed_finish,
 };
 
+/// Whether the known bugs of bench_serving are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Compat {
+    AsPublished,
+    Fixed,
+}
+
 /// Returns whether `current` divides gaps by the tokens of each chunk's text. These tokens must then be
 /// counted.
 ///

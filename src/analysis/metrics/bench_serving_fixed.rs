@@ -4,10 +4,12 @@
 //! What makes the metrics comparable with published ones is kept: the end of latency, and the definitions of
 //! TPOT and ITL.
 
-use super::bench_serving;
-use super::{Compat, MetricInputs, MetricValues};
+use super::bench_serving::Compat;
+use super::inputs::MetricInputs;
+use super::{bench_serving, bench_serving_metrics};
 use crate::config::workload::Profile;
 use crate::plan::Protocol;
+use crate::results::record::cell::MetricValues;
 use crate::results::record::chunks::Chunks;
 use crate::results::record::request::Request;
 
@@ -16,7 +18,7 @@ use crate::results::record::request::Request;
 /// Source: docs/bench-serving.md T8, T9, T12, T16, T18, T19 and T21.
 pub(super) fn fixed_figures(requests: &[Request], inputs: &MetricInputs, profile: Profile) -> MetricValues {
     let sound = corrected_requests(requests, inputs.protocol);
-    super::bench_serving_metrics(&sound, requests, inputs, profile, Compat::Fixed).0
+    bench_serving_metrics::bench_serving_metrics(&sound, requests, inputs, profile, Compat::Fixed).0
 }
 
 /// Returns the completed requests as the profile should have read them.

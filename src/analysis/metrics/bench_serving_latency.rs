@@ -1,11 +1,12 @@
 //! Latency statistics as bench_serving prints them.
 
+use super::bench_serving::Compat;
 use super::bench_serving::SuccessfulRequest;
 use super::dimensions::{LatencyKind, Statistic};
 use super::latency::statistic_value;
 use super::metric::Metric;
+use super::metric_set::MetricSet;
 use super::stats::Statistics;
-use super::{Compat, MetricSet};
 use crate::config::workload::Profile;
 
 const CLASSIC_STATISTICS: [Statistic; 4] =

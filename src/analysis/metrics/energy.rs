@@ -1,8 +1,8 @@
 //! Energy of the devices: total, per request and per token.
 
-use super::MetricSet;
 use super::dimensions::{Quantity, TokenCount};
 use super::metric::Metric;
+use super::metric_set::MetricSet;
 use crate::results::record::telemetry::Energy;
 
 /// Divides the energy of the whole window, including that of failed requests, by the completed amounts that

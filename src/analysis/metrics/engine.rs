@@ -1,8 +1,9 @@
 //! Metrics of the engine itself: speculative decoding and prefix cache. `None` if they are not reported,
 //! never 0.
 
+use super::inputs::MetricInputs;
 use super::metric::Metric;
-use super::{MetricInputs, MetricSet};
+use super::metric_set::MetricSet;
 use crate::results::record::request::Request;
 use crate::results::record::telemetry::EngineWindow;
 

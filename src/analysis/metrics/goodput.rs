@@ -5,12 +5,12 @@
 //! its user waits, including the wait for a slot if concurrency is limited. bench_serving counts from
 //! sending.
 
-use super::MetricSet;
 use super::bench_serving::SuccessfulRequest;
 use super::coalesced::{are_coalesced, is_coalesced};
 use super::dimensions::Target;
 use super::latency::Times;
 use super::metric::Metric;
+use super::metric_set::MetricSet;
 use super::throughput::measured_window_s;
 use crate::config::scenario::Slo;
 use crate::results::record::request::Request;

@@ -1,10 +1,10 @@
 //! Samples of times and their statistics.
 
-use super::MetricSet;
 use super::chunk_tokens::{chunk_tokens, tokens_after};
 use super::coalesced::is_coalesced;
 use super::dimensions::{LatencyKind, Statistic};
 use super::metric::Metric;
+use super::metric_set::MetricSet;
 use super::stats::Statistics;
 use crate::results::record::request::Request;
 

@@ -7,6 +7,7 @@
 mod bench_serving;
 mod bench_serving_fixed;
 mod bench_serving_latency;
+mod bench_serving_metrics;
 mod bench_sets;
 mod cache;
 mod chunk_tokens;
@@ -17,8 +18,10 @@ mod energy;
 mod engine;
 mod goodput;
 mod histograms;
+mod inputs;
 mod latency;
 mod metric;
+mod metric_set;
 mod peaks;
 mod stats;
 mod steady_state;
@@ -30,8 +33,8 @@ mod token_totals;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
+use bench_serving::Compat;
 pub(crate) use bench_serving::asks_accept_length;
 pub(crate) use bench_serving::divides_gaps;
 #[cfg(test)]
@@ -45,8 +48,11 @@ pub(crate) use confidence::percentile_intervals;
 pub(crate) use dimensions::{LatencyKind, Quantity, Statistic, Target, TokenCount};
 pub use histograms::summarize_window;
 pub(crate) use histograms::{HistogramKind, histograms_per_second, values_at_shares};
+pub(crate) use inputs::MetricInputs;
 pub use metric::Metric;
 pub(crate) use metric::{Direction, Unit};
+use metric_set::MetricSet;
+pub use metric_set::metric_value;
 pub(crate) use peaks::load_per_second;
 pub(crate) use stats::{Statistics, percentile};
 pub(crate) use steady_state::{SteadyState, steady_state};
@@ -55,44 +61,8 @@ pub(crate) use throughput::{Rates, request_rates};
 use crate::base::threads::on_all_cores;
 use crate::config::scenario::Slo;
 use crate::config::workload::Profile;
-use crate::plan::{Cell, Launch, Protocol};
 use crate::results::record::cell::{Definitions, MetricValues};
 use crate::results::record::request::Request;
-use crate::results::record::telemetry::{Energy, EngineWindow};
-
-/// Inputs of the metrics besides the records.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct MetricInputs {
-    pub protocol: Protocol,
-    /// Name of the backend in bench_serving.
-    pub backend: String,
-    /// Devices of the engine, or 0 if it has none.
-    pub devices: u32,
-    pub slo: Option<Slo>,
-    /// From the start of the measurement until bench_serving would have stopped its clock, for `classic` and
-    /// `current`. `None` if it was not measured; the last end of a request is then used.
-    pub duration: Option<Duration>,
-    /// Tokens accepted per step of speculative decoding, if the server reported it.
-    pub accept_length: Option<f64>,
-    pub energy: Option<Energy>,
-    pub engine: Option<EngineWindow>,
-}
-
-impl MetricInputs {
-    /// Returns the inputs for a cell of a plan.
-    pub(crate) fn from_cell(launch: &Launch, cell: &Cell) -> Self {
-        Self {
-            protocol: launch.api.dialect.protocol,
-            backend: launch.engine.backend.clone(),
-            devices: launch.gpus().unwrap_or(0),
-            slo: cell.scenario.slo.clone(),
-            duration: None,
-            accept_length: None,
-            energy: None,
-            engine: None,
-        }
-    }
-}
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Percentiles {
@@ -169,7 +139,14 @@ pub(crate) fn compute_sets<const N: usize>(
 fn compute_figures(requests: &[Request], inputs: &MetricInputs, set: DefinitionSet) -> MetricValues {
     match set {
         DefinitionSet::AsPublished(profile) => {
-            bench_serving_metrics(requests, requests, inputs, profile, Compat::AsPublished).0
+            bench_serving_metrics::bench_serving_metrics(
+                requests,
+                requests,
+                inputs,
+                profile,
+                Compat::AsPublished,
+            )
+            .0
         }
         DefinitionSet::Fixed(profile) => bench_serving_fixed::fixed_figures(requests, inputs, profile),
         DefinitionSet::Matrix => matrix_figures(requests, inputs),
@@ -179,11 +156,6 @@ fn compute_figures(requests: &[Request], inputs: &MetricInputs, set: DefinitionS
 /// Returns the TPOT of a request under the definitions of `matrix`, in milliseconds.
 pub(crate) fn tpot_ms(request: &Request) -> Option<f64> {
     latency::Times::from_sending(request).tpot
-}
-
-/// Returns the value of a metric. `None` if it is missing or has no meaning.
-pub fn metric_value(figures: &MetricValues, metric: Metric) -> Option<f64> {
-    figures.get(&metric.name()).copied().flatten()
 }
 
 /// Returns the number of requests that met every target of an SLO, counted from when they were due. A failed
@@ -200,20 +172,6 @@ pub(crate) fn slo_limits(slo: &Slo) -> Vec<(Target, f64)> {
         .zip(limits)
         .filter_map(|(target, limit)| Some((target, limit?)))
         .collect()
-}
-
-#[derive(Default)]
-struct MetricSet(MetricValues);
-
-impl MetricSet {
-    fn insert(&mut self, metric: Metric, value: Option<f64>) {
-        self.0
-            .insert(metric.name(), value.filter(|value| value.is_finite()));
-    }
-
-    fn get(&self, metric: Metric) -> Option<f64> {
-        metric_value(&self.0, metric)
-    }
 }
 
 fn matrix_figures(requests: &[Request], inputs: &MetricInputs) -> MetricValues {
@@ -233,52 +191,4 @@ fn matrix_figures(requests: &[Request], inputs: &MetricInputs) -> MetricValues {
         energy::add_energy(&mut metrics, energy);
     }
     metrics.0
-}
-
-/// Whether the known bugs of bench_serving are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Compat {
-    AsPublished,
-    Fixed,
-}
-
-/// Computes the metrics of a profile from `requests`. `all` are all requests that were due.
-fn bench_serving_metrics(
-    requests: &[Request],
-    due_requests: &[Request],
-    inputs: &MetricInputs,
-    profile: Profile,
-    faults: Compat,
-) -> MetricSet {
-    let mut metrics = MetricSet::default();
-    let answers = bench_serving::successful_requests(requests, inputs.protocol, profile);
-    let last_end = || {
-        due_requests
-            .iter()
-            .map(|request| Duration::from_nanos(request.end_ns))
-            .max()
-    };
-    let duration_s = inputs
-        .duration
-        .or_else(last_end)
-        .filter(|duration| !duration.is_zero())
-        .map(|duration| duration.as_nanos() as f64 / 1e9);
-    throughput::add_bench_serving_throughput(&mut metrics, &answers, profile, duration_s);
-    let is_divided = profile == Profile::Current && divides_gaps(&inputs.backend, inputs.accept_length);
-    let gaps = match is_divided {
-        true => bench_serving_latency::ItlUnit::PerToken,
-        false => bench_serving_latency::ItlUnit::PerEvent,
-    };
-    bench_serving_latency::add_bench_serving_latencies(&mut metrics, &answers, profile, gaps, faults);
-    if profile == Profile::Current {
-        metrics.insert(Metric::AcceptLength, inputs.accept_length);
-        match faults {
-            Compat::AsPublished => peaks::add_bench_serving_peaks(&mut metrics, &answers),
-            Compat::Fixed => peaks::add_fixed_peaks(&mut metrics, requests, due_requests),
-        }
-        if let Some(slo) = &inputs.slo {
-            goodput::add_bench_serving_goodput(&mut metrics, &answers, slo, due_requests.len(), duration_s);
-        }
-    }
-    metrics
 }

@@ -1,10 +1,10 @@
 //! Peak concurrency and peak output, and both over time.
 
-use super::MetricSet;
 use super::bench_serving::{SuccessfulRequest, successful_requests};
 use super::bench_serving_fixed::corrected_requests;
 use super::chunk_tokens::{chunk_tokens, has_chunk_tokens};
 use super::metric::Metric;
+use super::metric_set::MetricSet;
 use super::throughput::measured_window_s;
 use crate::config::workload::Profile;
 use crate::plan::Protocol;

@@ -3,8 +3,10 @@
 use serde::{Serialize, Serializer};
 
 use super::bench_serving::{self, SuccessfulRequest};
+use super::bench_serving_fixed;
+use super::inputs::MetricInputs;
 use super::metric::Metric;
-use super::{MetricInputs, MetricSet, bench_serving_fixed};
+use super::metric_set::MetricSet;
 use crate::config::workload::Profile;
 use crate::results::record::request::Request;
 

@@ -1,8 +1,11 @@
+use std::time::Duration;
+
 use proptest::prelude::*;
 
 use super::bench_serving_fixed::fixed_figures as mended;
 use super::*;
 use crate::base::units::HumanDuration;
+use crate::plan::Protocol;
 use crate::results::record::chunks::Chunks;
 use crate::results::record::request::{Chunk, ChunkKind, Failure, Oddity, RequestFailureClass, Usage};
 

@@ -2,11 +2,12 @@
 
 use super::bench_serving::SuccessfulRequest;
 use super::dimensions::{Quantity, TokenCount};
+use super::inputs::MetricInputs;
 use super::latency::Times;
 use super::metric::Metric;
+use super::metric_set::MetricSet;
 use super::stats;
 use super::token_totals;
-use super::{MetricInputs, MetricSet};
 use crate::config::workload::Profile;
 use crate::results::record::request::{Request, RequestFailureClass};
 

@@ -1,7 +1,8 @@
 //! Token totals of completed requests, and tokens per event.
 
+use super::dimensions::TokenCount;
 use super::metric::Metric;
-use super::{MetricSet, TokenCount};
+use super::metric_set::MetricSet;
 use crate::results::record::request::Request;
 
 /// Computes the output tokens per event, over all completed requests whose tokens are known.
