@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use super::arms::{self, Arms};
 use super::decision::Question;
+use super::difference::Difference;
 use super::environment_diff;
 use super::nightly_gate::confirmation::FreshStarts;
 use super::nightly_gate::paired::PairedMetric;
@@ -188,10 +189,7 @@ pub(crate) fn other_build_reason(baseline_cell: &CellStats, started: &CellStats)
         return None;
     }
     let differences = environment_diff::engine_differences(&baseline_cell.engine, &started.engine);
-    let changes: Vec<String> = differences
-        .iter()
-        .map(environment_diff::Difference::in_words)
-        .collect();
+    let changes: Vec<String> = differences.iter().map(Difference::in_words).collect();
     (!changes.is_empty()).then(|| {
         format!(
             "the engine that starts now is not the baseline's build: {}",

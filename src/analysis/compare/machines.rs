@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::environment_diff::{Difference, DifferenceKind};
+use super::difference::{Difference, DifferenceKind};
 use crate::results::record::cell_stats::Facts;
 
 pub(crate) const HOST: &str = "host";

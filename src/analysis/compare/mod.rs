@@ -16,6 +16,7 @@ pub(crate) mod compared_cell;
 mod conditions;
 pub(crate) mod confirmation_budget;
 pub(crate) mod decision;
+pub(crate) mod difference;
 pub(crate) mod environment_diff;
 pub(crate) mod extra_starts;
 pub(crate) mod from_run;

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 
 use super::between::PastNight;
 use super::decision::{NoVerdict, Question};
-use super::environment_diff::{self, Difference, DifferenceKind};
+use super::difference::{Difference, DifferenceKind};
+use super::environment_diff;
 use super::gate_policy::{self, NightlyMetric, Policy, ScreenedMetric};
 use super::verdict::Verdict;
 use super::{gates, machines, pairwise, question, reliability, stored, verdict};

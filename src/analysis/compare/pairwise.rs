@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::decision::{self, Answer, Estimate, KnownNoise, NoVerdict, Question, Sample};
-use super::environment_diff::{self, Difference, DifferenceKind};
+use super::difference::{Difference, DifferenceKind};
+use super::environment_diff;
 use super::gates;
 use super::power::{self, VarianceComponents};
 use super::reliability::{self, Failure};

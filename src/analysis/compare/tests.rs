@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::arms;
 use super::decision::{NoVerdict, Outcome};
-use super::environment_diff::DifferenceKind;
+use super::difference::DifferenceKind;
 use super::pairwise::{self, CompareOptions, Comparison};
 use super::verdict::Verdict;
 use crate::base::ids::{CellKey, ContentHash, RunId};
@@ -339,7 +339,7 @@ fn changed_arguments_and_prompts_are_told_by_their_values() {
     let differences = super::environment_diff::cell_differences(&first, &second);
     let differences_in_words: Vec<String> = differences
         .iter()
-        .map(super::environment_diff::Difference::in_words)
+        .map(super::difference::Difference::in_words)
         .collect();
     assert_eq!(
         differences_in_words,

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::change_point::{self, Change};
-use super::environment_diff::{self, Difference, DifferenceKind};
+use super::difference::{Difference, DifferenceKind};
+use super::environment_diff;
 use super::machines::{self, Identity};
 use super::t_test;
 use super::verdict::{self, relative_change};
