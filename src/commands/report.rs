@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::Context;
 
 use crate::analysis::compare::extra_starts;
-use crate::analysis::compare::from_run::machine_facts;
+use crate::analysis::compare::machine_facts::machine_facts;
 use crate::analysis::compare::machines;
 use crate::analysis::compare::precision::CellPrecision;
 use crate::analysis::metrics;

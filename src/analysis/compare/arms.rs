@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::decision::{Design, KnownNoise, NoVerdict, Question, Sample};
+use super::exclusion::is_counted;
 use super::from_run;
 use super::question;
 use super::resolution;
@@ -74,7 +75,7 @@ fn paired_rounds(
     let values = cells.map(|key| {
         let of_cell: Vec<&Summary> = summaries
             .iter()
-            .filter(|summary| summary.cell == *key && from_run::is_counted(summary))
+            .filter(|summary| summary.cell == *key && is_counted(summary))
             .collect();
         from_run::values_by_start(&of_cell, metric)
     });

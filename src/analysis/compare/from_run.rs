@@ -4,18 +4,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::compared_cell::ComparedCell;
 use super::conditions::Conditions;
+use super::exclusion::{exclusion, suspect_reasons};
+use super::machine_facts::machine_facts;
 use super::response_length::mean_response_tokens;
 use super::search_bracket::unreliable_search_reason;
-use super::{cell_facts, gates, machines, percentile, resolution, settings};
+use super::{cell_facts, gates, percentile, resolution, settings};
 use crate::analysis::metrics::{self, LatencyKind, Metric, Quantity, Statistic, Target};
 use crate::plan::{Cell, Plan};
 use crate::results::record::cell::{Definitions, FailureClass, MeasurementStatus, Origin, Summary};
 use crate::results::record::cell_stats::{
-    CellStats, ExcludedMeasurement, ExclusionCause, Facts, ReliabilityCounts, RunStats, SuspectMeasurement,
+    CellStats, ExcludedMeasurement, Facts, ReliabilityCounts, RunStats,
 };
 use crate::results::record::machine::Machine;
 use crate::results::record::run::RunInfo;
-use crate::results::record::validity::{MetricFamily, Reason, Verdict};
+use crate::results::record::validity::MetricFamily;
 
 /// Returns the metrics that a side stores.
 fn stored_metrics() -> Vec<Metric> {
@@ -236,27 +238,6 @@ fn drained_gates(cell: &Cell, counted: &[&Summary]) -> Facts {
     why.map(|why| (full.name(), why)).into_iter().collect()
 }
 
-/// Returns the reasons why a valid measurement is suspect, with the metrics that each concerns.
-fn suspect_reasons(summary: &Summary) -> impl Iterator<Item = SuspectMeasurement> {
-    let reasons = summary.validity.iter().flat_map(|validity| &validity.reasons);
-    reasons
-        .filter(|reason| reason.weight != Verdict::Valid)
-        .map(|reason| SuspectMeasurement {
-            start: summary.start,
-            repeat: summary.repeat,
-            only: reason.only.clone(),
-            reason: reason_in_words(reason),
-        })
-}
-
-/// Formats a reason with its measured value and its bound.
-fn reason_in_words(reason: &Reason) -> String {
-    match &reason.bound {
-        Some(bound) => format!("{} ({}; bound: {bound})", reason.code.name(), reason.measured),
-        None => format!("{} ({})", reason.code.name(), reason.measured),
-    }
-}
-
 /// Counts how often a cell was tried. A failure of the host, the client or the matrix says nothing about the
 /// engine.
 fn count_attempts(summaries: &[&Summary]) -> ReliabilityCounts {
@@ -293,49 +274,8 @@ fn count_attempts(summaries: &[&Summary]) -> ReliabilityCounts {
     }
 }
 
-/// Says why a measurement is excluded. `None` if it is not.
-fn exclusion(summary: &Summary) -> Option<ExcludedMeasurement> {
-    let because = |cause, reason| {
-        Some(ExcludedMeasurement {
-            start: summary.start,
-            repeat: summary.repeat,
-            cause,
-            reason,
-        })
-    };
-    match &summary.status {
-        MeasurementStatus::Done => {}
-        MeasurementStatus::Failed { phase, reason, .. } => {
-            return because(
-                ExclusionCause::Failed,
-                format!("failed in {}: {reason}", phase.name()),
-            );
-        }
-        MeasurementStatus::Interrupted => {
-            return because(ExclusionCause::NotMeasured, "the run was interrupted".to_owned());
-        }
-        MeasurementStatus::Skipped { .. } => {
-            return because(ExclusionCause::Failed, summary.status.name().to_owned());
-        }
-    }
-    let validity = summary.validity.as_ref()?;
-    if validity.verdict != Verdict::Invalid {
-        return None;
-    }
-    let reasons = validity
-        .reasons
-        .iter()
-        .filter(|reason| reason.weight == Verdict::Invalid);
-    let reasons_in_words: Vec<String> = reasons.map(reason_in_words).collect();
-    because(ExclusionCause::Invalid, reasons_in_words.join(", "))
-}
-
 fn figure(summary: &Summary, metric: Metric) -> Option<f64> {
     metrics::metric_value(summary.figures.get(&Definitions::Matrix)?, metric)
-}
-
-pub(super) fn is_counted(summary: &Summary) -> bool {
-    exclusion(summary).is_none()
 }
 
 /// Returns the repeats of a metric by the number of the start.
@@ -384,56 +324,6 @@ fn engine_facts(summaries: &[&Summary]) -> Facts {
                 facts.entry(name.to_owned()).or_insert_with(|| value.clone());
             }
         }
-    }
-    facts
-}
-
-/// Returns the facts of a machine that metrics may depend on.
-pub(crate) fn machine_facts(machine: &Machine) -> Facts {
-    let mut facts = Facts::new();
-    let mut put = |name: &str, value: Option<String>| {
-        if let Some(value) = value {
-            facts.insert(name.to_owned(), value);
-        }
-    };
-    put(machines::HOST, machine.host.clone());
-    let uuids: Vec<&str> = machine
-        .devices
-        .iter()
-        .filter_map(|gpu| gpu.uuid.as_deref())
-        .collect();
-    put(machines::GPU_UUIDS, (!uuids.is_empty()).then(|| uuids.join(", ")));
-    put(machines::DMI_UUID, machine.dmi_uuid.clone());
-    put(machines::MACHINE_ID, machine.machine_id.clone());
-    put("kernel", machine.kernel.clone());
-    put("CPU", machine.cpu.clone());
-    put("CPUs", machine.cpus.map(|count| count.to_string()));
-    let gib = |bytes: u64| format!("{:.2} GiB", bytes as f64 / f64::from(1 << 30));
-    put("memory", machine.memory_bytes.map(gib));
-    put("governor", machine.governor.clone());
-    put("driver", machine.driver.clone());
-    put(
-        machines::GPUS,
-        (!machine.gpus.is_empty()).then(|| machine.gpus.join(", ")),
-    );
-    for gpu in &machine.devices {
-        let name = |what: &str| format!("GPU {} {what}", gpu.device);
-        put(
-            &name("power limit"),
-            gpu.power_limit_w.map(|watts| format!("{watts:.0} W")),
-        );
-        put(
-            &name("highest clock"),
-            gpu.max_sm_clock_mhz.map(|clock| format!("{clock:.0} MHz")),
-        );
-        put(
-            &name("ECC"),
-            gpu.ecc.map(|is_on| if is_on { "on" } else { "off" }.to_owned()),
-        );
-        put(
-            &name("MIG"),
-            gpu.mig.map(|is_on| if is_on { "on" } else { "off" }.to_owned()),
-        );
     }
     facts
 }

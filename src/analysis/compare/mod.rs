@@ -18,10 +18,12 @@ pub(crate) mod confirmation_budget;
 pub(crate) mod decision;
 pub(crate) mod difference;
 pub(crate) mod environment_diff;
+mod exclusion;
 pub(crate) mod extra_starts;
 pub(crate) mod from_run;
 pub(crate) mod gate_policy;
 pub(crate) mod gates;
+pub(crate) mod machine_facts;
 pub(crate) mod machines;
 #[cfg(test)]
 mod montecarlo;

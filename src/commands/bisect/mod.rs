@@ -4,9 +4,10 @@ mod probe;
 
 use crate::analysis::compare::bisection::{self, Bisection, Loss};
 use crate::analysis::compare::decision::{MIN_STARTS_NOISE_KNOWN, MIN_STARTS_NOISE_UNKNOWN};
+use crate::analysis::compare::machine_facts::machine_facts;
+use crate::analysis::compare::machines;
 use crate::analysis::compare::pairwise::{Comparison, Row};
 use crate::analysis::compare::verdict::Verdict;
-use crate::analysis::compare::{from_run, machines};
 use crate::analysis::metrics::Metric;
 use crate::cli::regression::BisectArgs;
 use crate::commands::compare::gating_metrics;
@@ -155,6 +156,6 @@ fn saved_noise(args: &BisectArgs) -> Result<Option<Noise>, CommandError> {
     };
     let (machine, _) = gpus::machine(&environment(), &|notice| eprint(&notice_line(&notice)))
         .map_err(|error| gpu_error(&error))?;
-    let is_same = machines::are_noise_compatible(&noise.machine, &from_run::machine_facts(&machine));
+    let is_same = machines::are_noise_compatible(&noise.machine, &machine_facts(&machine));
     Ok(is_same.then_some(noise))
 }

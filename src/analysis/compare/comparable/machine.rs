@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::found_differences::FoundDifferences;
 use crate::analysis::compare::compared_cell::ComparedCell;
-use crate::analysis::compare::from_run::machine_facts;
+use crate::analysis::compare::machine_facts::machine_facts;
 use crate::analysis::compare::machines;
 
 /// Compares the kind of GPU of attached servers, which is known only if it is declared.

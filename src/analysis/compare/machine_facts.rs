@@ -1,0 +1,55 @@
+//! Facts of a machine that metrics may depend on.
+
+use super::machines;
+use crate::results::record::cell_stats::Facts;
+use crate::results::record::machine::Machine;
+
+/// Returns the facts of a machine that metrics may depend on.
+pub(crate) fn machine_facts(machine: &Machine) -> Facts {
+    let mut facts = Facts::new();
+    let mut put = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            facts.insert(name.to_owned(), value);
+        }
+    };
+    put(machines::HOST, machine.host.clone());
+    let uuids: Vec<&str> = machine
+        .devices
+        .iter()
+        .filter_map(|gpu| gpu.uuid.as_deref())
+        .collect();
+    put(machines::GPU_UUIDS, (!uuids.is_empty()).then(|| uuids.join(", ")));
+    put(machines::DMI_UUID, machine.dmi_uuid.clone());
+    put(machines::MACHINE_ID, machine.machine_id.clone());
+    put("kernel", machine.kernel.clone());
+    put("CPU", machine.cpu.clone());
+    put("CPUs", machine.cpus.map(|count| count.to_string()));
+    let gib = |bytes: u64| format!("{:.2} GiB", bytes as f64 / f64::from(1 << 30));
+    put("memory", machine.memory_bytes.map(gib));
+    put("governor", machine.governor.clone());
+    put("driver", machine.driver.clone());
+    put(
+        machines::GPUS,
+        (!machine.gpus.is_empty()).then(|| machine.gpus.join(", ")),
+    );
+    for gpu in &machine.devices {
+        let name = |what: &str| format!("GPU {} {what}", gpu.device);
+        put(
+            &name("power limit"),
+            gpu.power_limit_w.map(|watts| format!("{watts:.0} W")),
+        );
+        put(
+            &name("highest clock"),
+            gpu.max_sm_clock_mhz.map(|clock| format!("{clock:.0} MHz")),
+        );
+        put(
+            &name("ECC"),
+            gpu.ecc.map(|is_on| if is_on { "on" } else { "off" }.to_owned()),
+        );
+        put(
+            &name("MIG"),
+            gpu.mig.map(|is_on| if is_on { "on" } else { "off" }.to_owned()),
+        );
+    }
+    facts
+}
