@@ -1,7 +1,8 @@
 //! Searches for the first bad version among several.
 
 use super::decision::{MIN_STARTS_NOISE_KNOWN, MIN_STARTS_NOISE_UNKNOWN};
-use super::pairwise::{Comparison, Row};
+use super::pairwise::Comparison;
+use super::pairwise::row::Row;
 use super::verdict::Verdict;
 use super::{gates, percentile, stored};
 use crate::analysis::metrics::Metric;

@@ -1,20 +1,24 @@
 //! Compares two sides cell by cell: pairs, differences and verdicts.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+pub(crate) mod row;
+pub(crate) mod suspect_starts;
 
-use super::decision::{self, Answer, Estimate, KnownNoise, NoVerdict, Question, Sample};
+use std::collections::BTreeMap;
+
+use super::decision::{self, Answer, KnownNoise, NoVerdict, Question};
 use super::difference::{Difference, DifferenceKind};
 use super::environment_diff;
 use super::gates;
-use super::power::{self, VarianceComponents};
+use super::power;
 use super::reliability::{self, Failure};
 use super::verdict::{self, Verdict};
-use super::{from_run, question, stored};
+use super::{question, stored};
 use crate::analysis::metrics::{Metric, Statistics};
 use crate::base::ids::CellKey;
 use crate::config::select::AxisValues;
 use crate::results::record::cell_stats::{CellStats, ExclusionCause, Noise, RunStats};
+use row::Row;
+use suspect_starts::suspect_starts;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CompareOptions<'a> {
@@ -46,104 +50,6 @@ pub(crate) struct Unpaired {
     pub side: &'static str,
     /// Number of its gating metrics.
     pub gating_metrics: usize,
-}
-
-/// A reason why starts of one side are suspect.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SuspectStarts {
-    pub side: &'static str,
-    pub starts: BTreeSet<u32>,
-    /// The reason code, with the measured value in brackets.
-    pub reason: String,
-}
-
-impl SuspectStarts {
-    pub(crate) fn code(&self) -> &str {
-        self.reason.split(' ').next().unwrap_or_default()
-    }
-}
-
-impl fmt::Display for SuspectStarts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let starts: Vec<String> = self.starts.iter().map(u32::to_string).collect();
-        write!(f, "{}, start {}: {}", self.side, starts.join(", "), self.reason)
-    }
-}
-
-/// One gating metric of one pair.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Row {
-    pub cell: CellKey,
-    pub metric: Metric,
-    /// Starts of the baseline and of the candidate.
-    pub samples: [Sample; 2],
-    /// Whether the metric is zero on every start of that side, such as a goodput that no request met.
-    pub is_zero: [bool; 2],
-    /// For a percentile: its 95 % confidence interval from the requests of single starts, for baseline and
-    /// candidate. Each bound is the median over the starts.
-    pub percentile_bounds: [Option<[f64; 2]>; 2],
-    /// Variance of the candidate, of logarithms.
-    pub variance_components: VarianceComponents,
-    /// Noise of this metric on this host, if it was measured.
-    pub noise: Option<KnownNoise>,
-    pub answer: Answer,
-    /// Why a side that was measured has no usable value.
-    pub refusal_cause: Option<ExclusionCause>,
-    /// Measurements of both sides that are excluded.
-    pub excluded_measurements: Vec<String>,
-    /// Measurements of both sides that are included but suspect in this metric.
-    pub suspect_starts: Vec<SuspectStarts>,
-    /// Whether baseline and candidate are attached servers. The verdict then applies to these servers and to
-    /// no other start.
-    pub are_attached: [bool; 2],
-}
-
-impl Row {
-    pub(crate) fn reason(&self) -> String {
-        let change = self
-            .change_from_zero()
-            .map(|change| format!("the change {change}"));
-        let reason = self.answer.reason_for_change(change.as_deref());
-        let of_whom = match self.are_attached {
-            _ if self.verdict().is_none() => return reason,
-            [false, false] => return reason,
-            [true, true] => "these two running servers",
-            [true, false] => "the running server of the baseline",
-            [false, true] => "the running server of the candidate",
-        };
-        format!("{reason}; this applies only to {of_whom}, whose measurements are repeats")
-    }
-
-    /// Returns the text for a change of a metric that is zero on one side. The estimate would only show the
-    /// value of half a request.
-    pub(crate) const fn change_from_zero(&self) -> Option<&'static str> {
-        match self.is_zero {
-            [false, true] => Some("to zero"),
-            [true, false] => Some("from zero"),
-            [false, false] | [true, true] => None,
-        }
-    }
-
-    /// Returns the estimate, unless both sides are zero.
-    pub(crate) fn estimate(&self) -> Option<Estimate> {
-        self.answer.estimate.filter(|_| self.is_zero != [true, true])
-    }
-
-    /// Returns the value of the baseline (0) or of the candidate (1).
-    pub(crate) fn value(&self, side: usize) -> Option<f64> {
-        self.samples[side]
-            .value()
-            .map(|value| if self.is_zero[side] { 0.0 } else { value })
-    }
-
-    pub(crate) const fn verdict(&self) -> Option<Verdict> {
-        self.answer.verdict()
-    }
-
-    pub(crate) fn verdict_word(&self) -> &'static str {
-        self.refusal_cause
-            .map_or_else(|| self.answer.verdict_word(), ExclusionCause::name)
-    }
 }
 
 impl Comparison {
@@ -401,23 +307,4 @@ fn excluded_in_words<'a>(side: &'a str, cell: &'a CellStats) -> impl Iterator<It
             excluded.reason
         )
     })
-}
-
-/// Returns the reasons why the starts of a metric are suspect, each once with its starts.
-pub(super) fn suspect_starts(side: &'static str, cell: &CellStats, metric: Metric) -> Vec<SuspectStarts> {
-    let mut starts: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
-    let family = from_run::metric_family(metric);
-    let concerned = cell
-        .suspect
-        .iter()
-        .filter(|doubt| doubt.only.is_empty() || doubt.only.iter().any(|only| family == Some(*only)));
-    for doubt in concerned {
-        starts.entry(&doubt.reason).or_default().insert(doubt.start);
-    }
-    let suspicion = |(reason, starts): (&str, BTreeSet<u32>)| SuspectStarts {
-        side,
-        starts,
-        reason: reason.to_owned(),
-    };
-    starts.into_iter().map(suspicion).collect()
 }

@@ -5,7 +5,8 @@ use std::path::Path;
 use anyhow::Context;
 
 use crate::analysis::compare::bisection::{self, Loss, VERSION_AXIS};
-use crate::analysis::compare::pairwise::{CompareOptions, Comparison, Row};
+use crate::analysis::compare::pairwise::row::Row;
+use crate::analysis::compare::pairwise::{CompareOptions, Comparison};
 use crate::analysis::compare::reliability::Failure;
 use crate::analysis::metrics::Metric;
 use crate::cli::regression::BisectArgs;

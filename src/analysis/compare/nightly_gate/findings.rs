@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::analysis::compare::{environment_diff, pairwise};
+use crate::analysis::compare::environment_diff;
+use crate::analysis::compare::pairwise::suspect_starts::suspect_starts;
 use crate::analysis::metrics::Metric;
 use crate::base::ids::CellKey;
 use crate::results::record::cell_stats::{CellStats, ExcludedMeasurement, ExclusionCause, RunStats};
@@ -65,7 +66,7 @@ pub(super) fn remarks(baseline_cell: &CellStats, candidate_cell: &CellStats, met
     }
     let sides = [("baseline", baseline_cell), ("candidate", candidate_cell)];
     let doubts = sides
-        .map(|(side, cell)| pairwise::suspect_starts(side, cell, metric))
+        .map(|(side, cell)| suspect_starts(side, cell, metric))
         .concat();
     let doubts: Vec<String> = doubts.iter().map(ToString::to_string).collect();
     if !doubts.is_empty() {
