@@ -120,7 +120,7 @@ fn print_comparison(
 ) -> Result<(), CommandError> {
     if args.format == cli::report::Format::Json {
         let text =
-            serde_json::to_string_pretty(&comparison::json(comparison)).map_err(anyhow::Error::from)?;
+            serde_json::to_string_pretty(&comparison::json::json(comparison)).map_err(anyhow::Error::from)?;
         print(&format!("{text}\n"));
     } else {
         print(&format!("{}\n", comparison::headline(comparison)));

@@ -16,7 +16,7 @@ use crate::commands::measure::{RunView, measure, run_request};
 use crate::commands::output::{Colors, eprint, print};
 use crate::commands::terminal;
 use crate::exit::Exit;
-use crate::report::{self, Format, comparison};
+use crate::report::{self, Format};
 use crate::results::record::cell_stats::{Noise, RunStats};
 use crate::results::store::{self, Run};
 use crate::runner::session::request::ExtraStarts;
@@ -136,7 +136,7 @@ fn save(
             .iter()
             .map(move |(figure, varies)| (cell, figure.as_str(), varies, noise::visible_change(varies)))
     });
-    print(&report::draw(&comparison::noise_table(rows), format));
+    print(&report::draw(&report::noise::noise_table(rows), format));
     print(&format!("saved in {}\n", path.display()));
     Ok(())
 }

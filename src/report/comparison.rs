@@ -1,18 +1,21 @@
 //! Draws the comparison of two sides: a headline, the differences, and a row for each gating metric of each
 //! cell.
 
+pub(crate) mod json;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use super::labels::Labels;
 use super::{Align, Column, MISSING, Mark, Row, Table, Value};
 use crate::analysis::compare::decision::{CONFIDENCE, EQUIVALENCE_CONFIDENCE, Estimate, Outcome};
-use crate::analysis::compare::pairwise::{Comparison, Row as Judged, SuspectStarts};
+use crate::analysis::compare::pairwise::Comparison;
+use crate::analysis::compare::pairwise::row::Row as Judged;
+use crate::analysis::compare::pairwise::suspect_starts::SuspectStarts;
 use crate::analysis::compare::verdict::{Verdict, p_in_words};
 use crate::analysis::metrics::Unit;
 use crate::base::ids::CellKey;
 use crate::base::text::pluralize;
-use crate::results::record::cell_stats::NoiseEstimate;
 
 /// One line with the number of metrics that were not judged and the verdicts of the others, then the reasons
 /// and the failures.
@@ -367,125 +370,5 @@ fn column(head: &str, unit: &'static str, align: Align, rank: u8) -> Column {
         align,
         better: None,
         rank,
-    }
-}
-
-pub(crate) fn json(comparison: &Comparison) -> serde_json::Value {
-    let rows: Vec<serde_json::Value> = comparison.rows.iter().map(row_json).collect();
-    let differences: Vec<serde_json::Value> = comparison
-        .differences
-        .iter()
-        .map(|(difference, cells)| {
-            serde_json::json!({
-                "of": difference.kind.name(),
-                "what": difference.what,
-                "before": difference.before,
-                "after": difference.after,
-                "cells": cells,
-            })
-        })
-        .collect();
-    let unpaired: Vec<serde_json::Value> = comparison
-        .unpaired_cells
-        .iter()
-        .map(|unpaired| serde_json::json!({ "cell": unpaired.cell, "only_in": unpaired.side }))
-        .collect();
-    serde_json::json!({
-        "figures": comparison.figure_count(),
-        "judged": comparison.judged_count(),
-        "bound_share": comparison.bound,
-        "failures": comparison.failures.iter().map(|failure| serde_json::json!({
-            "cell": failure.cell, "text": failure.text, "is_regression": failure.is_regression,
-        })).collect::<Vec<_>>(),
-        "differences": differences,
-        "rows": rows,
-        "unpaired": unpaired,
-    })
-}
-
-fn row_json(row: &Judged) -> serde_json::Value {
-    let answer = &row.answer;
-    let precision = row.estimate().and_then(|estimate| estimate.precision);
-    let starts = |at: usize| -> Vec<f64> {
-        let value = |log: &f64| if row.is_zero[at] { 0.0 } else { log.exp() };
-        row.samples[at].logs.iter().map(value).collect()
-    };
-    let estimate = row.estimate().filter(|_| row.change_from_zero().is_none());
-    let interval = estimate.and_then(|estimate| estimate.interval(CONFIDENCE));
-    let to_zero = (row.is_zero == [false, true]).then_some(-1.0);
-    let gap = match &answer.outcome {
-        Outcome::Judged(_) => None,
-        Outcome::NotJudged(gap) => Some(gap.name()),
-    };
-    serde_json::json!({
-        "cell": row.cell,
-        "figure": row.metric.name(),
-        "verdict": answer.verdict().map(Verdict::name),
-        "not_judged": gap,
-        "refused": row.refusal_cause.map(|_| row.verdict_word()),
-        "reason": row.reason(),
-        "baseline_starts": starts(0),
-        "candidate_starts": starts(1),
-        "baseline": row.value(0),
-        "candidate": row.value(1),
-        "baseline_interval": row.percentile_bounds[0],
-        "candidate_interval": row.percentile_bounds[1],
-        "change_share": estimate.map(|estimate| estimate.change()).or(to_zero),
-        "interval_share": interval.map(|interval| [interval.low, interval.high]),
-        "p": precision.map(|precision| precision.p),
-        "adjusted_p": precision.and_then(|precision| precision.adjusted_p),
-        "df": precision.map(|precision| precision.df),
-        "visible_loss_share": precision.and_then(|_| answer.visible_loss()),
-        "starts_to_decide": answer.starts_to_decide(),
-        "knows_drift": answer.knows_drift(),
-        "is_noise_known": row.noise.is_some(),
-        "noise_share": row.noise.map(|noise| noise.sigma),
-        "within_share": row.variance_components.within.map(f64::sqrt),
-        "between_share": row.variance_components.between.map(f64::sqrt),
-        "left_out": row.excluded_measurements,
-        "suspect": row.suspect_starts.iter().map(ToString::to_string).collect::<Vec<_>>(),
-    })
-}
-
-/// Noise of figures between unchanged runs: cell, metric, noise, and the smallest change that five starts
-/// against five can show.
-pub(crate) fn noise_table<'a>(
-    rows: impl Iterator<Item = (&'a CellKey, &'a str, &'a NoiseEstimate, f64)>,
-) -> Table {
-    let share = |share: f64| Value::Text(format!("{:.2} %", share * 100.0));
-    let rows: Vec<_> = rows.collect();
-    let labels = Labels::from_keys(rows.iter().map(|(cell, ..)| *cell));
-    let row = |(cell, figure, varies, visible): (&CellKey, &str, &NoiseEstimate, f64)| Row {
-        cells: vec![
-            Value::Text(labels.name(cell)),
-            Value::text(figure),
-            Value::Count(varies.starts.into()),
-            varies.within_share.map_or(Value::Missing, share),
-            share(varies.between_share),
-            varies.bound_share.map_or(Value::Missing, share),
-            Value::text(percent(varies.difference_share)),
-            share(visible),
-        ],
-        marks: Vec::new(),
-    };
-    Table {
-        title: "Noise of this machine".to_owned(),
-        columns: vec![
-            text_column("cell", 0),
-            text_column("figure", 0),
-            number_column("starts", "", 2),
-            number_column("within starts", "", 1),
-            number_column("between starts", "", 1),
-            number_column("at most", "", 1),
-            number_column("A against B", "", 1),
-            number_column("visible change", "", 0),
-        ],
-        notes: labels
-            .left_out
-            .clone()
-            .into_iter()
-            .chain(["at most: upper bound of the variation between starts, at 80 % confidence; visible change: the smallest change that five starts against five detect with 90 % probability at that variation".to_owned()])
-            .collect(),
-        rows: rows.into_iter().map(row).collect(),
     }
 }

@@ -20,6 +20,7 @@ pub(crate) mod ascii_plot;
 mod labels;
 pub(crate) mod markdown;
 pub(crate) mod nightly;
+pub(crate) mod noise;
 pub(crate) mod plan;
 pub(crate) mod text;
 
