@@ -1,6 +1,6 @@
 //! The table of a client calibration.
 
-use super::{Align, Column, Row, Table, Value};
+use super::table::{Align, Column, Row, Table, Value};
 use crate::results::record::client::Calibration;
 
 /// Draws the client's error for each number of streams.

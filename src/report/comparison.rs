@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use super::labels::Labels;
-use super::{Align, Column, MISSING, Mark, Row, Table, Value};
+use super::table::{Align, Column, MISSING, Mark, Row, Table, Value};
 use crate::analysis::compare::decision::{CONFIDENCE, EQUIVALENCE_CONFIDENCE, Estimate, Outcome};
 use crate::analysis::compare::pairwise::Comparison;
 use crate::analysis::compare::pairwise::row::Row as Judged;

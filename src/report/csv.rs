@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::document::{CellFacts, ComparisonRow, ComparisonTable, Document, Figure, label, unit};
-use super::single_line;
+use super::table::single_line;
 use crate::analysis::metrics::{Direction, Metric};
 use crate::results::record::cell::Definitions;
 

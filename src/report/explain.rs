@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::analysis::metrics::{self, LatencyKind, Metric, Statistic};
 use crate::base::text::wrap;
-use crate::report::single_line;
+use crate::report::table::single_line;
 use crate::results::record::cell::{CacheResetRecord, Definitions, MeasurementStatus, Summary};
 use crate::results::record::client::ClientFacts;
 use crate::results::record::telemetry::{

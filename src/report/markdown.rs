@@ -1,6 +1,6 @@
 //! Draws tables and other text as GitHub's Markdown. Names are escaped, so that they cannot break the layout.
 
-use super::{Align, Table, single_line};
+use super::table::{Align, Table, single_line};
 
 /// Draws a table below a heading of the given level, with its notes as a list.
 pub(crate) fn draw(table: &Table, level: usize) -> String {
@@ -87,7 +87,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::report::{Column, Mark, Row, Value};
+    use crate::report::table::{Column, Mark, Row, Value};
 
     #[test]
     fn a_table_keeps_its_shape_whatever_names_hold() {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::markdown::escape;
-use super::single_line;
+use super::table::single_line;
 use crate::base::ids::CellKey;
 use crate::results::record::nightly::{Finding, FindingKind, NightlyRun};
 

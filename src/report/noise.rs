@@ -2,7 +2,7 @@
 
 use super::comparison::{number_column, percent, text_column};
 use super::labels::Labels;
-use super::{Row, Table, Value};
+use super::table::{Row, Table, Value};
 use crate::base::ids::CellKey;
 use crate::results::record::cell_stats::NoiseEstimate;
 

@@ -3,7 +3,7 @@
 use anstyle::{AnsiColor, Style};
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table as Drawn, TableStyle};
 
-use super::{Align, Column, Mark, Row, Table, Value, single_line};
+use super::table::{Align, Column, Mark, Row, Table, Value, single_line};
 use crate::base::text::wrap;
 use crate::results::record::validity::MetricFamily;
 

@@ -2,7 +2,8 @@
 
 use super::document::Document;
 use super::markdown::escape;
-use super::{Format, draw, single_line};
+use super::table::single_line;
+use super::{Format, draw};
 
 pub(crate) fn markdown(document: &Document) -> String {
     let mut text = format!("# {}\n\n", escape(&document.title));

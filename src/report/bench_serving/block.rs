@@ -12,7 +12,8 @@ use crate::analysis::metrics::{
 use crate::config::scenario::Slo;
 use crate::config::workload::Profile;
 use crate::report::bench_serving::traffic::Traffic;
-use crate::report::{MISSING, bench_serving::jsonl, bench_serving::python};
+use crate::report::table::MISSING;
+use crate::report::{bench_serving::jsonl, bench_serving::python};
 use crate::results::record::cell::MetricValues;
 
 const WIDTH: usize = 50;

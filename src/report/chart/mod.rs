@@ -11,7 +11,7 @@ mod svg;
 
 pub(crate) use scale::AxisKind;
 
-use super::{Align, Column, Row, Table, Value};
+use super::table::{Align, Column, Row, Table, Value};
 
 /// Number of colours; dashes and markers have other periods, so that lines of equal colour still differ.
 const COLORS: usize = 7;

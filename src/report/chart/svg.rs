@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::report::single_line;
+use crate::report::table::single_line;
 
 #[derive(Default)]
 pub(super) struct Svg {

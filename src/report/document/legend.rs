@@ -1,6 +1,6 @@
 //! Collects the notes that several tables share, so that a report prints each once.
 
-use crate::report::Table;
+use crate::report::table::Table;
 
 /// Beginnings of the notes that explain marks and columns and are the same for every table.
 const GENERAL: [&str; 8] = [

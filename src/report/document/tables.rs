@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::comparisons::Ranking;
 use super::legend;
+use crate::report::table::{Align, Column, Mark, Row, Table, Value};
 use crate::report::tables::{self, Group, ReportCell, latency_tables};
-use crate::report::{Align, Column, Mark, Row, Table, Value};
 use crate::results::record::validity::{Reason, Verdict};
 
 #[derive(Clone, Debug, PartialEq)]

@@ -7,13 +7,14 @@ mod reproduce;
 
 use std::collections::BTreeMap;
 
+use super::ReportCell;
 use super::bench_serving::block::{self, BlockFacts, Layout};
 use super::bench_serving::traffic::Traffic;
 use super::caveats::{Itl, latency_caveats};
 use super::document::machine_facts;
 use super::markdown::{anchor, code_block, draw, escape, list};
+use super::table::Value;
 use super::tables::{self, engine_results, group_by_name};
-use super::{ReportCell, Value};
 use crate::analysis::metrics::{Metric, Quantity};
 use crate::config::dataset::PromptForm;
 use crate::config::workload::Profile;

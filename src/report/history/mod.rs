@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 
 pub(crate) use export::{csv, json};
 
+use super::ascii_plot;
 use super::comparison::{number_column, percent, text_column, unit};
 use super::labels::Labels;
-use super::{Mark, Row, Table, Value, ascii_plot};
+use super::table::{Mark, Row, Table, Value};
 use crate::analysis::compare::time_series::{self, ContextEvent, LevelChange, Series};
 use crate::analysis::compare::verdict::p_in_words;
 use crate::base::date;

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::analysis::metrics::Direction;
 use crate::report::chart::Chart;
-use crate::report::{Align, Mark, Table, Value, single_line};
+use crate::report::table::{Align, Mark, Table, Value, single_line};
 
 /// Texts with more letters than this may wrap.
 const MIN_BREAKABLE_CHARS: usize = 40;

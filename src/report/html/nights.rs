@@ -8,7 +8,8 @@ use crate::analysis::compare::time_series::Series;
 use crate::config::select::AxisValues;
 use crate::report::history::{self, History, date};
 use crate::report::labels;
-use crate::report::{nightly, single_line};
+use crate::report::nightly;
+use crate::report::table::single_line;
 use crate::results::record::cell::Origin;
 
 /// Maximum number of charts, to limit the size of the page.

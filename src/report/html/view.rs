@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::charts;
 use super::components::{Entry, FigureView, TableView, chart_views, table_view, with_caption};
 use crate::report::document::{Document, Fact, LeftOutFact};
-use crate::report::single_line;
+use crate::report::table::single_line;
 use crate::results::record::cell::Origin;
 
 /// Maximum number of cells with charts over time, to limit the size of the page.

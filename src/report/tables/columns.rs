@@ -1,10 +1,11 @@
 //! The columns that tables share, and the values of a cell in them.
 
-use super::{ReportCell, Value, is_unknown, metric_value, status_in_words};
+use super::{ReportCell, is_unknown, metric_value, status_in_words};
 use crate::analysis::compare::gates::Load;
 use crate::analysis::compare::percentile;
 use crate::analysis::metrics::{LatencyKind, Metric, Quantity, Statistic};
-use crate::report::{Align, Column};
+use crate::report::table::Value;
+use crate::report::table::{Align, Column};
 use crate::results::record::provenance::UnknownFact;
 use crate::results::record::search::SearchStopReason;
 

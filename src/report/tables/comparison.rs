@@ -5,11 +5,12 @@ use super::family::Group;
 use super::overview_matrix::{implausible_ratio_note, is_implausible};
 use super::ratio::{RatioOrReason, ratio_direction};
 use super::{
-    DEFINITIONS, Mark, ReportCell, Row, Table, Value, approximate_note, burst_ttft_note, caveat_notes,
-    columns, disambiguate, group_by_name, precision_notes, row_notes, units,
+    DEFINITIONS, ReportCell, approximate_note, burst_ttft_note, caveat_notes, columns, disambiguate,
+    group_by_name, precision_notes, row_notes, units,
 };
 use crate::analysis::metrics::{Direction, Metric};
-use crate::report::Column;
+use crate::report::table::Column;
+use crate::report::table::{Mark, Row, Table, Value};
 
 const BEST_NOTE: &str = "[best]: better than every other row, by the decision rule of `matrix compare`";
 

@@ -2,8 +2,9 @@
 
 use super::columns::{self, MetricColumn};
 use super::family::Group;
-use super::{ReportCell, Row, Table, Value, approximate_note, caveat_notes, units};
+use super::{ReportCell, approximate_note, caveat_notes, units};
 use crate::analysis::metrics::{LatencyKind, Metric, Statistic};
+use crate::report::table::{Row, Table, Value};
 
 /// The statistics, with the end of their heading and their rank.
 const STATISTICS: [(Statistic, &str, u8); 6] = [

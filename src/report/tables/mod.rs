@@ -26,7 +26,7 @@ pub(crate) use ratio::{Ratio, RatioOrReason, RatioVerdict};
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::{Mark, Row, Table, Value};
+use super::table::{Mark, Row, Table, Value};
 use crate::analysis::compare::precision::CellPrecision;
 use crate::analysis::metrics::{self, Metric, Quantity};
 use crate::base::ids::{CellKey, ContentHash};

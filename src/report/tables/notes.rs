@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::{ReportCell, Row, Value};
+use super::ReportCell;
 use crate::analysis::compare::gates::Load;
 use crate::analysis::compare::percentile;
 use crate::analysis::compare::precision::NextStep;
@@ -11,6 +11,7 @@ use crate::analysis::metrics::{self, Metric, TokenCount};
 use crate::base::ids::LaunchId;
 use crate::base::text::pluralize;
 use crate::report::caveats::{Itl, latency_caveats, prompt_count_note, prompt_counts};
+use crate::report::table::{Row, Value};
 use crate::results::record::cell::{Definitions, MeasurementStatus, Origin, Summary};
 use crate::results::record::prompt::counts_differ;
 use crate::results::record::validity::{Reason, ReasonCode, Verdict};

@@ -2,10 +2,11 @@
 
 use super::columns;
 use super::{
-    DEFINITIONS, ReportCell, Row, Table, Value, burst_ttft_note, caveat_notes, group_by_name, metric_value,
-    precision_notes, row_notes, units,
+    DEFINITIONS, ReportCell, burst_ttft_note, caveat_notes, group_by_name, metric_value, precision_notes,
+    row_notes, units,
 };
 use crate::analysis::metrics::Metric;
+use crate::report::table::{Row, Table, Value};
 use crate::results::record::cell::Summary;
 use crate::results::record::request::format_failures;
 

@@ -6,9 +6,10 @@ use super::columns::{SampleSize, sample_size};
 use super::family::Group;
 use super::notes::approximate_mark_text;
 use super::ratio::{RatioOrReason, ratio_direction};
-use super::{Mark, ReportCell, Row, Table, Value, burst_ttft_note, columns, is_unknown};
+use super::{ReportCell, burst_ttft_note, columns, is_unknown};
 use crate::analysis::metrics::{Direction, Metric, Unit};
-use crate::report::{Align, Column};
+use crate::report::table::{Align, Column};
+use crate::report::table::{Mark, Row, Table, Value};
 use crate::results::record::cell::Origin;
 use crate::results::record::provenance::UnknownFact;
 

@@ -1,6 +1,6 @@
 //! Chooses readable units of time: seconds or minutes for columns with large values in milliseconds.
 
-use crate::report::{Table, Value};
+use crate::report::table::{Table, Value};
 
 /// Larger units of time: unit, value from which the larger one is used, how many of the unit it holds, and
 /// its name.
@@ -58,7 +58,7 @@ fn divide(value: &mut Value, factor: f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Align, Column, Row};
+    use crate::report::table::{Align, Column, Row};
 
     #[test]
     fn a_column_of_long_times_is_in_seconds_or_minutes() {
