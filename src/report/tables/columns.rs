@@ -1,6 +1,6 @@
 //! The columns that tables share, and the values of a cell in them.
 
-use super::{ReportCell, is_unknown, metric_value, status_in_words};
+use super::report_cell::{ReportCell, is_unknown, metric_value, status_in_words};
 use crate::analysis::compare::gates::Load;
 use crate::analysis::compare::percentile;
 use crate::analysis::metrics::{LatencyKind, Metric, Quantity, Statistic};

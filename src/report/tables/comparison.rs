@@ -2,12 +2,13 @@
 
 use super::columns::MetricColumn;
 use super::family::Group;
+use super::notes::{
+    DEFINITIONS, approximate_note, burst_ttft_note, caveat_notes, precision_notes, row_notes,
+};
 use super::overview_matrix::{implausible_ratio_note, is_implausible};
 use super::ratio::{RatioOrReason, ratio_direction};
-use super::{
-    DEFINITIONS, ReportCell, approximate_note, burst_ttft_note, caveat_notes, columns, disambiguate,
-    group_by_name, precision_notes, row_notes, units,
-};
+use super::report_cell::ReportCell;
+use super::{columns, units};
 use crate::analysis::metrics::{Direction, Metric};
 use crate::report::table::Column;
 use crate::report::table::{Mark, Row, Table, Value};
@@ -20,12 +21,6 @@ const BEST_NOTE: &str = "[best]: better than every other row, by the decision ru
 /// names the differences.
 pub(crate) fn comparison_tables(groups: &[Group<'_, '_>]) -> Vec<Table> {
     groups.iter().map(table).collect()
-}
-
-/// Groups cells by model and scenario, in the order of first appearance.
-pub(crate) fn group_cells<'s, 'a>(cells: &'s [ReportCell<'a>]) -> Vec<(String, Vec<&'s ReportCell<'a>>)> {
-    let title = |cell: &ReportCell<'_>| format!("{} · {}", cell.launch.model, cell.scenario());
-    group_by_name(cells.iter().map(|cell| (title(cell), cell)))
 }
 
 fn table(comparison_group: &Group<'_, '_>) -> Table {
@@ -178,17 +173,4 @@ fn ratio_notes(comparison_group: &Group<'_, '_>) -> Option<String> {
         words.push("n=1: one side has a single start, so the error of the ratio is unknown");
     }
     (!words.is_empty()).then(|| words.join("; "))
-}
-
-/// Names of the rows of a group, each different from the others.
-pub(crate) fn names(group: &[&ReportCell<'_>]) -> Vec<String> {
-    let mut names: Vec<String> = group.iter().map(|cell| cell.engine()).collect();
-    let engines = names.clone();
-    let is_alike = |at: usize, other: usize| {
-        let (a, b) = (group[at].launch, group[other].launch);
-        engines[at] == engines[other]
-            && (&a.precision, a.parallel, a.devices) == (&b.precision, b.parallel, b.devices)
-    };
-    disambiguate(group, &mut names, &is_alike);
-    names
 }

@@ -5,13 +5,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::grouping::{group_cells, names};
 use super::ratio::{self, Ratio, RatioOrReason, RatioVerdict};
-use super::{ReportCell, names};
+use super::report_cell::ReportCell;
+use super::suspicion::{no_win_reason, one_sided_suspicion, suspect_metric_reason};
 use crate::analysis::compare::comparable::Comparability;
 use crate::analysis::compare::decision::{self, Answer, NoVerdict, Outcome};
-use crate::analysis::compare::{from_run, verdict};
+use crate::analysis::compare::verdict;
 use crate::analysis::metrics::{Metric, Quantity};
-use crate::results::record::validity::{ReasonCode, Verdict};
+use crate::results::record::validity::Verdict;
 
 /// The cells of one model and scenario, each compared with the reference.
 #[derive(Clone, Debug)]
@@ -53,7 +55,7 @@ pub(crate) fn compare_groups<'s, 'a>(
     bound: f64,
 ) -> Vec<Group<'s, 'a>> {
     let usual = report_cells.first().map_or("", |first| &first.launch.engine.name);
-    let mut groups: Vec<Group<'s, 'a>> = super::group_cells(report_cells)
+    let mut groups: Vec<Group<'s, 'a>> = group_cells(report_cells)
         .into_iter()
         .map(|(title, rows)| {
             let has_usual = rows.iter().any(|row| row.launch.engine.name == usual);
@@ -122,24 +124,6 @@ fn answer_pairs(groups: &[Group<'_, '_>], bound: f64) -> Vec<Answers> {
         answers_by_group[number].entry(pair).or_default().push(answer);
     }
     answers_by_group
-}
-
-/// Why a better figure does not win: it is suspect in its metric family by a reason that the other row does
-/// not have.
-fn suspect_metric_reason(winner: &ReportCell<'_>, loser: &ReportCell<'_>, metric: Metric) -> Option<String> {
-    let family = from_run::metric_family(metric)?;
-    let codes = |cell: &ReportCell<'_>| -> BTreeSet<ReasonCode> {
-        let reasons = cell.counted_summaries().flat_map(super::notes::suspect_reasons);
-        let concerned = reasons.filter(|reason| reason.only.contains(&family));
-        concerned.map(|reason| reason.code).collect()
-    };
-    let (ours, theirs) = (codes(winner), codes(loser));
-    let codes = code_list(ours.difference(&theirs))?;
-    Some(format!(
-        "{} of {} is suspect ({codes})",
-        metric.label(),
-        winner.engine()
-    ))
 }
 
 /// The two sides as `compare` names them: two engines, or two runs of one engine.
@@ -316,56 +300,6 @@ fn common_rounds_note(ratio: &Ratio, reference: &ReportCell<'_>, cell: &ReportCe
     })
 }
 
-/// Why a row with better figures does not win against another one: at least one of its starts is suspect, or
-/// at least half of the other row's starts were disturbed and none of its own.
-fn no_win_reason(winner: &ReportCell<'_>, loser: &ReportCell<'_>) -> Option<String> {
-    let (ours, theirs) = (suspect_counts(winner), suspect_counts(loser));
-    let both = || {
-        let codes = code_list(ours.keys())?;
-        Some(format!(
-            "{} and {} are suspect ({codes})",
-            winner.engine(),
-            loser.engine()
-        ))
-    };
-    // A single slow start among several is part of the spread.
-    let half = loser.counted_summaries().count().div_ceil(2);
-    let disturbed = || {
-        let shared = theirs
-            .iter()
-            .filter(|(code, starts)| code.is_disturbance() && **starts >= half && !ours.contains_key(code));
-        code_list(shared.map(|(code, _)| code))
-            .map(|codes| format!("{} alone was disturbed ({codes})", loser.engine()))
-    };
-    one_sided_suspicion(winner, loser)
-        .or_else(both)
-        .or_else(disturbed)
-}
-
-/// The note that one row is suspect for a reason that the other row does not have.
-fn one_sided_suspicion(cell: &ReportCell<'_>, opponent: &ReportCell<'_>) -> Option<String> {
-    let (ours, theirs) = (suspect_counts(cell), suspect_counts(opponent));
-    let own = ours.keys().filter(|code| !theirs.contains_key(code));
-    code_list(own).map(|codes| format!("{} alone is suspect ({codes})", cell.engine()))
-}
-
-/// Codes for which whole measurements of a row are suspect, with the number of measurements.
-fn suspect_counts(cell: &ReportCell<'_>) -> BTreeMap<ReasonCode, usize> {
-    let mut counts: BTreeMap<ReasonCode, usize> = BTreeMap::new();
-    for reason in cell.counted_summaries().flat_map(super::notes::suspect_reasons) {
-        if reason.only.is_empty() {
-            *counts.entry(reason.code).or_default() += 1;
-        }
-    }
-    counts
-}
-
-/// Joins the names of codes; `None` if there are none.
-fn code_list<'a>(codes: impl Iterator<Item = &'a ReasonCode>) -> Option<String> {
-    let names: Vec<&str> = codes.map(|code| code.name()).collect();
-    (!names.is_empty()).then(|| names.join(", "))
-}
-
 /// The ratio of throughput per GPU; `None` for metrics that are no throughput.
 fn ratio_per_gpu(cell: &ReportCell<'_>, reference: &ReportCell<'_>, metric: Metric) -> Option<f64> {
     let is_throughput = matches!(metric, Metric::Throughput(_) | Metric::SteadyOutput);
@@ -414,7 +348,7 @@ mod tests {
     use crate::results::record::cell::Definitions;
     use crate::results::record::machine::Machine;
     use crate::results::record::telemetry::Gpu;
-    use crate::results::record::validity::{MetricFamily, Reason, Validity};
+    use crate::results::record::validity::{MetricFamily, Reason, ReasonCode, Validity};
 
     /// A cell with one start for each value.
     fn cell_with_starts(engine: &str, values: &[f64]) -> Case {

@@ -2,7 +2,9 @@
 
 use super::columns::{self, MetricColumn};
 use super::family::Group;
-use super::{ReportCell, approximate_note, caveat_notes, units};
+use super::notes::{approximate_note, caveat_notes};
+use super::report_cell::ReportCell;
+use super::units;
 use crate::analysis::metrics::{LatencyKind, Metric, Statistic};
 use crate::report::table::{Row, Table, Value};
 

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::ReportCell;
+use super::report_cell::ReportCell;
 use crate::analysis::compare::gates::Load;
 use crate::analysis::compare::percentile;
 use crate::analysis::compare::precision::NextStep;
@@ -15,6 +15,8 @@ use crate::report::table::{Row, Value};
 use crate::results::record::cell::{Definitions, MeasurementStatus, Origin, Summary};
 use crate::results::record::prompt::counts_differ;
 use crate::results::record::validity::{Reason, ReasonCode, Verdict};
+
+pub(super) const DEFINITIONS: &str = "definitions: matrix (TTFT and E2E from sending to the first and last token, ITL per token); ±: the client's own error, which 99 % of its timestamps do not exceed";
 
 /// Notes on rows: failures, warnings, retries, validity, and whether they are simulated or imported.
 pub(super) fn row_notes(named: &[(String, &ReportCell<'_>)]) -> Vec<String> {

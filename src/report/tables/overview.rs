@@ -1,10 +1,10 @@
 //! The results of each engine, and the overview with a row for every cell at the end of a run.
 
 use super::columns;
-use super::{
-    DEFINITIONS, ReportCell, burst_ttft_note, caveat_notes, group_by_name, metric_value, precision_notes,
-    row_notes, units,
-};
+use super::grouping::group_by_name;
+use super::notes::{DEFINITIONS, burst_ttft_note, caveat_notes, precision_notes, row_notes};
+use super::report_cell::{ReportCell, metric_value};
+use super::units;
 use crate::analysis::metrics::Metric;
 use crate::report::table::{Row, Table, Value};
 use crate::results::record::cell::Summary;

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::columns::{SampleSize, sample_size};
+use super::columns::{self, SampleSize, sample_size};
 use super::family::Group;
-use super::notes::approximate_mark_text;
+use super::notes::{approximate_mark_text, burst_ttft_note};
 use super::ratio::{RatioOrReason, ratio_direction};
-use super::{ReportCell, burst_ttft_note, columns, is_unknown};
+use super::report_cell::{ReportCell, is_unknown, status_in_words};
 use crate::analysis::metrics::{Direction, Metric, Unit};
 use crate::report::table::{Align, Column};
 use crate::report::table::{Mark, Row, Table, Value};
@@ -183,7 +183,7 @@ fn cell_text(
 ) -> String {
     let cell = group.rows[at];
     let Some(value) = cell.value(group.metric()).filter(|_| cell.is_done()) else {
-        return super::status_in_words(cell);
+        return status_in_words(cell);
     };
     let valued = value_with_unit(group.metric(), value);
     let mut words = vec![match sample_size(cell, group.metric()) {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::ReportCell;
+use super::report_cell::{ReportCell, summary_validity};
 use crate::analysis::compare::cell_facts::{slo_difference, slo_in_words};
 use crate::analysis::compare::comparable::{self, Comparability};
 use crate::analysis::compare::compared_cell::{ComparedCell, shared_definitions};
@@ -150,7 +150,7 @@ pub(super) fn comparison_samples(
 /// figures, so it must not make the cells incomparable either.
 fn comparison_summaries<'a>(cell: &ReportCell<'a>) -> Vec<&'a Summary> {
     let verdict = cell.validity();
-    let is_known = |summary: &&Summary| super::summary_validity(summary) <= verdict;
+    let is_known = |summary: &&Summary| summary_validity(summary) <= verdict;
     cell.summaries.iter().copied().filter(is_known).collect()
 }
 

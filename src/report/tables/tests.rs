@@ -2,15 +2,16 @@ use std::num::NonZeroU32;
 
 use super::*;
 use crate::analysis::compare::decision::DEFAULT_BOUND;
-use crate::analysis::compare::precision::{FigurePrecision, NextStep};
-use crate::analysis::metrics::{LatencyKind, Statistic};
+use crate::analysis::compare::precision::{CellPrecision, FigurePrecision, NextStep};
+use crate::analysis::metrics::{LatencyKind, Metric, Statistic};
 use crate::base::units::HumanDuration;
 use crate::config::repeats::{HalfWidth, StopRule};
 use crate::config::template::Template;
-use crate::plan::{AttachedServer, ExecutorSpec};
+use crate::plan::{AttachedServer, ExecutorSpec, Plan};
 use crate::report::markdown;
+use crate::report::table::{Row, Table, Value};
 use crate::report::testing::{Case, report_cells};
-use crate::results::record::cell::Phase;
+use crate::results::record::cell::{Definitions, Phase};
 use crate::results::record::validity::{Reason, ReasonCode, Validity, Verdict};
 
 fn ratios(table: &Table) -> Vec<String> {

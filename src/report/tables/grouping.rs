@@ -1,0 +1,66 @@
+//! Groups cells, and names the rows of a group apart.
+
+use std::collections::HashMap;
+
+use super::report_cell::ReportCell;
+
+/// Groups values by name, in the order of first appearance.
+pub(crate) fn group_by_name<T>(named: impl Iterator<Item = (String, T)>) -> Vec<(String, Vec<T>)> {
+    let mut groups: Vec<(String, Vec<T>)> = Vec::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
+    for (name, item) in named {
+        let place = *places.entry(name.clone()).or_insert(groups.len());
+        match groups.get_mut(place) {
+            Some((_, group)) => group.push(item),
+            None => groups.push((name, vec![item])),
+        }
+    }
+    groups
+}
+
+/// Groups cells by model and scenario, in the order of first appearance.
+pub(crate) fn group_cells<'s, 'a>(cells: &'s [ReportCell<'a>]) -> Vec<(String, Vec<&'s ReportCell<'a>>)> {
+    let title = |cell: &ReportCell<'_>| format!("{} · {}", cell.launch.model, cell.scenario());
+    group_by_name(cells.iter().map(|cell| (title(cell), cell)))
+}
+
+/// Names of the rows of a group, each different from the others.
+pub(crate) fn names(group: &[&ReportCell<'_>]) -> Vec<String> {
+    let mut names: Vec<String> = group.iter().map(|cell| cell.engine()).collect();
+    let engines = names.clone();
+    let is_alike = |at: usize, other: usize| {
+        let (a, b) = (group[at].launch, group[other].launch);
+        engines[at] == engines[other]
+            && (&a.precision, a.parallel, a.devices) == (&b.precision, b.parallel, b.devices)
+    };
+    disambiguate(group, &mut names, &is_alike);
+    names
+}
+
+/// Appends to names of rows that would read alike the axis values in which they differ.
+fn disambiguate(cells: &[&ReportCell<'_>], names: &mut [String], is_alike: &dyn Fn(usize, usize) -> bool) {
+    const DISTINGUISHING_AXES: [&str; 4] = ["executor", "variant", "args", "env"];
+    let value = |at: usize, axis: &str| cells[at].cell.axes.get(axis).map_or("", String::as_str);
+    let indices: Vec<usize> = (0..cells.len()).collect();
+    for (at, name) in names.iter_mut().enumerate() {
+        let alike: Vec<usize> = indices
+            .iter()
+            .copied()
+            .filter(|&other| is_alike(at, other))
+            .collect();
+        for axis in DISTINGUISHING_AXES {
+            if alike.iter().any(|&other| value(other, axis) != value(at, axis)) {
+                let value = match value(at, axis) {
+                    "" => "none",
+                    value => value,
+                };
+                name.push_str(&format!(" {axis}={value}"));
+            }
+        }
+        // Otherwise identical cells of two runs differ only in the run.
+        let run = cells[at].run;
+        if alike.iter().any(|&other| cells[other].run != run) {
+            name.push_str(&format!(" run={run}"));
+        }
+    }
+}
