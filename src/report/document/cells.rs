@@ -9,7 +9,7 @@ use super::time_series::{self, Distribution, MeasurementTimeSeries, Series};
 use crate::analysis::compare::precision::CellPrecision;
 use crate::analysis::metrics::Metric;
 use crate::plan::Measurement;
-use crate::report::engine_report::command_of;
+use crate::report::engine_report::command::command_of;
 use crate::report::tables::{ReportCell, is_unknown, mean_of_starts, status_in_words, summary_validity};
 use crate::results::record::cell::{Definitions, MeasurementStatus, Origin, Summary};
 use crate::results::record::provenance::UnknownFact;

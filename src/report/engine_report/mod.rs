@@ -3,27 +3,23 @@
 //!
 //! Everything in it comes from the plan and the records; unknown facts are left out.
 
+pub(crate) mod command;
 mod reproduce;
+mod workload;
 
 use std::collections::BTreeMap;
 
-use super::ReportCell;
-use super::bench_serving::block::{self, BlockFacts, Layout};
-use super::bench_serving::traffic::Traffic;
-use super::caveats::{Itl, latency_caveats};
 use super::document::machine_facts;
 use super::markdown::{anchor, code_block, draw, escape, list};
-use super::table::Value;
-use super::tables::{self, engine_results, group_by_name};
-use crate::analysis::metrics::{Metric, Quantity};
-use crate::config::dataset::PromptForm;
-use crate::config::workload::Profile;
-use crate::plan::{Launch, command};
-use crate::results::record::cell::{Definitions, MeasurementStatus, MetricValues, Origin, Summary};
-use crate::results::record::client::ClientFacts;
+use super::tables::{self, ReportCell, engine_results, group_by_name};
+use crate::plan::Launch;
+use crate::plan::command::container_name;
+use crate::results::record::cell::{Origin, Summary};
 use crate::results::record::machine::Machine;
 use crate::results::record::provenance::UnknownFact;
-use crate::results::record::request::format_failures;
+use command::command_of;
+use reproduce::is_imported;
+use workload::workload_in_words;
 
 /// Groups cells by engine and version, in the order of first appearance.
 pub(crate) fn group_by_engine<'a>(report_cells: &[ReportCell<'a>]) -> Vec<(String, Vec<ReportCell<'a>>)> {
@@ -94,12 +90,6 @@ fn title(cell: &ReportCell<'_>) -> String {
     }
 }
 
-fn is_imported(cell: &ReportCell<'_>) -> bool {
-    cell.summaries
-        .iter()
-        .any(|summary| summary.origin == Origin::Imported)
-}
-
 fn is_simulated(cell: &ReportCell<'_>) -> bool {
     let is_simulated = |summary: &&Summary| summary.origin == Origin::Simulated;
     cell.launch.engine.simulated || cell.summaries.iter().any(is_simulated)
@@ -152,7 +142,7 @@ fn installation(launches: &[(String, Vec<&ReportCell<'_>>)]) -> String {
 fn serve_command(launches: &[(String, Vec<&ReportCell<'_>>)]) -> String {
     let general = |cells: &Vec<&ReportCell<'_>>| {
         let launch = cells[0].launch;
-        let command = command_of(cells).replace(&command::container_name(launch), "matrix");
+        let command = command_of(cells).replace(&container_name(launch), "matrix");
         if launch.checkpoint.is_empty() {
             command
         } else {
@@ -237,202 +227,6 @@ fn launch_facts(cells: &[&ReportCell<'_>]) -> String {
         facts.push(format!("image digest: {digest}{}", size.unwrap_or_default()));
     }
     format!("{}\n{}\n", list(&facts), code_block(&command_of(cells), "shell"))
-}
-
-/// The command that started the engine: the recorded one, or the planned one with line breaks if both are
-/// equal or none is recorded.
-pub(super) fn command_of(cells: &[&ReportCell<'_>]) -> String {
-    let planned = command::command_line(cells[0].launch);
-    let recorded = cells
-        .iter()
-        .flat_map(|cell| &cell.summaries)
-        .find_map(|summary| summary.engine.command.clone());
-    match recorded {
-        Some(recorded) if recorded != planned.to_line() => recorded,
-        _ => planned.to_wrapped(),
-    }
-}
-
-fn workload_in_words(cell: &ReportCell<'_>) -> String {
-    let scenario = &cell.cell.scenario;
-    let mut text = format!("### {}\n\n", escape(&cell.scenario()));
-    let chosen = cell.median_summary();
-    if let Some(summary) = chosen {
-        let (profile, definitions) = match scenario.profile {
-            Profile::Classic => (Profile::Classic, Definitions::Classic),
-            Profile::Current => (Profile::Current, Definitions::Current),
-        };
-        let none = MetricValues::new();
-        let arrival = summary.arrival(scenario);
-        let facts = BlockFacts {
-            backend: &cell.launch.engine.backend,
-            rate: Traffic::from_scenario(scenario, &arrival),
-            concurrency: arrival.concurrency,
-            slo: scenario.slo.as_ref(),
-            cache: None,
-            has_images: scenario.workload.facts().prompts == PromptForm::Pictures,
-            embeds: false,
-            layout: match &summary.imported {
-                Some(imported) => Layout::AsPrinted {
-                    vision: imported.vision_line,
-                },
-                None => Layout::Whole,
-            },
-        };
-        let figures = summary.figures.get(&definitions).unwrap_or(&none);
-        let block = block::block(profile, &facts, figures);
-        text.push_str(&code_block(block.trim_matches('\n'), "text"));
-        text.push('\n');
-    }
-    text.push_str(&list(&remarks(cell, chosen)));
-    text.push('\n');
-    for summary in &cell.summaries {
-        if let MeasurementStatus::Failed { tail, .. } = &summary.status
-            && !tail.is_empty()
-        {
-            text.push_str("Last lines of the engine's log:\n\n");
-            text.push_str(&code_block(&tail.join("\n"), "text"));
-            text.push('\n');
-        }
-    }
-    text
-}
-
-const COMPARED_METRIC: Metric = Metric::Throughput(Quantity::Output);
-
-/// Remarks beside a block: what was requested, failures, repeats, validity.
-fn remarks(cell: &ReportCell<'_>, chosen: Option<&Summary>) -> Vec<String> {
-    let mut remarks = Vec::new();
-    let requested = cell.cell.scenario.workload.prompts;
-    match cell.summaries.iter().find_map(|summary| summary.prompts) {
-        Some(sent) if sent != requested => {
-            remarks.push(format!("prompts: {sent} of {requested} requested"));
-        }
-        _ => remarks.push(format!("prompts: {requested}")),
-    }
-    let mut hashes: Vec<&str> = cell
-        .summaries
-        .iter()
-        .filter_map(|summary| summary.prompts_hash.as_ref())
-        .map(|hash| hash.as_str())
-        .collect();
-    hashes.dedup();
-    if !hashes.is_empty() {
-        remarks.push(format!("digest of the prompts: {}", hashes.join(", ")));
-    }
-    if let Some(summary) = chosen.filter(|_| cell.summaries.len() > 1) {
-        let values = cell.values(COMPARED_METRIC);
-        let spread = cell.value_with_range(COMPARED_METRIC, 2);
-        let word = if matches!(spread, Value::Spread { .. }) {
-            "mean and range of output throughput"
-        } else {
-            "output throughput"
-        };
-        remarks.push(format!(
-            "measured {} times, {} of them done; the block shows start {}, repeat {}; {word}: {spread} tok/s",
-            cell.summaries.len(),
-            values.len(),
-            summary.start,
-            summary.repeat,
-        ));
-    }
-    for summary in &cell.summaries {
-        let which = if cell.summaries.len() > 1 {
-            format!("start {}, repeat {}: ", summary.start, summary.repeat)
-        } else {
-            String::new()
-        };
-        remarks.extend(
-            measurement_remarks(summary)
-                .into_iter()
-                .map(|remark| format!("{which}{remark}")),
-        );
-    }
-    if let Some(figures) = chosen.and_then(|summary| summary.figures.get(&Definitions::Matrix)) {
-        let launch = cell.launch;
-        let protocol = launch.api.dialect.protocol;
-        let itl = Itl::for_block(cell.cell.scenario.profile, protocol, &launch.engine.backend, None);
-        let figure = |metric| crate::analysis::metrics::metric_value(figures, metric);
-        remarks.extend(
-            latency_caveats(&figure, itl)
-                .into_iter()
-                .map(|trap| format!("note: {trap}")),
-        );
-    }
-    if cell.summaries.is_empty() {
-        remarks.push("not measured".to_owned());
-    }
-    remarks
-}
-
-fn measurement_remarks(summary: &Summary) -> Vec<String> {
-    let mut remarks = Vec::new();
-    if let Some(imported) = &summary.imported {
-        let unknown: Vec<&str> = imported.unknown.iter().map(|what| what.name()).collect();
-        let unknown = match unknown.is_empty() {
-            true => String::new(),
-            false => format!("; unknown: {}", unknown.join(", ")),
-        };
-        remarks.push(format!(
-            "read from {}, line {}, measured with {}{unknown}",
-            imported.file,
-            imported.line,
-            imported.tool.name()
-        ));
-    }
-    match &summary.status {
-        MeasurementStatus::Done => {}
-        MeasurementStatus::Failed { phase, reason, .. } => {
-            remarks.push(format!("failed in {}: {reason}", phase.name()));
-        }
-        MeasurementStatus::Skipped { reason } => remarks.push(format!("skipped: {reason}")),
-        MeasurementStatus::Interrupted => remarks.push("interrupted".to_owned()),
-    }
-    remarks.extend(reproduce::validity_lines(summary));
-    let failures = format_failures(summary.failures.iter().map(|(class, count)| (*class, *count)));
-    if !failures.is_empty() {
-        remarks.push(format!("failed requests: {failures}"));
-    }
-    if let Some(client) = &summary.client {
-        remarks.push(client_in_words(client));
-    }
-    if !summary.concurrent_launches.is_empty() {
-        remarks.push(tables::concurrent_launches_note(&summary.concurrent_launches));
-    }
-    for retry in &summary.retries {
-        remarks.push(format!(
-            "retried after a failure of class {} in {}: {}",
-            retry.class.name(),
-            retry.phase.name(),
-            retry.reason
-        ));
-    }
-    for warning in &summary.warnings {
-        remarks.push(format!("warning: {warning}"));
-    }
-    remarks
-}
-
-/// The load of the client and its timing error.
-fn client_in_words(client: &ClientFacts) -> String {
-    let mut words = Vec::new();
-    if let Some(lag) = &client.send_lag {
-        words.push(format!(
-            "sent at most {:.2} ms late (p99 {:.2})",
-            lag.max_ms, lag.p99_ms
-        ));
-    }
-    if let Some(share) = client.cpu_share {
-        words.push(format!("busiest thread {:.0} % of a CPU", share * 100.0));
-    }
-    match &client.error {
-        Some(point) => words.push(format!(
-            "calibrated at {} streams: TTFT {:+.2} ms (p99 {:.2}), ITL {:+.3} ms (p99 {:.3})",
-            point.streams, point.ttft_ms.bias, point.ttft_ms.p99, point.itl_ms.bias, point.itl_ms.p99
-        )),
-        None => words.push("not calibrated".to_owned()),
-    }
-    format!("client: {}", words.join("; "))
 }
 
 #[cfg(test)]

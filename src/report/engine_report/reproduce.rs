@@ -2,13 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use super::is_imported;
 use crate::config::workload::Profile;
-use crate::report::ReportCell;
 use crate::report::markdown::{code_block, list};
-use crate::report::tables::{reason_in_words, summary_validity, suspect_reasons};
-use crate::results::record::cell::Summary;
+use crate::report::tables::{ReportCell, reason_in_words, summary_validity, suspect_reasons};
+use crate::results::record::cell::{Origin, Summary};
 use crate::results::record::validity::Verdict;
+
+pub(super) fn is_imported(cell: &ReportCell<'_>) -> bool {
+    cell.summaries
+        .iter()
+        .any(|summary| summary.origin == Origin::Imported)
+}
 
 /// From when to when the engine was measured; empty if nothing was measured here.
 pub(super) fn measured_period(cells: &[ReportCell<'_>]) -> String {
