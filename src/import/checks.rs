@@ -17,7 +17,7 @@ use crate::analysis::metrics::{
     TokenCount,
 };
 
-/// If there are this many times more gaps than tokens, figures contradict each other. Speculative decoding
+/// Maximum number of gaps between chunks per output token; more contradict each other. Speculative decoding
 /// and answers of different lengths stay far below.
 const MAX_GAPS_PER_TOKEN: f64 = 1.5;
 /// Maximum factor between mean TPOT over requests and over tokens; in the former, short answers count as much

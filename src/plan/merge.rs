@@ -200,6 +200,8 @@ impl<'a> Layers<'a> {
 
     /// The command with the arguments of all layers. The command is that of the matrix entry, else of a patch,
     /// else of the recipe's container or process (`of_executor`), else of the recipe.
+    /// The command with the arguments of all layers. The command is that of the matrix entry, else of a patch,
+    /// else of the recipe's container or process (`of_executor`), else of the recipe.
     fn command_with_arguments(&self, of_executor: Option<&'a Vec<Template>>) -> Vec<Template> {
         let patched = self.patched(|patch| patch.command.as_ref());
         let command = self.site.entry.command.as_ref().or(patched).or(of_executor);

@@ -476,7 +476,10 @@ datasets: {{ sharegpt: data/conversations.json }}
     );
     let bench = Bench::of(&matrix);
     let told = nightly(&bench, &["--floor", "60%"]).exits(0).stdout;
-    assert!(told.contains("larger than 60 %") && !told.contains("[best]"), "{told}");
+    assert!(
+        told.contains("larger than 60 %") && !told.contains("[best]"),
+        "{told}"
+    );
     let page = fs::read_to_string(newest(&bench).join("report.md")).expect("there is a report");
     assert!(page.contains("larger than 60 %"), "{page}");
     bench.leaves_no_process();

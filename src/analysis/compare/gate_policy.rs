@@ -53,6 +53,7 @@ impl Policy {
 }
 
 /// One metric of one cell: its starts on both sides, and its values in earlier nightly runs.
+/// One metric of one cell: its starts on both sides, and its values in earlier nightly runs.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct NightlyMetric {
     /// The starts of this night and of the baseline.

@@ -37,6 +37,7 @@ pub(crate) struct CellPrecision {
 }
 
 /// Whether a cell gets another start, and why not.
+/// Whether a cell gets another start, and why not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NextStep {
     /// No more starts: it is as precise as required.

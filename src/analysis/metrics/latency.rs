@@ -112,6 +112,10 @@ fn latency_ms(request: &Request, kind: LatencyKind) -> Option<f64> {
     }
 }
 
+/// A response with more tokens gets no gaps: the server's count is impossible, and a value for each token would
+/// take all memory.
+const MAX_ANSWER_TOKENS: u64 = 10_000_000;
+
 /// Returns the gaps per token in milliseconds: the gap before an event is divided evenly among its tokens. An
 /// event without a new token is skipped, so the next gap includes its time.
 ///

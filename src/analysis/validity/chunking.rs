@@ -30,7 +30,11 @@ const MIN_ARRIVALS: usize = 8;
 const MIN_RESPONSES: usize = 8;
 
 pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
-    let scenario = &evidence.cell.scenario;
+    let (scenario, dialect) = (&evidence.cell.scenario, &evidence.launch.api.dialect);
+    if let Some(reason) = untimed::unstreamed_reason(evidence.requests, scenario, dialect) {
+        reasons.push(reason);
+        return;
+    }
     if let Some(reason) = untimed::untimed_reason(evidence.requests, reliable_counters(evidence), scenario) {
         reasons.push(reason);
         return;

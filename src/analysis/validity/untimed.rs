@@ -1,6 +1,8 @@
 //! Finds answers that were gathered or held back on the way, so that the times between their tokens are not
 //! those of the engine.
 
+use serde_json::Value;
+
 use super::reason::{new_reason, percent};
 use crate::analysis::metrics;
 use crate::config::scenario::Scenario;

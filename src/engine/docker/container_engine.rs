@@ -21,7 +21,7 @@ use crate::engine::docker::image::LocalImage;
 use crate::engine::docker::lifecycle::{Liveness, LivenessHints};
 use crate::engine::docker::removal::{REMOVE_TIMEOUT, remove};
 use crate::engine::endpoint::Endpoint;
-use crate::engine::executor::{Executor, ExitCause, PortHolder};
+use crate::engine::executor::{AllowedListeners, Executor, ExitCause};
 use crate::engine::log::Log;
 use crate::engine::start_record::StartRecord;
 
@@ -113,10 +113,10 @@ impl Executor for ContainerEngine {
     }
 
     /// The daemon publishes a port for one container only.
-    fn port_holder(&self) -> PortHolder {
+    fn allowed_listeners(&self) -> AllowedListeners {
         match self.publishes_port {
-            true => PortHolder::EngineAlone,
-            false => PortHolder::Processes(None),
+            true => AllowedListeners::Any,
+            false => AllowedListeners::Processes(None),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Checks the times of tokens (TPOT, ITL) against the durations of the answers.
 
-use super::{Checks, MAX_GAP_FACTOR, MAX_TPOT_WEIGHT_FACTOR, time};
+use super::{Checks, MAX_GAPS_PER_TOKEN, MAX_TPOT_WEIGHT_FACTOR, time};
 use crate::analysis::metrics::{LatencyKind, Metric, Statistic::Mean, TokenCount};
 use crate::config::validity::Bounds;
 use crate::config::workload::Profile;
@@ -97,7 +97,7 @@ impl Checks<'_> {
         };
         let gaps = completed * (e2e - ttft) / itl.midpoint();
         let rest = output - completed;
-        if itl.low > 0.0 && rest > 0.0 && gaps > MAX_GAP_FACTOR * rest {
+        if itl.low > 0.0 && rest > 0.0 && gaps > MAX_GAPS_PER_TOKEN * rest {
             let message = format!(
                 "mean ITL is {:.2} ms, but the answers took {:.2} ms on average after their first token: \
                  that is time for {:.0} further tokens each, and they have {:.0}",

@@ -31,9 +31,9 @@ pub(crate) fn compare_prompts(
             compare_prompt_sums(differences, cell, reference);
             compare_clients(differences, cell, reference);
         }
-        _ => differences
-            .incomparable
-            .push("the prompts are unknown, or differ between measurements".to_owned()),
+        _ => differences.incomparable.push(
+            "the prompts are unknown: not recorded, or not the same in all measurements of a side".to_owned(),
+        ),
     }
     // A difference but no obstacle: only the first few tokens of the prompts differ. Lengths are the same and
     // both sides are cold, which is the purpose of the prefix. An engine does the same work for both.

@@ -4,7 +4,7 @@ use crate::analysis::compare::between::{self, NightVariance, PastNight};
 use crate::analysis::compare::decision::synthetic::{Layout, SeededRng as Source, Shape};
 use crate::analysis::compare::decision::{Design, KnownNoise, Question, Sample};
 use crate::analysis::compare::gate_policy::{
-    self, ConfirmationOutcome, MetricQuestion, Policy, ScreenedMetric,
+    self, ConfirmationOutcome, NightlyMetric, Policy, ScreenedMetric,
 };
 use crate::analysis::compare::t_test;
 use crate::analysis::metrics::Direction;
@@ -196,8 +196,8 @@ impl Condition {
         let offsets = self.offsets(rng);
         let candidate = self.night(rng, &offsets, STARTS);
         let noise = self.noise.map(|starts| self.starts(rng, starts));
-        let screened_metrics: Vec<MetricQuestion> = (0..CELLS)
-            .map(|cell| MetricQuestion {
+        let screened_metrics: Vec<NightlyMetric> = (0..CELLS)
+            .map(|cell| NightlyMetric {
                 question: Question {
                     better: Direction::Higher,
                     baseline: sample(cell, &baseline[cell], 0.0),

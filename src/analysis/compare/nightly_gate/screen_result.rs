@@ -167,7 +167,7 @@ mod tests {
     use super::*;
     use crate::analysis::compare::between::PastNight;
     use crate::analysis::compare::decision::{Design, Sample};
-    use crate::analysis::compare::gate_policy::{self, MetricQuestion};
+    use crate::analysis::compare::gate_policy::{self, NightlyMetric};
 
     #[test]
     fn what_a_night_cannot_show_is_told_with_the_loss_that_it_could() {
@@ -181,7 +181,7 @@ mod tests {
                 logs: vec![log - 0.005, log, log + 0.005, log - 0.003, log + 0.003],
                 ..Sample::default()
             };
-            let metric_question = MetricQuestion {
+            let nightly_metric = NightlyMetric {
                 question: Question {
                     baseline: sample(0.0),
                     candidate: sample(-0.03),
@@ -191,7 +191,7 @@ mod tests {
                 },
                 past_nights: (0..20).map(night).collect(),
             };
-            let screened = gate_policy::screen(&[metric_question], &policy).remove(0);
+            let screened = gate_policy::screen(&[nightly_metric], &policy).remove(0);
             assert!(screened.suspicion.is_none(), "{screened:?}");
             let mut unclear = UnclearMetrics::default();
             let visible = policy.visible_loss(&screened.answer);

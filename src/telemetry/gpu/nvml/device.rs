@@ -31,7 +31,7 @@ pub(super) const fn is_device_lost(error: &NvmlError) -> bool {
 
 /// The calls. Each is a bit in the set of unsupported calls, [`QueriedDevice::unsupported_calls`].
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Call {
+pub(super) enum NvmlQuery {
     Power,
     Energy,
     Utilization,
@@ -50,7 +50,7 @@ pub(super) enum Call {
     Faults,
 }
 
-impl Call {
+impl NvmlQuery {
     /// Whether a MIG instance takes the value from the whole GPU, which alone reports it: clocks,
     /// temperature, bus. Power, energy and load of the whole GPU cover all instances, so they are not used
     /// for one.
@@ -107,7 +107,7 @@ impl QueriedDevice {
     /// respond at all.
     pub(super) fn call<T>(
         &mut self,
-        call: Call,
+        call: NvmlQuery,
         make: impl FnOnce(&Device<'static>) -> Result<T, NvmlError>,
     ) -> Result<Option<T>, String> {
         let bit = 1 << call as u32;
@@ -155,7 +155,7 @@ impl QueriedDevice {
 
     /// Compute processes on the GPU.
     pub(super) fn processes(&mut self) -> Result<Option<Vec<GpuProcess>>, String> {
-        let result = self.call(Call::Processes, Device::running_compute_processes)?;
+        let result = self.call(NvmlQuery::Processes, Device::running_compute_processes)?;
         let process = |result: nvml_wrapper::struct_wrappers::device::ProcessInfo| GpuProcess {
             pid: result.pid,
             name: proc::process_name(result.pid),

@@ -9,7 +9,7 @@ use nvml_wrapper::enums::device::SampleValue;
 use nvml_wrapper::error::{Bits, NvmlError};
 use nvml_wrapper::structs::device::FieldId;
 
-use super::device::{Call, FAST_FIELDS, QueriedDevice, is_device_lost};
+use super::device::{FAST_FIELDS, NvmlQuery, QueriedDevice, is_device_lost};
 use crate::base::clock;
 use crate::results::record::telemetry::{SampleValues, TelemetrySource};
 use crate::telemetry::probe::{Probe, Reading};
@@ -106,13 +106,15 @@ pub(super) fn read_fast(queried: &mut QueriedDevice, plan: ReadPlan) -> Result<S
     let [energy, power, memory_heat] = read_fields(queried)?;
     let power = match power {
         Some(milliwatts) => Some(milliwatts),
-        None => queried.call(Call::Power, Device::power_usage)?.map(f64::from),
+        None => queried
+            .call(NvmlQuery::Power, Device::power_usage)?
+            .map(f64::from),
     };
     put("power_w", power.map(|milliwatts| milliwatts / 1e3));
     let energy = match energy {
         Some(millijoules) => Some(millijoules),
         None => queried
-            .call(Call::Energy, Device::total_energy_consumption)?
+            .call(NvmlQuery::Energy, Device::total_energy_consumption)?
             .map(|millijoules| millijoules as f64),
     };
     put("energy_j", energy.map(|millijoules| millijoules / 1e3));
@@ -121,17 +123,17 @@ pub(super) fn read_fast(queried: &mut QueriedDevice, plan: ReadPlan) -> Result<S
         memory_heat.filter(|degrees| *degrees > 0.0),
     );
     if plan.load {
-        let used = queried.call(Call::Utilization, Device::utilization_rates)?;
+        let used = queried.call(NvmlQuery::Utilization, Device::utilization_rates)?;
         put(
             "gpu_util_share",
             used.as_ref().map(|used| f64::from(used.gpu) / 1e2),
         );
         put("memory_util_share", used.map(|used| f64::from(used.memory) / 1e2));
-        let clock = queried.call(Call::SmClock, |device| device.clock_info(Clock::SM))?;
+        let clock = queried.call(NvmlQuery::SmClock, |device| device.clock_info(Clock::SM))?;
         put("sm_clock_mhz", clock.map(f64::from));
     }
     if plan.throttling {
-        let reasons = queried.call(Call::Throttle, |device| {
+        let reasons = queried.call(NvmlQuery::Throttle, |device| {
             match device.current_throttle_reasons_strict() {
                 // A throttle reason that the crate does not know.
                 Err(NvmlError::IncorrectBits(Bits::U64(bits))) => Ok(bits),
@@ -143,13 +145,13 @@ pub(super) fn read_fast(queried: &mut QueriedDevice, plan: ReadPlan) -> Result<S
         }
     }
     if plan.slow {
-        let memory = queried.call(Call::Memory, Device::memory_info)?;
+        let memory = queried.call(NvmlQuery::Memory, Device::memory_info)?;
         put("memory_used_bytes", memory.map(|memory| memory.used as f64));
-        let heat = queried.call(Call::Temperature, |device| {
+        let heat = queried.call(NvmlQuery::Temperature, |device| {
             device.temperature(TemperatureSensor::Gpu)
         })?;
         put("temperature_c", heat.map(f64::from));
-        let clock = queried.call(Call::MemoryClock, |device| device.clock_info(Clock::Memory))?;
+        let clock = queried.call(NvmlQuery::MemoryClock, |device| device.clock_info(Clock::Memory))?;
         put("memory_clock_mhz", clock.map(f64::from));
     }
     queried.result(values)
@@ -167,7 +169,7 @@ fn read_fields(queried: &mut QueriedDevice) -> Result<FieldValues, String> {
         return Ok(result);
     }
     let ids: Vec<FieldId> = requested.iter().map(|at| FieldId(FAST_FIELDS[*at])).collect();
-    let answers = queried.call(Call::Fields, |device| {
+    let answers = queried.call(NvmlQuery::Fields, |device| {
         let answers = device.field_values_for(&ids)?.into_iter();
         let values: Vec<Result<SampleValue, NvmlError>> = answers
             .map(|answer| answer.and_then(|sample| sample.value))

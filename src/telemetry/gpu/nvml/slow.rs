@@ -11,7 +11,7 @@ use nvml_wrapper::gpm::{GpmSample, gpm_metrics_get};
 use nvml_wrapper::structs::device::FieldId;
 use nvml_wrapper::sys_exports::field_id;
 
-use super::device::{Call, QueriedDevice};
+use super::device::{NvmlQuery, QueriedDevice};
 use crate::results::record::telemetry::{SampleValues, TelemetrySource};
 use crate::telemetry::gpu::processes::{DeviceProcesses, Occupancy};
 use crate::telemetry::probe::{Probe, Reading};
@@ -61,8 +61,12 @@ impl Probe for SlowProbe {
     fn read(&mut self) -> Result<Vec<Reading>, String> {
         let mut values = SampleValues::new();
         let rates = [
-            ("pcie_tx_bytes_per_s", Call::Sent, PcieUtilCounter::Send),
-            ("pcie_rx_bytes_per_s", Call::Received, PcieUtilCounter::Receive),
+            ("pcie_tx_bytes_per_s", NvmlQuery::Sent, PcieUtilCounter::Send),
+            (
+                "pcie_rx_bytes_per_s",
+                NvmlQuery::Received,
+                PcieUtilCounter::Receive,
+            ),
         ];
         for (name, call, counter) in rates {
             let rate = self.device.call(call, |device| device.pcie_throughput(counter))?;
@@ -71,10 +75,14 @@ impl Probe for SlowProbe {
         let bus = [
             (
                 "pcie_generation",
-                Call::PcieGeneration,
+                NvmlQuery::PcieGeneration,
                 Device::current_pcie_link_gen as fn(&Device<'static>) -> _,
             ),
-            ("pcie_width", Call::PcieWidth, Device::current_pcie_link_width),
+            (
+                "pcie_width",
+                NvmlQuery::PcieWidth,
+                Device::current_pcie_link_width,
+            ),
         ];
         for (name, call, read) in bus {
             let result = self.device.call(call, read)?;
@@ -100,7 +108,7 @@ impl SlowProbe {
     /// Adds the GPU's error counters.
     fn read_faults(&mut self, values: &mut SampleValues) -> Result<(), String> {
         let ids = FAULT_COUNTERS.map(|(id, _)| FieldId(id));
-        let result = self.device.call(Call::Faults, |device| {
+        let result = self.device.call(NvmlQuery::Faults, |device| {
             let result = device.field_values_for(&ids)?.into_iter();
             let result: Vec<_> = result
                 .map(|result| result.and_then(|sample| sample.value).ok())
@@ -125,7 +133,7 @@ impl SlowProbe {
     /// it only per link, with a scope that the crate does not support.
     fn read_links(&mut self, values: &mut SampleValues) -> Result<(), String> {
         let (nvml, is_first) = (self.device.nvml, self.last_gpm_sample.is_none());
-        let now = self.device.call(Call::Gpm, |device| {
+        let now = self.device.call(NvmlQuery::Gpm, |device| {
             if is_first && !device.gpm_support()? {
                 return Err(NvmlError::NotSupported);
             }
