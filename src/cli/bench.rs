@@ -129,7 +129,7 @@ pub(crate) enum Backend {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Server")]
 pub(crate) struct ServerArgs {
-    /// The protocol of the server, by bench_serving's name of the engine.
+    /// The protocol of the server, given as the name of the engine in bench_serving.
     #[arg(long, value_enum, default_value = "sglang")]
     pub(crate) backend: Backend,
     /// The base URL of the server, instead of `--host` and `--port`.

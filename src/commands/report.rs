@@ -155,7 +155,7 @@ pub(crate) fn write_results(
         .summaries
         .iter()
         .filter(|summary| is_selected(&summary.measurement()))
-        .map(|summary| result_line(&run.plan, summary))
+        .map(|summary| results_jsonl_line(&run.plan, summary))
         .collect::<anyhow::Result<_>>()?;
     store.write_results(&lines)?;
     Ok(())
@@ -166,11 +166,11 @@ pub(crate) fn append_result(plan: &Plan, store: &Store, measurement: &Measuremen
     let mut summary = store.summary(measurement)?;
     // A name on disk may have been redacted.
     summary.cell = measurement.cell.clone();
-    store.append_result(&result_line(plan, &summary)?)?;
+    store.append_result(&results_jsonl_line(plan, &summary)?)?;
     Ok(())
 }
 
-fn result_line(plan: &Plan, summary: &Summary) -> anyhow::Result<serde_json::Value> {
+fn results_jsonl_line(plan: &Plan, summary: &Summary) -> anyhow::Result<serde_json::Value> {
     let cell = plan.cell(&summary.cell);
     let line = report::bench_serving::jsonl::line(plan.launch(&cell.launch), cell, summary);
     serde_json::from_str(&line).context("a line of results is JSON")

@@ -70,7 +70,7 @@ impl Executor for AttachedEngine {
         false
     }
 
-    fn sees_exit(&self) -> bool {
+    fn can_observe_exit(&self) -> bool {
         false
     }
 

@@ -93,8 +93,8 @@ impl RunningEngine {
     }
 
     /// Whether its exit is noticed; false for an attached server.
-    pub(crate) fn sees_exit(&self) -> bool {
-        self.executor.sees_exit()
+    pub(crate) fn can_observe_exit(&self) -> bool {
+        self.executor.can_observe_exit()
     }
 
     /// Waits until the engine is dead: its process exited or its log has a fatal line. Never returns for an

@@ -232,7 +232,7 @@ impl Scanner {
         }
         for quoted in line.split('`').skip(1).step_by(2) {
             if quoted.contains("--") {
-                section.quoted_options.push((number, parse_flags(quoted)));
+                section.command_options.push((number, parse_flags(quoted)));
             }
         }
     }
@@ -251,7 +251,7 @@ impl Scanner {
             line,
             text,
             launch_info: None,
-            quoted_options: Vec::new(),
+            command_options: Vec::new(),
             facts: BTreeMap::new(),
         });
     }
@@ -323,7 +323,7 @@ impl Scanner {
             }
             for (line, options) in self.sections[at..]
                 .iter()
-                .flat_map(|section| &section.quoted_options)
+                .flat_map(|section| &section.command_options)
             {
                 option_contradictions::compare_quoted(
                     result,

@@ -315,7 +315,7 @@ fn values(row: &Judged, name: &str) -> Vec<Value> {
         optional_text(estimate.and_then(p)),
         optional_text(
             estimate
-                .and_then(|_| row.answer.visible_loss())
+                .and_then(|_| row.answer.smallest_detectable_loss())
                 .map(|loss| format!("{:.1} %", loss * 100.0)),
         ),
         optional_text(row.noise.map(|noise| share(noise.sigma))),

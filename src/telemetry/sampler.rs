@@ -20,7 +20,7 @@ const HANG_AFTER: Duration = Duration::from_secs(3);
 const STOP_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Interval of checks for an awaited reading.
-const POLL_INTERVAL: Duration = Duration::from_millis(2);
+const READING_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// The probes and their samples.
 #[derive(Default)]
@@ -72,7 +72,7 @@ impl Sampler {
             state.reads_done < *turn && !state.has_ended && !state.is_hanging(clock::now())
         };
         while requests.iter().any(|requests| is_open(&requests)) && clock::now() < deadline {
-            tokio::time::sleep(POLL_INTERVAL).await;
+            tokio::time::sleep(READING_POLL_INTERVAL).await;
         }
     }
 

@@ -251,7 +251,7 @@ fn new_suspicion(
 
 impl Policy {
     /// Returns the loss that screening would have suspected with probability [`POWER`].
-    pub(crate) fn visible_loss(&self, answer: &Answer) -> Option<f64> {
+    pub(crate) fn smallest_detectable_loss(&self, answer: &Answer) -> Option<f64> {
         answer.visible_loss_at_tail(self.suspicion * SHARE_PER_TEST)
     }
 

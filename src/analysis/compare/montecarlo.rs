@@ -34,7 +34,7 @@ fn nights_that_differ_by_up_to_one_percent_seldom_cry_wolf_and_find_a_loss_of_fi
         PLAIN,
         Condition {
             offset: 0.0,
-            noise: Some(10),
+            noise_starts: Some(10),
             ..PLAIN
         },
         Condition {
@@ -45,7 +45,7 @@ fn nights_that_differ_by_up_to_one_percent_seldom_cry_wolf_and_find_a_loss_of_fi
         Condition {
             shape: Shape::TwoLevels,
             offset: 0.005,
-            noise: Some(10),
+            noise_starts: Some(10),
             ..PLAIN
         },
         Condition {
@@ -55,7 +55,7 @@ fn nights_that_differ_by_up_to_one_percent_seldom_cry_wolf_and_find_a_loss_of_fi
         Condition {
             shape: Shape::SlowStarts,
             offset: 0.005,
-            noise: Some(10),
+            noise_starts: Some(10),
             ..PLAIN
         },
         Condition {

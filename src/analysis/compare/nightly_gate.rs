@@ -54,7 +54,7 @@ impl ScreenResult {
             )),
             (None, None) => {
                 self.judged_metrics += 1;
-                let visible = policy.visible_loss(&screened.answer);
+                let visible = policy.smallest_detectable_loss(&screened.answer);
                 let unclear = self
                     .unclear
                     .take(pair.key, metric, &screened.answer, policy, visible);

@@ -25,12 +25,16 @@ pub(crate) fn reported_tokens(met: &CacheEvidence<'_>) -> ReportedTokens {
         let counts = completed().filter_map(|request| read(request.usage?));
         counts.map(f64::from).sum::<f64>()
     };
-    let prompt: f64 = completed()
+    let reported_sum: f64 = completed()
         .map(|request| of_prompt(request).unwrap_or_else(|| sent_tokens(request)))
         .sum();
-    let own: f64 = completed().map(sent_tokens).sum();
-    // The template is added to the prompts of failed requests as well.
-    let around = if own > 0.0 { (prompt / own).max(1.0) } else { 1.0 };
+    let sent_sum: f64 = completed().map(sent_tokens).sum();
+    // The chat template lengthens the prompts of unfinished requests as much as those of completed ones.
+    let template_factor = if sent_sum > 0.0 {
+        (reported_sum / sent_sum).max(1.0)
+    } else {
+        1.0
+    };
     let unfinished = || {
         let sent = requests.iter().filter(|request| request.sent_ns.is_some());
         sent.filter(|request| !request.is_completed())
@@ -48,11 +52,13 @@ pub(crate) fn reported_tokens(met: &CacheEvidence<'_>) -> ReportedTokens {
             .filter(|request| !is_rejected(request))
             .map(max_tokens)
             .sum(),
-        prompt,
-        prompt_unfinished: unfinished().map(|request| around * sent_tokens(request)).sum(),
+        prompt: reported_sum,
+        prompt_unfinished: unfinished()
+            .map(|request| template_factor * sent_tokens(request))
+            .sum(),
         prompt_known: met
             .shared_share
-            .map(|share| share * prompt + met.expected_cached_tokens(prompt)),
+            .map(|share| share * reported_sum + met.expected_cached_tokens(reported_sum)),
         prompt_cached: tokens_of(|usage| usage.cached),
         // Some engines count a prompt once per choice.
         is_prompt_exact: untold as f64 <= MAX_UNREPORTED_SHARE * completed().count() as f64

@@ -72,7 +72,7 @@ impl Creation {
             // If no receiver is left, the container is dropped here and thereby removed.
             drop(answer.send(outcome));
         });
-        let mut unanswered = UnansweredGuard {
+        let mut unanswered = UnansweredRequestGuard {
             request: Some(UnansweredRequest {
                 address,
                 name,
@@ -110,12 +110,12 @@ impl Creation {
 }
 
 /// On drop, passes a request that has not been answered on to `orphans`.
-struct UnansweredGuard<'a> {
+struct UnansweredRequestGuard<'a> {
     request: Option<UnansweredRequest>,
     orphans: &'a UnremovedContainers,
 }
 
-impl Drop for UnansweredGuard<'_> {
+impl Drop for UnansweredRequestGuard<'_> {
     fn drop(&mut self) {
         if let Some(request) = self.request.take() {
             self.orphans.add_request(request);

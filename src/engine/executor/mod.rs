@@ -45,8 +45,8 @@ pub(super) trait Executor: Send + Sync {
         true
     }
 
-    /// Whether [`Executor::wait_for_exit`] can return.
-    fn sees_exit(&self) -> bool {
+    /// Whether the exit of the engine can be noticed by [`Executor::wait_for_exit`]; false for an attached server.
+    fn can_observe_exit(&self) -> bool {
         true
     }
 

@@ -15,7 +15,7 @@ pub(super) struct Section {
     pub(super) text: String,
     pub(super) launch_info: Option<LaunchInfo>,
     /// Options quoted in the text below the heading, with their lines.
-    pub(super) quoted_options: Vec<(u32, BTreeMap<String, Value>)>,
+    pub(super) command_options: Vec<(u32, BTreeMap<String, Value>)>,
     /// Entries of a list below the heading, such as `model: Qwen/Qwen3-8B`.
     pub(super) facts: BTreeMap<String, String>,
 }

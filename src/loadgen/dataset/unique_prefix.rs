@@ -15,8 +15,8 @@ use super::template::ChatTemplate;
 use super::tokenizer::{Tokenizer, TokenizerError};
 use crate::base::ids::ContentHash;
 
-/// Number of letters. There are 26^8 = 2·10¹¹ prefixes: two of a thousand measurements have the same one in
-/// one of 400 000 runs.
+/// Number of letters of the prefix. There are 26^8 = 2·10¹¹ prefixes, so in a run of 1000 measurements the
+/// probability that two share a prefix is 1 in 400 000.
 const PREFIX_LETTERS: usize = 8;
 
 /// Number of characters of a prompt in which the end of the replaced part is searched; far more than the

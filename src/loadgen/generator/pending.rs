@@ -51,8 +51,8 @@ impl PendingRequest {
             .map_or(0, |conversation| conversation.rounds_left())
     }
 
-    /// Returns true if the request falls due before `end`. In a closed loop, a request without a slot by then
-    /// never does.
+    /// Returns true if the request falls due before `end`. Always false in a closed loop: there a request falls
+    /// due when it gets a slot, and a pending one has none.
     pub(super) fn falls_due_before(&self, end: MonotonicTime, zero: MonotonicTime, shared: &Shared) -> bool {
         !shared.is_closed_loop && zero.plus(self.due) < end
     }

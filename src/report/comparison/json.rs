@@ -70,7 +70,7 @@ fn row_json(row: &Row) -> serde_json::Value {
         "p": precision.map(|precision| precision.p),
         "adjusted_p": precision.and_then(|precision| precision.adjusted_p),
         "df": precision.map(|precision| precision.df),
-        "visible_loss_share": precision.and_then(|_| answer.visible_loss()),
+        "visible_loss_share": precision.and_then(|_| answer.smallest_detectable_loss()),
         "starts_to_decide": answer.starts_to_decide(),
         "knows_drift": answer.knows_drift(),
         "is_noise_known": row.noise.is_some(),

@@ -12,7 +12,7 @@ use crate::results::record::event::Event;
 use crate::results::store::{self, Store, StoreError};
 use crate::runner::calibrate::{self, CalibrationRequest};
 use crate::runner::context::{EventBus, HostEnv, RunContext, RunCounts};
-use crate::runner::session::plan_state::Batch;
+use crate::runner::session::plans::Batch;
 use crate::runner::shutdown::{Shutdown, Signals};
 use crate::runner::starts;
 

@@ -9,7 +9,7 @@ pub(crate) mod error;
 pub(crate) mod gpus;
 pub(crate) mod observer;
 pub(crate) mod outcome;
-mod plan_state;
+mod plans;
 mod preparation;
 pub(crate) mod request;
 mod resume;
@@ -38,7 +38,7 @@ use crate::runner::session::batches::{BatchError, BatchRunner, RunTotals};
 use crate::runner::session::error::{ResumeError, SessionError};
 use crate::runner::session::observer::{Notice, Observer};
 use crate::runner::session::outcome::{MeasurementCounts, RunOutcome};
-use crate::runner::session::plan_state::{Batch, PlanState, count_measurements};
+use crate::runner::session::plans::{Batch, RunPlans, count_measurements};
 use crate::runner::session::preparation::PreparedHost;
 use crate::runner::session::request::{ExtraStarts, RunRequest};
 use crate::runner::shutdown::Shutdown;
@@ -47,7 +47,7 @@ use crate::runner::shutdown::Shutdown;
 pub(crate) struct Session<'a> {
     // The runtime is the first field, because fields are dropped in order: no task may outlive what it uses.
     runtime: Runtime,
-    plan_state: PlanState,
+    plans: RunPlans,
     /// The planned starts that are not finished.
     first_batch: Option<Batch>,
     sources: Vec<Source>,
@@ -105,7 +105,7 @@ impl<'a> Session<'a> {
         } = prepared;
         let mut session = Self {
             runtime,
-            plan_state: PlanState { whole, selected },
+            plans: RunPlans { whole, selected },
             first_batch: None,
             sources: request.matrix.sources,
             results: request.results,
@@ -131,10 +131,10 @@ impl<'a> Session<'a> {
 
     /// Writes the files of the run and plans its first batch.
     fn begin(&mut self, repeat_failed: bool) -> Result<(), BatchError> {
-        let finished = write_plan(&self.store, &self.sources, &self.plan_state.whole, &self.host)?;
+        let finished = write_plan(&self.store, &self.sources, &self.plans.whole, &self.host)?;
         // Keep the images with which the run began, even if their names now refer to other images.
         for summary in finished.values() {
-            let mut launches = self.plan_state.whole.launches.iter();
+            let mut launches = self.plans.whole.launches.iter();
             let launch = launches.find(|launch| launch.id == summary.launch);
             if let Some(image) = launch.and_then(engine::image_name)
                 && let Some(digest) = &summary.engine.image_digest
@@ -142,7 +142,7 @@ impl<'a> Session<'a> {
                 self.host.images.pin_digest(image, digest);
             }
         }
-        let selected = &self.plan_state.selected;
+        let selected = &self.plans.selected;
         self.first_batch = Some(Batch {
             plan: selected.clone(),
             starts: resume::remaining(&selected.starts, &finished, repeat_failed),
@@ -161,7 +161,7 @@ impl<'a> Session<'a> {
 
     /// The plan of the selected cells.
     pub(crate) fn plan(&self) -> &Plan {
-        &self.plan_state.selected
+        &self.plans.selected
     }
 
     /// The measurements of the first batch.
@@ -180,7 +180,7 @@ impl<'a> Session<'a> {
         let Some(first) = self.first_batch.take() else {
             return Ok(());
         };
-        let planned = count_measurements(&self.plan_state.selected.starts);
+        let planned = count_measurements(&self.plans.selected.starts);
         let totals = RunTotals {
             finished: planned - first.measurement_count(),
             total: planned,
@@ -192,7 +192,7 @@ impl<'a> Session<'a> {
             shutdown: &self.shutdown,
             retry_invalid: self.retry_invalid,
         };
-        let (plans, extra_starts) = (&mut self.plan_state, self.extra_starts);
+        let (plans, extra_starts) = (&mut self.plans, self.extra_starts);
         let (store, sources, host) = (&self.store, &self.sources, &self.host);
         let mut add_starts = || add_starts(plans, extra_starts, store, sources, host);
         let removed = std::mem::take(&mut self.removed);
@@ -218,14 +218,14 @@ impl<'a> Session<'a> {
             .store
             .restore_run_info()
             .map_err(BatchError::store("cannot write `run.json` again"))
-            .and_then(|()| finished(&self.store, &self.plan_state.selected))
+            .and_then(|()| finished(&self.store, &self.plans.selected))
             .map_err(|error| self.abort_error(&error))?;
         Ok(RunOutcome {
             run: self.store.run().clone(),
             folder: self.store.folder().to_owned(),
             measurements: MeasurementCounts::of(
                 finished.values(),
-                count_measurements(&self.plan_state.selected.starts),
+                count_measurements(&self.plans.selected.starts),
             ),
             unstopped: self.unstopped,
             is_interrupted: self.shutdown.is_requested(),
@@ -303,7 +303,7 @@ fn finished(store: &Store, plan: &Plan) -> Result<BTreeMap<Measurement, Summary>
 
 /// Plans the next batch from the results so far; `None` if no starts are added.
 fn add_starts(
-    plans: &mut PlanState,
+    plans: &mut RunPlans,
     extra_starts: ExtraStarts<'_>,
     store: &Store,
     sources: &[Source],

@@ -28,7 +28,8 @@ pub(crate) struct Precision {
     pub p: f64,
     /// p-value adjusted for all tested questions. `None` if this one was not tested.
     pub adjusted_p: Option<f64>,
-    /// Degrees of freedom that come from other questions and stored noise.
+    /// Degrees of freedom that the variance takes from stored noise and from other questions (other metrics or
+    /// pairs of cells), beyond those of its own starts.
     pub(super) borrowed_df: f64,
 }
 
@@ -165,7 +166,7 @@ impl Answer {
 
     /// Returns the smallest loss that these starts show with probability [`POWER`], as a share, corrected for
     /// the family. `None` if the precision is unknown.
-    pub(crate) fn visible_loss(&self) -> Option<f64> {
+    pub(crate) fn smallest_detectable_loss(&self) -> Option<f64> {
         self.visible_loss_at_tail(ALPHA / self.family.max(1) as f64 / 2.0)
     }
 
@@ -328,7 +329,7 @@ impl Answer {
     /// Says what loss the starts could show and how many starts would decide.
     fn power_in_words(&self) -> String {
         let [first, second] = self.starts;
-        let visible = self.visible_loss().map_or_else(String::new, |loss| {
+        let visible = self.smallest_detectable_loss().map_or_else(String::new, |loss| {
             format!(
                 "{first} and {second} starts detect a loss of {} in nine of ten cases",
                 share_in_words(loss)

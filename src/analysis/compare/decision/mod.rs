@@ -14,7 +14,7 @@
 //!   the estimate is beyond the floor ([`DecisionOptions::bound`]).
 //! - *same*: the 90 % interval is within the floor. These are two one-sided tests at 5 % each (D. J.
 //!   Schuirmann, "A comparison of the two one-sided tests procedure and the power approach", 1987).
-//! - *unclear*: neither. [`Answer::visible_loss`] is the smallest loss that these starts can show,
+//! - *unclear*: neither. [`Answer::smallest_detectable_loss`] is the smallest loss that these starts can show,
 //!   [`Answer::starts_to_decide`] the number of starts that would decide.
 //! - *not judged*: a side lacks the metric, has too few starts, or the two sides are not comparable
 //!   ([`NoVerdict`]). That is no verdict.

@@ -304,7 +304,9 @@ fn as_many_starts_as_would_decide_do_decide() {
     let more: Vec<f64> = many.iter().map(|value| value * 1.001).collect();
     assert_eq!(decide_alone(question(&many, &more)).verdict_word(), "same");
     // A loss of the visible size is found.
-    let visible = decide_alone(question(&LEVEL, &LEVEL)).visible_loss().unwrap();
+    let visible = decide_alone(question(&LEVEL, &LEVEL))
+        .smallest_detectable_loss()
+        .unwrap();
     assert_eq!(
         decide_alone(question(&LEVEL, &scaled_level(1.0 - visible))).verdict_word(),
         "worse"

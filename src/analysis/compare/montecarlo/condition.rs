@@ -62,8 +62,8 @@ pub(super) struct Condition {
     pub(super) history: usize,
     /// One night of the history is broken: all cells are at twice their usual level.
     pub(super) is_broken: bool,
-    /// Starts of the noise measurement.
-    pub(super) noise: Option<usize>,
+    /// Starts of the stored noise measurement; `None` if no noise is stored.
+    pub(super) noise_starts: Option<usize>,
     /// Loss of the candidate in some cells.
     pub(super) loss: f64,
     pub(super) fresh: FreshStartDesign,
@@ -78,7 +78,7 @@ pub(super) const PLAIN: Condition = Condition {
     is_shared: true,
     history: HISTORY,
     is_broken: false,
-    noise: None,
+    noise_starts: None,
     loss: 0.0,
     fresh: FreshStartDesign::Alternating,
     most: 16,
@@ -195,7 +195,7 @@ impl Condition {
         let past = self.past_nights(rng);
         let offsets = self.offsets(rng);
         let candidate = self.night(rng, &offsets, STARTS);
-        let noise = self.noise.map(|starts| self.starts(rng, starts));
+        let noise = self.noise_starts.map(|starts| self.starts(rng, starts));
         let screened_metrics: Vec<NightlyMetric> = (0..CELLS)
             .map(|cell| NightlyMetric {
                 question: Question {

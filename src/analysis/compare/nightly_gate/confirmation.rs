@@ -47,7 +47,7 @@ pub(crate) fn decide_suspects(
         judged: screen_result.judged_metrics,
         undecided: 0,
         unclear: screen_result.unclear.metrics,
-        visible_loss_share: screen_result.unclear.visible_loss,
+        visible_loss_share: screen_result.unclear.smallest_detectable_loss,
     };
     let answered = screen_result.suspects.iter().zip(fresh).zip(answers);
     let findings = answered.map(|((suspect, fresh), answer)| {

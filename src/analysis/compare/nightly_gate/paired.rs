@@ -79,7 +79,7 @@ pub(crate) fn judge_paired(
         .zip(gate_policy::confirm(&questions, 0, policy))
     {
         judged.judged += usize::from(answer.verdict().is_some());
-        let visible = answer.visible_loss();
+        let visible = answer.smallest_detectable_loss();
         findings.extend(unclear.take(pairing.cell, pairing.metric, &answer, policy, visible));
         let kind = match answer.verdict() {
             None => FindingKind::NotJudged,
@@ -94,6 +94,6 @@ pub(crate) fn judge_paired(
         findings.push(new_finding(kind, Some(pairing.cell), Some(pairing.metric), text));
     }
     judged.unclear = unclear.metrics;
-    judged.visible_loss_share = unclear.visible_loss;
+    judged.visible_loss_share = unclear.smallest_detectable_loss;
     (findings, judged)
 }

@@ -31,7 +31,7 @@ pub(crate) struct ScreenResult {
 pub(crate) struct UnclearMetrics {
     pub(super) metrics: usize,
     /// The largest of their smallest visible losses, as a share.
-    pub(super) visible_loss: Option<f64>,
+    pub(super) smallest_detectable_loss: Option<f64>,
 }
 
 impl UnclearMetrics {
@@ -49,7 +49,7 @@ impl UnclearMetrics {
             return None;
         }
         self.metrics += 1;
-        self.visible_loss = [self.visible_loss, visible]
+        self.smallest_detectable_loss = [self.smallest_detectable_loss, visible]
             .into_iter()
             .flatten()
             .reduce(f64::max);
@@ -194,7 +194,7 @@ mod tests {
             let screened = gate_policy::screen(&[nightly_metric], &policy).remove(0);
             assert!(screened.suspicion.is_none(), "{screened:?}");
             let mut unclear = UnclearMetrics::default();
-            let visible = policy.visible_loss(&screened.answer);
+            let visible = policy.smallest_detectable_loss(&screened.answer);
             let output = Metric::Throughput(crate::analysis::metrics::Quantity::Output);
             let finding = unclear.take(&CellKey::new("a"), output, &screened.answer, &policy, visible);
             (finding, unclear)
@@ -209,6 +209,9 @@ mod tests {
             "{}",
             finding.text
         );
-        assert!(unclear.visible_loss.is_some_and(|loss| loss > 0.1), "{unclear:?}");
+        assert!(
+            unclear.smallest_detectable_loss.is_some_and(|loss| loss > 0.1),
+            "{unclear:?}"
+        );
     }
 }

@@ -5,7 +5,7 @@ use crate::results::record::chunk::Chunk;
 /// Events with at most this gap count as arriving at the same moment.
 pub(crate) const SIMULTANEOUS_NS: u64 = 50_000;
 
-/// The moments at which events arrived. Events that arrive together share a moment.
+/// Groups of events that arrived at the same moment: each at most [`SIMULTANEOUS_NS`] after the one before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Moments {
     /// Number of moments.
@@ -16,17 +16,17 @@ pub(crate) struct Moments {
     pub first_end_ns: u64,
     /// Sum of the times between consecutive moments.
     pub waited_ns: u64,
-    /// Bytes of all moments.
+    /// Bytes of all events of the answer.
     pub bytes: u64,
-    /// Bytes of the first moment.
+    /// Bytes of the events that arrived at the first moment.
     pub first_bytes: u64,
-    /// Bytes of the largest moment; the earliest one if several are equal.
+    /// Bytes of the events that arrived at the largest moment; the earliest one if several are equal.
     pub largest: u64,
     /// Time before the largest moment; 0 if it is the first.
     pub before_largest_ns: u64,
-    /// Bytes of the second largest moment.
+    /// Bytes of the events that arrived at the second largest moment.
     pub second_largest: u64,
-    /// Bytes of the latest moment, and the time before it.
+    /// Bytes of the events that arrived at the latest moment, and the time before it.
     latest: u64,
     before_latest_ns: u64,
     latest_is_largest: bool,

@@ -8,7 +8,7 @@ use crate::plan::{Plan, Start};
 
 /// The plan of a run, and the part of it that is measured.
 #[derive(Debug)]
-pub(super) struct PlanState {
+pub(super) struct RunPlans {
     /// The whole plan, as it is saved.
     pub(super) whole: Plan,
     /// The selected cells, with the GPUs of the run.
@@ -27,7 +27,7 @@ impl Batch {
     }
 }
 
-impl PlanState {
+impl RunPlans {
     /// Adds starts of selected cells to both plans, and returns the added starts.
     pub(super) fn add_starts(&mut self, mut starts: StartCounts) -> Vec<Start> {
         let selected: BTreeSet<&CellKey> = self.selected.cells.iter().map(|cell| &cell.key).collect();
