@@ -24,7 +24,7 @@ const ENERGY_DISAGREEMENT: f64 = 0.05;
 /// windows have too few power samples.
 const MIN_COMPARED_WINDOW_S: f64 = 2.0;
 
-/// What [`telemetry`] needs besides the samples.
+/// What [`summarize_telemetry`] needs besides the samples.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MeasurementContext {
     /// Length of the window in seconds: from the start of the measurement to the end of the last request.

@@ -104,7 +104,7 @@ pub(crate) enum Next {
 }
 
 impl SloSearch {
-    /// Starts a search. It must have no [objection](Search::objection).
+    /// Starts a search. It must have no [error](Search::find_error).
     pub(crate) const fn new(search: Search) -> Self {
         Self {
             search,

@@ -112,7 +112,7 @@ impl ProcessGroup {
         }
     }
 
-    /// Whether [`Group::stop`] found that no process is left.
+    /// Whether [`ProcessGroup::stop`] found that no process is left.
     pub(crate) const fn is_gone(&self) -> bool {
         self.is_gone
     }

@@ -1,6 +1,6 @@
 //! The load generator: sends prompts to an engine and returns request records.
 //!
-//! [`drive()`] sends prepared requests at their due times; [`probe()`] asks once for a few tokens. Neither
+//! [`run_load()`] sends prepared requests at their due times; [`probe()`] asks once for a few tokens. Neither
 //! starts engines or derives metrics. Answers that exceed the memory budget go to the disk ([`spill`]).
 
 mod arrival;

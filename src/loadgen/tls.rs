@@ -1,6 +1,6 @@
 //! TLS between a socket and HTTP, without I/O of its own.
 //!
-//! A [`Session`] processes the bytes of the socket on the thread that read them. Encrypted connections
+//! A [`TlsSession`] processes the bytes of the socket on the thread that read them. Encrypted connections
 //! therefore take the same timed path as bare ones, with the kernel's times of arrival. A record that spans
 //! several reads has the time of the read that completed it. Records without content, such as session tickets
 //! and key updates, do not count as arrivals.

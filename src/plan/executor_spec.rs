@@ -1,5 +1,5 @@
 //! The executor of an engine with its settings, one variant for each executor. Code outside the executors
-//! calls methods of [`Place`], so that reports and comparisons do not depend on the executor.
+//! calls methods of [`ExecutorSpec`], so that reports and comparisons do not depend on the executor.
 
 use std::num::NonZeroU32;
 

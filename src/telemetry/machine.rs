@@ -147,7 +147,7 @@ fn cpu_governor(root: &Path) -> Option<String> {
     (!governors.is_empty()).then(|| governors.join(", "))
 }
 
-/// PCI addresses of NVIDIA GPUs with their index, in the order of device nodes as in [`gpus`].
+/// PCI addresses of NVIDIA GPUs with their index, in the order of device nodes as in [`gpu_names`].
 fn gpu_buses(root: &Path) -> impl Iterator<Item = (u32, String)> {
     let mut gpus: Vec<(u32, String)> = entry_names(root, "proc/driver/nvidia/gpus")
         .filter_map(|address| {

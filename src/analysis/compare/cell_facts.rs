@@ -148,7 +148,7 @@ pub(crate) fn limit_facts(scenario: &Scenario) -> Facts {
     .into()
 }
 
-/// Name of the SLO in [`limits`].
+/// Name of the SLO among the facts of a cell.
 pub(crate) const SLO: &str = "SLO";
 
 pub(crate) fn slo_in_words(scenario: &Scenario) -> String {

@@ -60,8 +60,8 @@ pub(crate) fn are_noise_compatible(first: &Facts, second: &Facts) -> bool {
             .any(|difference| difference.kind.forbids_verdict())
 }
 
-/// Returns the differences of two machines: [`Kind::Environment`] if they forbid a verdict, otherwise
-/// [`Kind::Host`].
+/// Returns the differences of two machines: [`DifferenceKind::Environment`] if they forbid a verdict, otherwise
+/// [`DifferenceKind::Host`].
 pub(crate) fn differences(first: &Facts, second: &Facts) -> Vec<Difference> {
     let mut differences: Vec<Difference> = Vec::new();
     differences.extend(host_difference(first, second));

@@ -33,7 +33,7 @@ const PERCENTS: [f64; 5] = [50.0, 90.0, 95.0, 99.0, 99.9];
 
 impl Statistics {
     /// Computes the statistics of values that can be read repeatedly. `None` if there are none. The result
-    /// equals [`Self::of`] to the last digit, but memory is limited to [`MAX_VALUES_IN_MEMORY`] values.
+    /// equals [`Self::from_values`] to the last digit, but memory is limited to [`MAX_VALUES_IN_MEMORY`] values.
     pub(crate) fn from_repeatable<I: Iterator<Item = f64>>(values: impl Fn() -> I) -> Option<Self> {
         Self::from_repeatable_within(values, MAX_VALUES_IN_MEMORY)
     }

@@ -11,7 +11,7 @@ use super::token_totals;
 use crate::config::workload::Profile;
 use crate::results::record::request::{Request, RequestFailureClass};
 
-/// Computes counts and rates under the definitions of `matrix`, over the window of [`Window::of`].
+/// Computes counts and rates under the definitions of `matrix`, over the window of [`Window::from_requests`].
 pub(super) fn add_throughput(metrics: &mut MetricSet, requests: &[Request], inputs: &MetricInputs) {
     let span = Window::from_requests(requests);
     let window = span.and_then(Window::seconds);
@@ -119,7 +119,7 @@ impl Window {
     }
 }
 
-/// Returns the seconds over which rates are computed ([`Window::of`]). `None` if they are 0.
+/// Returns the seconds over which rates are computed ([`Window::from_requests`]). `None` if they are 0.
 pub(super) fn measured_window_s(requests: &[Request]) -> Option<f64> {
     Window::from_requests(requests)?.seconds()
 }

@@ -56,7 +56,7 @@ pub(super) fn judge(telemetry: &Telemetry, bounds: &Bounds, reasons: &mut Vec<Re
     }
 }
 
-/// Returns a text about the processors that other processes used, if they exceed [`most`].
+/// Returns a text about the processors that other processes used, if they exceed [`max_other_cpus`].
 pub(super) fn other_processes(host: &HostWindow, bounds: &Bounds) -> Option<String> {
     let used = host.other_cpus.map(|used| used.min(f64::from(host.cpus)))?;
     if used <= max_other_cpus(host, bounds) {

@@ -34,10 +34,10 @@ impl ResponseHead {
     }
 }
 
-/// What [`Reader::next`] found in the input.
+/// What [`ResponseReader::next`] found in the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponsePart<'b> {
-    /// The head is complete; [`Reader::head`] returns it.
+    /// The head is complete; [`ResponseReader::head`] returns it.
     Head,
     /// A slice of the body.
     Body(&'b [u8]),

@@ -6,5 +6,5 @@ pub(in crate::config) const LIST: &str = "$list";
 pub(in crate::config) const BY_ENGINE: &str = "$by-engine";
 /// The type name by which [`Named`](super::Named) requests a map with one entry.
 pub(in crate::config) const NAMED: &str = "$named";
-/// The name by which [`Text`](crate::config::template::Text) asks the reader for the scalar as spelled.
+/// The name by which [`Template`](crate::config::template::Template) asks the reader for the scalar as spelled.
 pub(in crate::config) const TEXT: &str = "$text";

@@ -1,6 +1,6 @@
 //! Encodes requests and decodes answers, for each protocol. Pure: it knows no socket and no clock.
 //!
-//! [`encode`] writes a request body with bench_serving's keys and values. [`Decoder`] reads the lines of an
+//! [`encode()`] writes a request body with bench_serving's keys and values. [`Decoder`] reads the lines of an
 //! answer as the metric set `matrix` defines them, and also keeps what bench_serving's metrics need.
 
 mod chat;

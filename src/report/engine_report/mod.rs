@@ -26,7 +26,7 @@ pub(crate) fn group_by_engine<'a>(report_cells: &[ReportCell<'a>]) -> Vec<(Strin
     group_by_name(report_cells.iter().map(|cell| (cell.engine(), cell.clone())))
 }
 
-/// Draws the report in Markdown; `shown` holds the cells of one engine in one version, as [`by_engine`]
+/// Draws the report in Markdown; `shown` holds the cells of one engine in one version, as [`group_by_engine`]
 /// groups them.
 pub(crate) fn engine_report(report_cells: &[ReportCell<'_>], machine: Option<&Machine>) -> String {
     let Some(first) = report_cells.first() else {

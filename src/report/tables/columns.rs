@@ -182,7 +182,7 @@ pub(super) fn identity_columns() -> [Column; 5] {
     ]
 }
 
-/// The values of the columns of [`identity`].
+/// The values of the columns of [`identity_columns`].
 pub(super) fn identity_values(cell: &ReportCell<'_>) -> [Value; 5] {
     let precision = cell.launch.precision.as_deref();
     [

@@ -41,7 +41,7 @@ impl SpilledBytes {
         &mut self.in_memory
     }
 
-    /// Records the place of bytes that the caller took from [`Self::end`] and stored in `blocks`.
+    /// Records the place of bytes that the caller took from [`Self::memory_mut`] and stored in `blocks`.
     pub(crate) fn mark_spilled(&mut self, blocks: &Arc<dyn BlockStore>, place: BlockRange) {
         let (_, places) = self
             .spilled

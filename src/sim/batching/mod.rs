@@ -6,7 +6,7 @@
 //! prompts and answers are reused by the hash of all tokens up to their end (prefix cache).
 //!
 //! The [`CostModel`] gives the duration of a step. This module neither waits nor reads a clock: the caller
-//! calls [`Batch::begin`], lets the step's time pass, and calls [`Batch::finish`].
+//! calls [`Batch::begin_step`], lets the step's time pass, and calls [`Batch::finish_step`].
 
 use std::collections::VecDeque;
 use std::time::Duration;

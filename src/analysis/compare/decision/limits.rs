@@ -2,7 +2,7 @@
 
 /// Probability of any false *better* or *worse* in a family.
 pub(crate) const ALPHA: f64 = 0.05;
-/// Probability that a loss of [`Answer::smallest_detectable_loss`] is found.
+/// Probability that a loss of `Answer::smallest_detectable_loss` is found.
 pub(crate) const POWER: f64 = 0.9;
 /// Default floor: the smallest change that matters, as a share.
 pub(crate) const DEFAULT_BOUND: f64 = 0.02;
