@@ -220,7 +220,7 @@ impl Log {
         // The sender lives in `self`, so waiting cannot fail.
         let _ = stage.wait_for(|stage| stage.is_fatal).await;
         self.fatal_line()
-            .expect("a fatal stage is told after its omen is kept")
+            .expect("the fatal line is stored before the stage is reported")
     }
 
     /// Waits until all writers have closed the pipe and everything is stored, at most for `limit`.

@@ -235,7 +235,7 @@ async fn a_fatal_line_ends_the_wait_though_the_process_lives() {
     let env = TestEnv::new();
     let (error, _) = not_ready(&env, &shell_launch("echo core died; exec sleep 305")).await;
     assert!(
-        matches!(&error, NotReady::Fatal { fatal_line: omen, .. } if omen.line == "core died"),
+        matches!(&error, NotReady::Fatal { fatal_line, .. } if fatal_line.line == "core died"),
         "{error}"
     );
     assert!(

@@ -389,7 +389,7 @@ mod tests {
         assert_eq!(
             unrest(&DeviceSnapshot::default()),
             None,
-            "what nobody tells is no reason"
+            "an unknown value is no reason"
         );
         let used = unrest(&snapshot(900, 0.0, &[(7, "python3")])).unwrap();
         assert_eq!(used, "GPU 1 is used by process 7 (python3, 300 MiB)");

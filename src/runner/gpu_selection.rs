@@ -130,11 +130,11 @@ mod tests {
             ..Machine::default()
         };
         let of = |text: &str| {
-            let wish = GpuRequest {
+            let gpu_request = GpuRequest {
                 list: text.parse().unwrap(),
                 source: "`--gpus`",
             };
-            allowed_gpus(&machine, Some(&wish))
+            allowed_gpus(&machine, Some(&gpu_request))
         };
         assert_eq!(allowed_gpus(&machine, None), Ok(vec![0, 1, 2]));
         assert_eq!(of("2,0,2"), Ok(vec![2, 0]));
@@ -169,11 +169,11 @@ mod tests {
             ..Machine::default()
         };
         let of = |text: &str| {
-            let wish = GpuRequest {
+            let gpu_request = GpuRequest {
                 list: text.parse().unwrap(),
                 source: "`--gpus`",
             };
-            allowed_gpus(&machine, Some(&wish))
+            allowed_gpus(&machine, Some(&gpu_request))
         };
         assert_eq!(of("GPU-aa"), Ok(vec![0, 1]));
         assert_eq!(of("0:1,GPU-bb"), Ok(vec![1, 2]));

@@ -65,12 +65,12 @@ pub(crate) fn bench_serving_view(
     profile: Profile,
     as_published: bool,
 ) -> BenchServingView {
-    let mended;
+    let corrected;
     let answers = match (as_published, request.is_completed()) {
         (true, _) => bench_serving::successful_requests(std::slice::from_ref(request), protocol, profile),
         (false, true) => {
-            mended = [corrected_request(request, protocol)];
-            bench_serving::successful_requests(&mended, protocol, profile)
+            corrected = [corrected_request(request, protocol)];
+            bench_serving::successful_requests(&corrected, protocol, profile)
         }
         (false, false) => Vec::new(),
     };

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::bench_serving_fixed::fixed_figures as mended;
+use super::bench_serving_fixed::fixed_figures;
 use super::*;
 use crate::base::units::HumanDuration;
 use crate::plan::Protocol;
@@ -497,7 +497,7 @@ fn what_bench_serving_cannot_read_fails_in_its_columns_alone() {
         let requests = with(oddity);
         for figures in [
             figures_of(&requests, &inputs, Definitions::Matrix),
-            mended(&requests, &inputs, Profile::Current),
+            fixed_figures(&requests, &inputs, Profile::Current),
         ] {
             assert_eq!(
                 figure_value(&figures, "completed_requests"),
@@ -538,7 +538,7 @@ fn an_answer_whose_tokens_have_no_text_has_no_ttft_and_bench_serving_counts_0() 
     for (figures, ttft) in [
         (figures_of(&requests, &inputs, Definitions::Current), 5.0),
         (figures_of(&requests, &inputs, Definitions::Matrix), 10.0),
-        (mended(&requests, &inputs, Profile::Current), 10.0),
+        (fixed_figures(&requests, &inputs, Profile::Current), 10.0),
     ] {
         assert_eq!(figure_value(&figures, "completed_requests"), Some(2.0));
         assert_eq!(figure_value(&figures, "mean_ttft_ms"), Some(ttft));
@@ -602,7 +602,7 @@ fn prompts_of_conversations_count_for_us_and_are_0_for_bench_serving() {
     for (figures, input, vision) in [
         (&copied, 0.0, 0.0),
         (&figures_of(&requests, &inputs, Definitions::Matrix), 40.0, 4.0),
-        (&mended(&requests, &inputs, Profile::Current), 40.0, 4.0),
+        (&fixed_figures(&requests, &inputs, Profile::Current), 40.0, 4.0),
     ] {
         assert_eq!(figure_value(figures, "input_tokens"), Some(input));
         assert_eq!(figure_value(figures, "vision_input_tokens"), Some(vision));
@@ -639,8 +639,8 @@ fn gaps_of_a_speculating_server_are_divided_by_the_tokens_of_their_texts() {
     ] {
         assert_eq!(figure_value(&figures, name), Some(expected), "{name}");
     }
-    let mended = mended(&requests, &inputs, Profile::Current);
-    assert_eq!(figure_value(&mended, "mean_itl_ms"), Some(120.0));
+    let fixed = fixed_figures(&requests, &inputs, Profile::Current);
+    assert_eq!(figure_value(&fixed, "mean_itl_ms"), Some(120.0));
     // Not divided: another profile, another backend, and a server that accepts nothing.
     let is_per_event =
         |figures: &MetricValues| (figure_value(figures, "mean_itl_ms").unwrap() - 300.0).abs() < 1e-9;
@@ -672,8 +672,8 @@ fn a_text_without_a_token_breaks_the_division_unless_that_is_mended() {
     let requests = [request];
     let figures = figures_of(&requests, &inputs, Definitions::Current);
     assert_eq!(figure_value(&figures, "mean_itl_ms"), None);
-    let mended = mended(&requests, &inputs, Profile::Current);
-    let mean = figure_value(&mended, "mean_itl_ms").unwrap();
+    let fixed = fixed_figures(&requests, &inputs, Profile::Current);
+    let mean = figure_value(&fixed, "mean_itl_ms").unwrap();
     assert!((mean - 200.0).abs() < 1e-9, "{mean}");
 }
 
@@ -907,7 +907,7 @@ fn figures_do_not_depend_on_where_events_lie() {
 
     use crate::results::record::spilled::testing::MemoryBlocks;
 
-    let shelf = Arc::new(MemoryBlocks::default());
+    let memory_blocks = Arc::new(MemoryBlocks::default());
     let mut draws = crate::loadgen::dataset::rng::Python::new(5);
     let mut here = Vec::new();
     let mut elsewhere = Vec::new();
@@ -929,7 +929,7 @@ fn figures_do_not_depend_on_where_events_lie() {
         for (nth, chunk) in request.chunks.iter().enumerate() {
             other.chunks.push(chunk);
             if nth % 7 == 0 {
-                shelf.spill(other.chunks.storage_bytes());
+                memory_blocks.spill(other.chunks.storage_bytes());
             }
         }
         here.push(request);
@@ -940,8 +940,8 @@ fn figures_do_not_depend_on_where_events_lie() {
         assert_eq!(summarize(&here, &inputs), summarize(&elsewhere, &inputs));
         for profile in [Profile::Classic, Profile::Current] {
             assert_eq!(
-                mended(&here, &inputs, profile),
-                mended(&elsewhere, &inputs, profile)
+                fixed_figures(&here, &inputs, profile),
+                fixed_figures(&elsewhere, &inputs, profile)
             );
         }
     }
@@ -1020,18 +1020,18 @@ mod mended_figures {
             ),
         ];
         let copied = &summarize(&requests, &basis(Protocol::Chat))[&Definitions::Current];
-        let mended = mended(&requests, &basis(Protocol::Chat), Profile::Current);
+        let fixed = fixed_figures(&requests, &basis(Protocol::Chat), Profile::Current);
         assert_eq!(value(copied, "completed_requests"), Some(3.0));
-        assert_eq!(value(&mended, "completed_requests"), Some(1.0));
+        assert_eq!(value(&fixed, "completed_requests"), Some(1.0));
         assert!(value(copied, "mean_ttft_ms") < Some(4.0));
-        assert_eq!(value(&mended, "mean_ttft_ms"), Some(10.0));
-        assert_eq!(value(&mended, "duration_s"), Some(0.05));
+        assert_eq!(value(&fixed, "mean_ttft_ms"), Some(10.0));
+        assert_eq!(value(&fixed, "duration_s"), Some(0.05));
     }
 
     #[test]
     fn nothing_that_failed_leaves_an_empty_block_instead_of_zeros() {
         let requests = [failed(request(0), RequestFailureClass::Refused)];
-        let figures = mended(&requests, &basis(Protocol::Completions), Profile::Current);
+        let figures = fixed_figures(&requests, &basis(Protocol::Completions), Profile::Current);
         assert_eq!(value(&figures, "completed_requests"), Some(0.0));
         for name in ["mean_ttft_ms", "mean_itl_ms", "mean_tpot_ms", "mean_e2e_ms"] {
             assert_eq!(value(&figures, name), None, "{name}");
@@ -1057,7 +1057,7 @@ mod mended_figures {
             ..Usage::default()
         });
         assert_eq!(generated_tokens(&one), 4);
-        let figures = mended(&[one], &basis(Protocol::Completions), Profile::Classic);
+        let figures = fixed_figures(&[one], &basis(Protocol::Completions), Profile::Classic);
         assert_eq!(value(&figures, "output_tokens"), Some(4.0));
     }
 
@@ -1091,7 +1091,7 @@ mod mended_figures {
         change_chunk(&mut tool, 0, |chunk| chunk.kind = ChunkKind::Tool);
         let later = completed_request(1, 1500.0, &[10.0], 20.0);
         let requests = [tool, later];
-        let figures = mended(&requests, &basis(Protocol::Chat), Profile::Current);
+        let figures = fixed_figures(&requests, &basis(Protocol::Chat), Profile::Current);
         assert_eq!(value(&figures, "mean_ttft_ms"), Some(10.0));
         assert_eq!(value(&figures, "peak_concurrency_requests"), Some(1.0));
         let copied = &summarize(&requests, &basis(Protocol::Chat))[&Definitions::Current];
@@ -1101,7 +1101,7 @@ mod mended_figures {
     #[test]
     fn embeddings_have_latencies_and_no_tokens() {
         let requests = [completed_request(0, 0.0, &[], 30.0)];
-        let figures = mended(&requests, &basis(Protocol::Embeddings), Profile::Current);
+        let figures = fixed_figures(&requests, &basis(Protocol::Embeddings), Profile::Current);
         assert_eq!(value(&figures, "output_tokens"), Some(0.0));
         assert_eq!(value(&figures, "mean_e2e_ms"), Some(30.0));
         assert_eq!(value(&figures, "mean_ttft_ms"), None);
@@ -1154,7 +1154,10 @@ fn energy_is_told_per_request_and_per_token_of_what_was_completed() {
     ] {
         assert_eq!(figures[name], Some(value), "{name}");
     }
-    assert!(!metrics_with(None).contains_key("energy_j"), "nobody told");
+    assert!(
+        !metrics_with(None).contains_key("energy_j"),
+        "no source reports it"
+    );
 }
 
 #[test]

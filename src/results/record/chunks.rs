@@ -426,12 +426,12 @@ mod tests {
         fn what_is_packed_comes_back_wherever_it_lies(
             events in prop::collection::vec((chunk(), any::<bool>()), 0..50),
         ) {
-            let shelf = Arc::new(MemoryBlocks::default());
+            let memory_blocks = Arc::new(MemoryBlocks::default());
             let mut chunks = Chunks::default();
             for (chunk, is_put_elsewhere) in &events {
                 chunks.push(*chunk);
                 if *is_put_elsewhere {
-                    shelf.spill(chunks.storage_bytes());
+                    memory_blocks.spill(chunks.storage_bytes());
                 }
             }
             let plain: Vec<Chunk> = events.iter().map(|(chunk, _)| *chunk).collect();

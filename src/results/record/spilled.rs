@@ -202,9 +202,9 @@ pub(crate) mod testing {
         pub(crate) fn spill(self: &Arc<Self>, bytes: &mut SpilledBytes) {
             let take_written = std::mem::take(bytes.memory_mut());
             let place = {
-                let mut shelf = self.0.lock().unwrap();
-                let at = shelf.len() as u64;
-                shelf.extend_from_slice(&take_written);
+                let mut memory_blocks = self.0.lock().unwrap();
+                let at = memory_blocks.len() as u64;
+                memory_blocks.extend_from_slice(&take_written);
                 BlockRange {
                     at,
                     length: u32::try_from(take_written.len()).unwrap(),
@@ -231,11 +231,11 @@ mod tests {
 
     #[test]
     fn a_text_is_the_same_wherever_it_lies() {
-        let shelf = Arc::new(MemoryBlocks::default());
+        let memory_blocks = Arc::new(MemoryBlocks::default());
         let mut text = SpilledText::default();
         for piece in ["hé", "", "llo"] {
             text.push_str(piece);
-            shelf.spill(text.bytes_mut());
+            memory_blocks.spill(text.bytes_mut());
         }
         text.push_str("!");
         assert_eq!(

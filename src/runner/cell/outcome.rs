@@ -97,7 +97,7 @@ impl CellRun<'_> {
                 let means = death
                     .fatal_line
                     .as_ref()
-                    .map_or_else(String::new, |omen| format!(": {}", omen.explanation()));
+                    .map_or_else(String::new, |fatal| format!(": {}", fatal.explanation()));
                 let reason = format!("the engine {} under load{means}", death.status);
                 self.fail(phase, death.class, reason, death.tail);
                 CellOutcome {
