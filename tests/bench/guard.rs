@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use matrix::cli::env_variable;
 use serde_json::{Map, Value};
@@ -133,8 +134,10 @@ fn digest(heard: &Heard) -> String {
 
 /// What one set of flags came to, line by line. Long texts are kept once each in `texts`, under their digests.
 fn recorded(flags: &str, texts: &Mutex<BTreeMap<String, String>>) -> Vec<String> {
-    let (recorder, desk) = (Recorder::start(), Desk::new());
     let is_in_turn = !flags.ends_with(" &");
+    // A search for a concurrency ends where an answer comes before the next request is sent.
+    let delay = Duration::from_millis(if is_in_turn { 0 } else { 200 });
+    let (recorder, desk) = (Recorder::delayed(delay), Desk::new());
     let (port, tokenizer) = (recorder.port.to_string(), data("tokenizer.json"));
     let word = |word: &str| match word.strip_prefix('@') {
         Some("conversations") => data("conversations.json"),
@@ -224,11 +227,17 @@ fn what_bench_sends_and_says_is_what_was_recorded() {
             .take(at + 1)
             .filter(|line| line.starts_with("== "))
             .last();
+        let said = line
+            .trim_end()
+            .rsplit(' ')
+            .next()
+            .and_then(|digest| texts.get(digest));
         assert_eq!(
             before.get(at),
             Some(&line),
-            "line {} of the recording, of {case:?}",
-            at + 1
+            "line {} of the recording, of {case:?}: {}",
+            at + 1,
+            said.map_or("", String::as_str)
         );
     }
     assert_eq!(before.len(), now.split_inclusive('\n').count());

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -30,10 +31,19 @@ pub struct Recorder {
 
 impl Recorder {
     pub fn start() -> Self {
-        Self::flushing(Flush::AsOthers)
+        Self::listen(Flush::AsOthers, Duration::ZERO)
     }
 
     pub fn flushing(flush: Flush) -> Self {
+        Self::listen(flush, Duration::ZERO)
+    }
+
+    /// Waits before each answer to a request that carries something, so that requests sent together are under way together.
+    pub fn delayed(delay: Duration) -> Self {
+        Self::listen(Flush::AsOthers, delay)
+    }
+
+    fn listen(flush: Flush, delay: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let port = listener.local_addr().expect("it has one").port();
         let heard: Arc<Mutex<Vec<Heard>>> = Arc::default();
@@ -42,7 +52,7 @@ impl Recorder {
             for stream in listener.incoming() {
                 let keep = Arc::clone(&keep);
                 // A client that goes away early ends its thread, and the test misses the request.
-                std::thread::spawn(move || serve(&mut stream.ok()?, &keep, flush));
+                std::thread::spawn(move || serve(&mut stream.ok()?, &keep, flush, delay));
             }
         });
         Self { port, heard }
@@ -54,7 +64,7 @@ impl Recorder {
     }
 }
 
-fn serve(stream: &mut TcpStream, keep: &Mutex<Vec<Heard>>, flush: Flush) -> Option<()> {
+fn serve(stream: &mut TcpStream, keep: &Mutex<Vec<Heard>>, flush: Flush, delay: Duration) -> Option<()> {
     let (head, body) = read(stream)?;
     let mut lines = head.lines();
     let mut words = lines.next()?.split(' ');
@@ -87,6 +97,7 @@ fn serve(stream: &mut TcpStream, keep: &Mutex<Vec<Heard>>, flush: Flush) -> Opti
         .map(|(name, value)| format!("{}: {value}", name.to_lowercase()))
         .collect();
     keep.lock().ok()?.push(Heard { path, headers, body });
+    std::thread::sleep(delay);
     let kind = match answer.starts_with('{') {
         true => "application/json",
         false => "text/event-stream",
