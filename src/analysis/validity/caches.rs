@@ -223,20 +223,23 @@ fn cached_share(evidence: &CacheEvidence<'_>) -> Option<(f64, String)> {
 
 /// Returns the same share by what the answers report.
 fn cached_share_by_responses(evidence: &CacheEvidence<'_>, common: f64) -> Option<(f64, String)> {
-    let (mut cached, mut prompt, mut is_reported) = (0u64, 0u64, false);
+    // A server counts the tokens of its chat template too.
+    let (mut cached, mut prompt, mut counted, mut is_reported) = (0u64, 0u64, 0u64, false);
     for request in evidence.requests.iter().filter(|request| request.is_completed()) {
         if let Some(count) = request.usage.and_then(|usage| usage.cached) {
             (cached, is_reported) = (cached + u64::from(count), true);
         }
         prompt += u64::from(request.prompt_sent());
+        let reported = request.usage.and_then(|usage| usage.prompt);
+        counted += u64::from(request.prompt_sent().max(reported.unwrap_or(0)));
     }
     (is_reported && prompt > 0).then(|| {
         let share = (cached as f64 - common).max(0.0) / prompt as f64;
         (
             share,
             format!(
-                "{cached} of {prompt} prompt tokens cached by its answers ({})",
-                percent(cached as f64 / prompt as f64)
+                "{cached} of {counted} prompt tokens cached by its answers ({})",
+                percent(cached as f64 / counted as f64)
             ),
         )
     })

@@ -361,9 +361,15 @@ fn several_choices_share_one_stream_and_pictures_of_no_tokens_were_not_looked_at
 /// Returns the codes for prompts of 100 tokens, with the cached tokens that each answer reports and the hits
 /// that the engine counts.
 fn codes_of_caches(cached: u32, hits: f64) -> Vec<ReasonCode> {
+    let reasons = cache_reasons_with(100, cached, hits);
+    reasons.iter().map(|reason| reason.code).collect()
+}
+
+/// Returns the reasons, with the length of each prompt that the answers report.
+fn cache_reasons_with(reported: u32, cached: u32, hits: f64) -> Vec<Reason> {
     let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
     let plan: crate::plan::Plan = serde_json::from_str(plan).unwrap();
-    let usage = serde_json::json!({"prompt": 100, "completion": 2, "cached": cached});
+    let usage = serde_json::json!({"prompt": reported, "completion": 2, "cached": cached});
     let request = Request {
         prompt_tokens: 100,
         usage: serde_json::from_value(usage).unwrap(),
@@ -383,9 +389,21 @@ fn codes_of_caches(cached: u32, hits: f64) -> Vec<ReasonCode> {
         requests: &vec![request; 8],
     };
     cache_reasons(&met, true)
-        .iter()
-        .map(|reason| reason.code)
-        .collect()
+}
+
+#[test]
+fn cached_tokens_are_a_share_of_all_that_the_server_counts() {
+    let says = |reported| cache_reasons_with(reported, 105, 0.0).remove(0).measured;
+    // The server counts the tokens of its chat template too.
+    assert_eq!(
+        says(110),
+        "840 of 880 prompt tokens cached by its answers (95.5 %)"
+    );
+    // A server that counts less than was sent says nothing of the share.
+    assert_eq!(
+        says(1),
+        "840 of 800 prompt tokens cached by its answers (105.0 %)"
+    );
 }
 
 #[test]
