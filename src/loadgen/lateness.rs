@@ -46,7 +46,7 @@ pub struct Lateness {
 }
 
 impl LatenessCounter {
-    /// Adds the events of one read, whose times are off by up to `off`. With a kernel timestamp the last
+    /// Adds the events of one read, whose times are off by up to `error`. With a kernel timestamp the last
     /// event is exact.
     pub(super) fn add_read(&mut self, events: u64, timestamp_source: TimestampSource, error: Duration) {
         let doubtful = match timestamp_source {

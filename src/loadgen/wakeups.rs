@@ -3,7 +3,6 @@
 //!
 //! Between waking up and continuing, a thread waits for a processor and uses it. The kernel counts both
 //! times; the rest is sleep.
-//! sleep.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,8 +10,8 @@ use std::time::Duration;
 
 use crate::base::clock::{self, MonotonicTime};
 
-/// Time that an idle processor needs to resume a thread, which the kernel does not count.
-const MAX_WAKE_UP_LATENCY: Duration = Duration::from_micros(100);
+/// Assumed maximum time that an idle processor needs to resume a thread. The kernel counts it as sleep.
+const MAX_IDLE_EXIT_LATENCY: Duration = Duration::from_micros(100);
 /// Timers are late by less than this. A thread that was away for longer was stopped.
 const MAX_TIMER_LATENCY: Duration = Duration::from_millis(1);
 
@@ -44,7 +43,8 @@ impl WakeTracker {
         now: MonotonicTime,
     ) -> Option<MonotonicTime> {
         let spent = self.cpu_and_wait_time()?;
-        let busy = spent.saturating_sub(std::mem::replace(&mut self.last_spent, spent)) + MAX_WAKE_UP_LATENCY;
+        let busy =
+            spent.saturating_sub(std::mem::replace(&mut self.last_spent, spent)) + MAX_IDLE_EXIT_LATENCY;
         let is_sleep = now.since(slept) <= wait + busy + MAX_TIMER_LATENCY;
         is_sleep.then(|| now.minus(busy).max(slept))
     }
@@ -74,7 +74,7 @@ mod tests {
         let Some(woken) = wakes.earliest_wake(slept, SPAN, now) else {
             return assert!(wakes.schedstat.is_none() || now.since(slept) > SPAN + MAX_TIMER_LATENCY);
         };
-        assert!(woken >= slept && woken.plus(MAX_WAKE_UP_LATENCY) <= now);
+        assert!(woken >= slept && woken.plus(MAX_IDLE_EXIT_LATENCY) <= now);
         // Work cannot be told apart from sleep here, so only the start is known.
         let began = clock::now();
         while clock::now().since(began) < SPAN {

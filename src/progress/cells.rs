@@ -1,13 +1,13 @@
-//! Counts the cells of a run that began and ended. A retried cell counts once. Pure.
+//! Counts the measurements of a run that began and ended. A retried measurement counts once. Pure.
 
 use std::collections::BTreeMap;
 
 use crate::plan::Measurement;
 
-/// The cells of a run that events mentioned.
+/// The measurements of a run that events mentioned.
 #[derive(Debug, Default)]
 pub(super) struct Cells {
-    /// Cells that were finished before the run was resumed.
+    /// Number of measurements that were finished before the run was resumed.
     finished: usize,
     states: BTreeMap<Measurement, CellState>,
 }

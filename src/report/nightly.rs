@@ -73,7 +73,7 @@ fn bold_kind(kind: FindingKind) -> String {
     }
 }
 
-/// The nightly run in one line, beginning with the metrics that were not judged.
+/// The nightly run in one line. It begins with a missing baseline or the number of metrics that were not judged.
 pub(crate) fn headline(night: &NightlyRun) -> String {
     let count = |kind| {
         night

@@ -46,8 +46,8 @@ pub(super) fn count_prompts(requests: &mut [Request], prompts: &[Prompt], tokeni
     }
 }
 
-/// Counts the tokens and the repetition of answers and of their reasoning, on all cores. An answer without
-/// text, as from a server without a tokenizer, gets no count.
+/// Counts the tokens and the repetition of answers and of their reasoning, on all cores. An answer
+/// whose events have neither text nor tool calls, as from a server without a tokenizer, gets no count.
 pub(super) fn count_outputs(requests: &mut [Request], tokenizer: &Tokenizer) {
     for_each_request(requests, || WordEncoder::new(tokenizer), count_output);
 }

@@ -263,7 +263,7 @@ fn check_recipe_name(recipe: &Recipe, name: &str) -> Option<Diagnostic> {
     ))
     .with_help("use the same name for both");
     Some(match &recipe.name.place {
-        Some(place) => diagnostic.with_place(place, "differs from the file name"),
+        Some(place) => diagnostic.with_place(place, "this name differs from the file name of the recipe"),
         None => diagnostic,
     })
 }

@@ -11,7 +11,7 @@ mod prompts;
 use std::collections::BTreeSet;
 
 use super::cell_facts::{differing_facts, limit_facts};
-use super::compared_cell::{ComparedCell, shared_definitions};
+use super::compared_cell::{ComparedCell, shared_metric_definitions};
 use super::conditions::{ConditionKind, Conditions};
 use super::search_bracket::unreliable_search_reason;
 use super::settings;
@@ -124,7 +124,7 @@ fn compare_definitions(
     second: &ComparedCell<'_>,
 ) {
     // A cell without any metrics differs by its status.
-    if shared_definitions(first, second).is_some()
+    if shared_metric_definitions(first, second).is_some()
         || first.definitions().is_empty()
         || second.definitions().is_empty()
     {

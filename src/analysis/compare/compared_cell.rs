@@ -89,8 +89,11 @@ impl<'a> ComparedCell<'a> {
 }
 
 /// Returns the definitions in which two cells can be compared: `matrix` if both were measured here, otherwise
-/// those of the import.
-pub(crate) fn shared_definitions(first: &ComparedCell<'_>, second: &ComparedCell<'_>) -> Option<Definitions> {
+/// those of the import. `None` if they share none.
+pub(crate) fn shared_metric_definitions(
+    first: &ComparedCell<'_>,
+    second: &ComparedCell<'_>,
+) -> Option<Definitions> {
     let (first_value, second_value) = (first.definitions(), second.definitions());
     [Definitions::Matrix, Definitions::Current, Definitions::Classic]
         .into_iter()

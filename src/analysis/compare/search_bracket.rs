@@ -1,4 +1,4 @@
-//! Checks whether the bracket of a search supports a ratio.
+//! Checks whether the result of a search is reliable enough for a ratio to another result.
 
 use crate::results::record::search::{SearchRecord, SearchStopReason};
 

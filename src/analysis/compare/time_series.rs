@@ -25,7 +25,7 @@ pub(crate) struct Series {
     /// Nights with a value.
     pub nights: Vec<Point>,
     /// Later nights without a value.
-    pub gaps: Vec<MissingNight>,
+    pub gaps: Vec<MissingValue>,
     pub context_changes: Vec<ContextChange>,
     /// Level changes without a change of machine or prompts.
     pub changes: Vec<LevelChange>,
@@ -43,7 +43,7 @@ pub(crate) struct Point {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct MissingNight {
+pub(crate) struct MissingValue {
     /// Number of earlier nights with a value.
     pub index: usize,
     pub at: String,
@@ -230,7 +230,7 @@ fn build_one_series(
             .and_then(|(_, cell)| verdict::logs(cell.figures.get(figure)?))
             .map(|starts| (t_test::mean(&starts), starts.len()));
         let (Some((_, cell)), Some((level, starts))) = (night_cell, level) else {
-            series.gaps.extend((!logs.is_empty()).then(|| MissingNight {
+            series.gaps.extend((!logs.is_empty()).then(|| MissingValue {
                 index: logs.len(),
                 at: night.at.clone(),
                 reason: missing_reason(night, *night_cell, figure),

@@ -29,7 +29,7 @@ pub(super) fn add_peaks(metrics: &mut MetricSet, requests: &[Request]) {
     metrics.insert(Metric::PeakOutput, peak_output(requests));
 }
 
-/// Computes peaks for a block with the bugs fixed, which counts generated tokens. `sound` are the completed
+/// Computes peaks for a block with the bugs fixed, which counts generated tokens. `corrected` are the completed
 /// requests as the profile should have read them.
 pub(super) fn add_fixed_peaks(metrics: &mut MetricSet, corrected: &[Request], due_requests: &[Request]) {
     metrics.insert(
@@ -59,7 +59,7 @@ pub(crate) struct LoadPerSecond {
     pub requests: Vec<f64>,
 }
 
-/// Computes the load over time. `None` if no request was sent. `copied` counts events instead of tokens, and
+/// Computes the load over time. `None` if no request was sent. `as_published` counts events instead of tokens, and
 /// every request that touches a second, as bench_serving does.
 pub(crate) fn load_per_second(
     requests: &[Request],

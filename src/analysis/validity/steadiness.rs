@@ -167,7 +167,9 @@ fn steady_share(requests: &[Request], seconds: f64, has_rate: bool) -> Option<f6
         return None;
     }
     let same = match has_rate {
-        true => MAX_NEIGHBOUR_DIFFERENCE.max(STEADY_DEVIATIONS / running_in_part(requests, part).sqrt()),
+        true => {
+            MAX_NEIGHBOUR_DIFFERENCE.max(STEADY_DEVIATIONS / mean_requests_per_part(requests, part).sqrt())
+        }
         false => MAX_NEIGHBOUR_DIFFERENCE,
     };
     let longest = (0..PARTS)
@@ -188,9 +190,9 @@ fn steady_share(requests: &[Request], seconds: f64, has_rate: bool) -> Option<f6
     })
 }
 
-/// Returns the mean number of requests that run in a part of the window. A request that spans three parts
-/// counts in each.
-fn running_in_part(requests: &[Request], part_ns: f64) -> f64 {
+/// Estimates how many requests run at some time in a part of the window, as a mean over all parts; at least 1.
+/// A request that spans three parts counts in each.
+fn mean_requests_per_part(requests: &[Request], part_ns: f64) -> f64 {
     let parts: f64 = requests
         .iter()
         .filter_map(|request| Some(request.end_ns.saturating_sub(request.sent_ns?) as f64 / part_ns + 1.0))

@@ -84,7 +84,7 @@ fn server_not_ready(config: &BenchConfig, url: &str, base_url: &str, error: &Con
     host_not_ready(format!("{error}\n  = help: {help}"))
 }
 
-/// Returns the error for a warm-up in which every request failed like `failure`.
+/// Returns the error for a warm-up in which every request failed; `failure` is the first failure.
 async fn warm_up_error(
     config: &BenchConfig,
     server: &ControlClient,
@@ -107,7 +107,7 @@ async fn warm_up_error(
     }
 }
 
-/// Returns help for a warm-up in which every request failed like `failure`.
+/// Returns help for a warm-up in which every request failed; `failure` is the first failure.
 async fn warm_up_help(
     config: &BenchConfig,
     server: &ControlClient,

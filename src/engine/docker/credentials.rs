@@ -1,5 +1,5 @@
 //! Registry logins from Docker's configuration or a credential helper. They are sent only to the daemon, with
-//! a pull.
+//! a pull or a query for the digest of an image.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;

@@ -53,16 +53,17 @@ impl Checks<'_> {
         }
     }
 
-    /// Without E2E: warns if mean ITL is far above mean TPOT. `is_told` suppresses the warning, because the
-    /// tool divides gaps or the server accepts several tokens at once.
-    fn check_multi_token_gaps(&mut self, is_told: bool) {
+    /// Warns if mean ITL is far above mean TPOT, as events then carry several tokens. For results that lack
+    /// E2E, TTFT, or the counts of requests and tokens. `is_explained` suppresses the warning: the tool divides
+    /// gaps by tokens, or the server uses speculative decoding.
+    fn check_multi_token_gaps(&mut self, is_explained: bool) {
         let (Some((itl, line)), Some(tpot)) = (
             self.printed(time(Mean, LatencyKind::Itl)),
             self.range(time(Mean, LatencyKind::Tpot)),
         ) else {
             return;
         };
-        if !is_told && tpot.low > 0.0 && itl.low > MAX_ITL_FACTOR * tpot.high {
+        if !is_explained && tpot.low > 0.0 && itl.low > MAX_ITL_FACTOR * tpot.high {
             let message = format!(
                 "mean ITL is {:.2} ms, but mean TPOT is {:.2} ms: events carry about {:.1} tokens, so ITL \
                  is the time between events",

@@ -19,6 +19,8 @@ use crate::results::record::request::{Failure, Oddity, Request, RequestFailureCl
 /// A record with the facts that are not part of it.
 pub(super) struct RequestOutcome {
     pub(super) record: Request,
+    /// How much later it was sent than it could be: after its due time, or after a slot became free. `None` if
+    /// it was not sent.
     pub(super) lag: Option<Duration>,
     pub(super) timestamp_source: Option<TimestampSource>,
 }

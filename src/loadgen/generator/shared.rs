@@ -17,6 +17,7 @@ use crate::results::record::request::Request;
 
 pub(super) struct Shared {
     pub(super) target: Target,
+    /// Timeouts, duration and failure limits of the load.
     pub(super) limits: Limits,
     pub(super) body: Map<String, Value>,
     pub(super) stop_at_eos: bool,

@@ -51,7 +51,7 @@ pub(crate) enum Layout {
     },
 }
 
-/// The block of a profile, including the empty line before it.
+/// Formats the block of results as the tool of this profile prints it. An empty line comes first.
 ///
 /// Source: docs/bench-serving.md 8.1 and 8.2.
 pub(crate) fn block(profile: Profile, facts: &BlockFacts<'_>, figures: &MetricValues) -> String {

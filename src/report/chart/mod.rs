@@ -86,7 +86,7 @@ pub(crate) enum PlotEventStyle {
     /// A fine dotted line: something besides the values changed.
     Note,
     /// A cross on the axis: there is no value.
-    MissingNight,
+    MissingValue,
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -202,7 +202,7 @@ fn draw_event(svg: &mut Svg, style: PlotEventStyle, at: f64, (top, bottom): (f64
         PlotEventStyle::Worse => ("turn worse", vec![[(at, top), (at, bottom)]]),
         PlotEventStyle::Better => ("turn better", vec![[(at, top), (at, bottom)]]),
         PlotEventStyle::Note => ("turn note", vec![[(at, top), (at, bottom)]]),
-        PlotEventStyle::MissingNight => {
+        PlotEventStyle::MissingValue => {
             let middle = bottom - 7.0;
             let stroke = |way: f64| [(at - R, middle - way * R), (at + R, middle + way * R)];
             ("turn gap", vec![stroke(1.0), stroke(-1.0)])
@@ -239,7 +239,7 @@ pub(super) fn event_sample(style: PlotEventStyle) -> String {
         "",
         &[("class", "key".to_owned()), ("aria-hidden", "true".to_owned())],
     );
-    let bottom = if style == PlotEventStyle::MissingNight {
+    let bottom = if style == PlotEventStyle::MissingValue {
         13.0
     } else {
         12.0

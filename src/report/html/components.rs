@@ -8,7 +8,7 @@ use crate::analysis::metrics::Direction;
 use crate::report::chart::Chart;
 use crate::report::table::{Align, Mark, Table, Value, single_line};
 
-/// Texts with more letters than this may wrap.
+/// Left-aligned table cells with more characters than this may wrap.
 const MIN_BREAKABLE_CHARS: usize = 40;
 
 /// An entry of the table of contents.

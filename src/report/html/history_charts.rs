@@ -81,7 +81,7 @@ pub(super) fn legend() -> Vec<Key> {
             "machine or prompts changed: earlier values are not comparable",
         ),
         (PlotEventStyle::Note, "engine changed, or baseline moved"),
-        (PlotEventStyle::MissingNight, "failed, invalid or not measured"),
+        (PlotEventStyle::MissingValue, "failed, invalid or not measured"),
     ];
     let turns = turns.map(|(style, name)| (event_sample(style), name.to_owned()));
     let keys = lines.into_iter().chain(turns);
@@ -182,7 +182,7 @@ fn plot_events(series: &Series, days: &[f64]) -> Vec<PlotEvent> {
     let gaps = series.gaps.iter().filter_map(|gap| {
         Some(PlotEvent {
             x: date::days_since_epoch(&gap.at)?,
-            style: PlotEventStyle::MissingNight,
+            style: PlotEventStyle::MissingValue,
             label: String::new(),
             title: gap.reason.clone(),
         })

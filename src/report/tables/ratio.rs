@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use super::report_cell::{ReportCell, summary_validity};
 use crate::analysis::compare::cell_facts::{slo_difference, slo_in_words};
 use crate::analysis::compare::comparable::{self, Comparability};
-use crate::analysis::compare::compared_cell::{ComparedCell, shared_definitions};
+use crate::analysis::compare::compared_cell::{ComparedCell, shared_metric_definitions};
 use crate::analysis::compare::decision::{Answer, CONFIDENCE, Design, NoVerdict, Outcome, Question, Sample};
 use crate::analysis::compare::response_length::{depends_on_length, length_difference, mean_response_tokens};
 use crate::analysis::compare::{from_run, gates, percentile, question, resolution, stored, verdict};
@@ -131,7 +131,7 @@ pub(super) fn comparison_samples(
     metric: Metric,
 ) -> [Sample; 2] {
     let (our_part, their_part) = (comparison_summaries(compared), comparison_summaries(reference));
-    let shared = shared_definitions(
+    let shared = shared_metric_definitions(
         &compared_cell(compared, &our_part),
         &compared_cell(reference, &their_part),
     );
@@ -237,7 +237,7 @@ fn round_samples(
         return None;
     }
     let (our_part, their_part) = (comparison_summaries(compared), comparison_summaries(reference));
-    let set = shared_definitions(
+    let set = shared_metric_definitions(
         &compared_cell(compared, &our_part),
         &compared_cell(reference, &their_part),
     )?;

@@ -194,7 +194,10 @@ impl<'a> ReferenceEngine<'a> {
                 .map(|chunk| chunk.at_ns)
         };
         let (Some(first), Some(last)) = (moments().min(), moments().max()) else {
-            return Err("the flood measurement returned no token".to_owned());
+            return Err(
+                "the measurement of the maximum token rate received no token from the simulated engine"
+                    .to_owned(),
+            );
         };
         let rate = moments().count() as f64 * 1e9 / last.saturating_sub(first).max(1) as f64;
         Ok(calibration::judge_flood(

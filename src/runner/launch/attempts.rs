@@ -41,7 +41,7 @@ pub(super) struct HostRetry {
 /// What follows the end of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Restart {
-    /// It may be restarted without a warning.
+    /// The end was planned, or a retry has already reported it: the next start needs no warning.
     Expected,
     /// It is restarted after a failure of the engine; `left` restarts remain.
     AfterFailure { left: u32 },

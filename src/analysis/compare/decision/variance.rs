@@ -1,4 +1,5 @@
-//! The variance of one start of a question.
+//! Estimates how much the starts of a launch differ, as a variance, for one question: one metric of one pair of
+//! cells.
 
 use statrs::distribution::{ChiSquared, ContinuousCDF};
 
