@@ -20,7 +20,8 @@ pub(crate) use self::images::{ImageArgs, SpeedBenchArgs};
 pub(crate) use self::limits::LimitArgs;
 pub(crate) use self::profiler::{Activity, ProfilerArgs};
 use crate::base::units::RequestRate;
-use crate::cli::named::{dataset, variant_parser};
+use crate::cli::named::{backend, dataset, variant_parser};
+use crate::config::backend::Backend;
 use crate::config::dataset::DatasetName;
 use crate::config::workload::Profile;
 
@@ -108,29 +109,11 @@ pub(crate) struct ExtensionArgs {
     pub(crate) fresh_prompts: bool,
 }
 
-/// The Python tool's names of engines and protocols.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Backend {
-    Sglang,
-    SglangNative,
-    SglangOai,
-    SglangOaiChat,
-    SglangEmbedding,
-    Vllm,
-    VllmChat,
-    VllmEmbedding,
-    Lmdeploy,
-    LmdeployChat,
-    Trt,
-    Gserver,
-    Truss,
-}
-
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Server")]
 pub(crate) struct ServerArgs {
     /// The protocol of the server, given as the name of the engine in bench_serving.
-    #[arg(long, value_enum, default_value = "sglang")]
+    #[arg(long, value_parser = backend(), default_value = "sglang")]
     pub(crate) backend: Backend,
     /// The base URL of the server, instead of `--host` and `--port`.
     #[arg(long, value_name = "URL")]

@@ -7,6 +7,7 @@ use serde::de::value::Error;
 use serde::de::{DeserializeOwned, Error as _, IntoDeserializer, Visitor};
 use serde::forward_to_deserialize_any;
 
+use crate::config::backend::Backend;
 use crate::config::dataset::DatasetName;
 
 /// Parses a variant of `T`, none of which holds a value.
@@ -28,6 +29,12 @@ where
         .iter()
         .map(|(name, help)| PossibleValue::new(*name).help(*help));
     PossibleValuesParser::new(values).try_map(|name| parse_variant(&name))
+}
+
+/// Parses the Python tool's name of a backend.
+pub(super) fn backend() -> impl TypedValueParser<Value = Backend> {
+    PossibleValuesParser::new(Backend::ALL.iter().map(|backend| backend.name()))
+        .try_map(|name| Backend::from_name(&name).ok_or_else(|| Error::custom("there is no such backend")))
 }
 
 /// Parses the Python tool's name of a data set.

@@ -21,16 +21,171 @@ pub enum Protocol {
     Embeddings,
 }
 
+/// What a protocol can carry, and how its requests and answers look. Everything that asks what a protocol can do
+/// reads this table; `loadgen::protocol` writes bodies and reads answers.
+pub(crate) struct ProtocolFacts {
+    /// Its name, as recipes write it.
+    pub(crate) name: &'static str,
+    /// Path of requests, unless the recipe names one.
+    pub(crate) path: &'static str,
+    /// What requests can carry besides text.
+    pub(crate) carries: &'static [Feature],
+    pub(crate) template: ServerTemplate,
+    /// Whether answers consist of text. Otherwise they are vectors, without output tokens.
+    pub(crate) generates_text: bool,
+    /// Whether the field `stream` turns streaming off.
+    pub(crate) stream_field: bool,
+    /// Whether each line of a stream is a JSON object, without `data:`.
+    pub(crate) json_lines: bool,
+    /// Whether every complete stream marks its end: by a finish reason, a usage report or `[DONE]`.
+    pub(crate) marks_end: bool,
+    /// Whether the field `stream_options` requests token counts.
+    pub(crate) stream_options: bool,
+    pub(crate) sampling: SamplingFields,
+    /// Fields with the maximum of output tokens, beside the sampling fields; the first that is set applies.
+    pub(crate) limit_fields: &'static [&'static str],
+    pub(crate) bench_serving_tokens: CountedAs,
+}
+
+/// What a request may carry besides text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Feature {
+    /// Chat messages, and so conversations.
+    Messages,
+    TokenIds,
+    Images,
+    LoraName,
+    RoutingKey,
+}
+
+/// Whether the server applies the model's chat template to prompts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ServerTemplate {
+    Applied,
+    NotApplied,
+    /// The server's configuration decides.
+    Unknown,
+}
+
+/// Where a body has `temperature` and `top_p`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SamplingFields {
+    TopLevel,
+    /// In the object with this name.
+    Nested(&'static str),
+    None,
+}
+
+/// The number of output tokens that bench_serving's `current` rules use. Source: docs/bench-serving.md 2.2 to 2.7.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CountedAs {
+    /// The requested number; the usage of the server is not read.
+    Requested,
+    /// The reported number, at the end or in the last event with one. An answer without output counts as requested.
+    Reported,
+    /// The number in the last event.
+    LastEvent,
+    /// The reported number, if the server sends it without a request.
+    UnaskedUsage,
+}
+
 impl Protocol {
     /// Its name, as recipes write it.
     pub const fn name(self) -> &'static str {
+        self.facts().name
+    }
+
+    pub(crate) fn carries(self, feature: Feature) -> bool {
+        self.facts().carries.contains(&feature)
+    }
+
+    pub(crate) const fn facts(self) -> ProtocolFacts {
+        use Feature::{Images, LoraName, Messages, RoutingKey, TokenIds};
         match self {
-            Self::SglangNative => "sglang-native",
-            Self::Completions => "completions",
-            Self::Chat => "chat",
-            Self::Trt => "trt",
-            Self::Truss => "truss",
-            Self::Embeddings => "embeddings",
+            Self::SglangNative => ProtocolFacts {
+                name: "sglang-native",
+                path: "/generate",
+                carries: &[TokenIds, Images, LoraName, RoutingKey],
+                template: ServerTemplate::NotApplied,
+                generates_text: true,
+                stream_field: true,
+                json_lines: false,
+                marks_end: false,
+                stream_options: false,
+                sampling: SamplingFields::Nested("sampling_params"),
+                limit_fields: &["max_new_tokens"],
+                bench_serving_tokens: CountedAs::Reported,
+            },
+            Self::Completions => ProtocolFacts {
+                name: "completions",
+                path: "/v1/completions",
+                carries: &[TokenIds, Images, LoraName, RoutingKey],
+                template: ServerTemplate::NotApplied,
+                generates_text: true,
+                stream_field: true,
+                json_lines: false,
+                marks_end: true,
+                stream_options: true,
+                sampling: SamplingFields::TopLevel,
+                limit_fields: &["max_tokens"],
+                bench_serving_tokens: CountedAs::LastEvent,
+            },
+            Self::Chat => ProtocolFacts {
+                name: "chat",
+                path: "/v1/chat/completions",
+                carries: &[Messages, Images, LoraName, RoutingKey],
+                template: ServerTemplate::Applied,
+                generates_text: true,
+                stream_field: true,
+                json_lines: false,
+                marks_end: true,
+                stream_options: true,
+                sampling: SamplingFields::TopLevel,
+                limit_fields: &["max_completion_tokens", "max_tokens"],
+                bench_serving_tokens: CountedAs::UnaskedUsage,
+            },
+            Self::Trt => ProtocolFacts {
+                name: "trt",
+                path: "/v2/models/ensemble/generate_stream",
+                carries: &[TokenIds],
+                template: ServerTemplate::Unknown,
+                generates_text: true,
+                stream_field: false,
+                json_lines: false,
+                marks_end: false,
+                stream_options: false,
+                sampling: SamplingFields::TopLevel,
+                limit_fields: &["max_tokens"],
+                bench_serving_tokens: CountedAs::Requested,
+            },
+            Self::Truss => ProtocolFacts {
+                name: "truss",
+                path: "/v1/models/model:predict",
+                carries: &[TokenIds],
+                template: ServerTemplate::Unknown,
+                generates_text: true,
+                stream_field: true,
+                json_lines: false,
+                marks_end: false,
+                stream_options: false,
+                sampling: SamplingFields::TopLevel,
+                limit_fields: &["max_tokens"],
+                bench_serving_tokens: CountedAs::Requested,
+            },
+            Self::Embeddings => ProtocolFacts {
+                name: "embeddings",
+                path: "/v1/embeddings",
+                carries: &[TokenIds, LoraName, RoutingKey],
+                template: ServerTemplate::Unknown,
+                generates_text: false,
+                stream_field: false,
+                json_lines: false,
+                marks_end: false,
+                stream_options: false,
+                sampling: SamplingFields::None,
+                limit_fields: &[],
+                bench_serving_tokens: CountedAs::Requested,
+            },
         }
     }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod api;
 pub(crate) mod arrival;
+pub(crate) mod backend;
 pub(crate) mod builtin_scenarios;
 pub(crate) mod container;
 pub mod dataset;

@@ -8,12 +8,13 @@ use std::path::Path;
 use futures_util::future::join_all;
 
 use crate::base::ids::LaunchId;
+use crate::config::api::ServerTemplate;
 use crate::config::dataset::{Dataset, TemplateUse};
 use crate::engine::{self, ContainerChecks};
 use crate::loadgen::dataset::template::ChatTemplate;
 use crate::loadgen::dataset::tokenizer::Tokenizer;
 use crate::loadgen::dataset::{self, Caches};
-use crate::plan::{Launch, Plan, Protocol};
+use crate::plan::{Launch, Plan};
 use crate::runner::context::HostEnv;
 use crate::runner::gpu_idle;
 
@@ -332,7 +333,8 @@ pub(crate) fn check_templates(plan: &Plan, folder: &Path, caches: &Caches) -> Mi
     for cell in &plan.cells {
         let launch = launches[&cell.launch];
         let workload = &cell.scenario.workload;
-        let is_chat = launch.api.dialect.protocol == Protocol::Chat && !launch.engine.simulated;
+        let is_chat = launch.api.dialect.protocol.facts().template == ServerTemplate::Applied
+            && !launch.engine.simulated;
         let template = workload.facts().template;
         if !is_chat && !template.is_needed() {
             continue;

@@ -4,6 +4,7 @@
 //! (`classic` counts a gap for each on the native protocol), and the length of a line (`classic` fails at 128
 //! KiB).
 
+use crate::config::api::CountedAs;
 use crate::config::workload::Profile;
 use crate::plan::Protocol;
 use crate::results::record::request::{
@@ -188,8 +189,8 @@ fn is_success(request: &Request, protocol: Protocol, profile: Profile) -> bool {
         Some(RequestFailureClass::ErrorEvent) if has_failed_end => true,
         Some(RequestFailureClass::ErrorEvent) => match protocol {
             Protocol::SglangNative => profile == Profile::Current,
-            Protocol::Completions | Protocol::Trt | Protocol::Truss | Protocol::Embeddings => false,
             Protocol::Chat => true,
+            _ => false,
         },
         Some(_) => false,
     }
@@ -240,7 +241,8 @@ fn native_gaps(mut chunks: impl Iterator<Item = Chunk>) -> Option<Vec<f64>> {
 /// that is read.
 fn output_tokens(request: &Request, is_empty: bool, protocol: Protocol, profile: Profile) -> u32 {
     let requested = request.requested_tokens;
-    if protocol == Protocol::Embeddings {
+    let facts = protocol.facts();
+    if !facts.generates_text {
         return 0;
     }
     if profile == Profile::Classic {
@@ -253,14 +255,14 @@ fn output_tokens(request: &Request, is_empty: bool, protocol: Protocol, profile:
     };
     let reported = request.usage.and_then(|usage| usage.completion);
     let is_ours = request.usage.is_some_and(|usage| usage.is_ours);
-    match protocol {
-        Protocol::SglangNative if is_empty => requested,
-        Protocol::SglangNative => reported.or_else(last_reported).unwrap_or(requested),
-        Protocol::Completions => last_reported().unwrap_or(requested),
-        // Source: docs/bench-serving.md 2.3: usage is read if it is sent, but not requested.
-        Protocol::Chat => reported.filter(|_| !is_ours).unwrap_or(requested),
-        Protocol::Trt | Protocol::Truss | Protocol::Embeddings => requested,
-    }
+    let counted = match facts.bench_serving_tokens {
+        CountedAs::Requested => None,
+        CountedAs::Reported if is_empty => None,
+        CountedAs::Reported => reported.or_else(last_reported),
+        CountedAs::LastEvent => last_reported(),
+        CountedAs::UnaskedUsage => reported.filter(|_| !is_ours),
+    };
+    counted.unwrap_or(requested)
 }
 
 fn seconds_between(from_ns: u64, to_ns: u64) -> f64 {

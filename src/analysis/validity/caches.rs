@@ -2,6 +2,7 @@
 
 use super::evidence::Evidence;
 use super::reason::{new_reason, percent};
+use crate::config::api::ServerTemplate;
 use crate::config::dataset::TemplateUse;
 use crate::config::scenario::Scenario;
 use crate::config::validity::Bounds;
@@ -55,8 +56,8 @@ impl<'a> CacheEvidence<'a> {
     /// counts `counted` tokens: those that a unique prefix or a chat template adds to all prompts, and the
     /// warm-up prompt.
     pub(super) fn expected_cached_tokens(&self, counted: f64) -> f64 {
-        let is_chat =
-            self.protocol == Protocol::Chat || self.scenario.workload.facts().template != TemplateUse::None;
+        let is_chat = self.protocol.facts().template == ServerTemplate::Applied
+            || self.scenario.workload.facts().template != TemplateUse::None;
         let count = self.requests.len() as f64;
         let template = if is_chat { TEMPLATE_TOKENS } else { FIRST_TOKENS } * count;
         // All prompts have it, so an engine that caches single tokens finds it for each prompt but the first.

@@ -35,7 +35,6 @@ pub(crate) use served_model::precision_family;
 use crate::analysis::calibration;
 use crate::analysis::metrics::{LatencyKind, Metric, Statistic};
 use crate::config::validity::Bounds;
-use crate::plan::Protocol;
 use crate::results::record::cell::{MeasurementStatus, Origin};
 use crate::results::record::client::ClientFacts;
 use crate::results::record::machine::Machine;
@@ -132,7 +131,7 @@ fn response_reasons(responses: &Responses<'_>) -> Vec<Reason> {
         ..
     } = *responses;
     let mut reasons = responses::response_reasons(responses);
-    if responses.protocol != Protocol::Embeddings {
+    if responses.protocol.facts().generates_text {
         reasons.extend(outputs::text_count_reason(requests, scenario, bounds));
         reasons.extend(untimed::untimed_reason(requests, None, scenario));
     }

@@ -9,7 +9,6 @@ mod start;
 pub(crate) mod summary;
 pub(crate) mod token_counts;
 
-use crate::plan::Protocol;
 use crate::results::record::validity::Reason;
 use input::Responses;
 
@@ -17,7 +16,7 @@ use input::Responses;
 pub(crate) fn response_reasons(responses: &Responses<'_>) -> Vec<Reason> {
     let mut reasons = Vec::new();
     prompts::judge_prompts(responses, &mut reasons);
-    if responses.protocol != Protocol::Embeddings {
+    if responses.protocol.facts().generates_text {
         lengths::judge_lengths(responses, &mut reasons);
         reasons.extend(degenerate::degenerate_reason(responses));
         token_counts::judge_events(responses, &mut reasons);

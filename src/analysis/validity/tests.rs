@@ -1,5 +1,6 @@
 use super::*;
 use crate::config::scenario::{Scenario, Slo};
+use crate::plan::Protocol;
 use crate::results::record::request::Request;
 use crate::results::record::telemetry::{
     EngineWindow, Gpu, GpuWindow, HostWindow, SampledRange, SourceFacts, TelemetrySource,

@@ -18,12 +18,13 @@ pub(super) use request::secrets;
 
 use super::arrivals::{self, SteadyStateOptions};
 use crate::base::units::HumanDuration;
-use crate::cli::bench::{Backend, BenchArgs, arg_name};
+use crate::cli::bench::BenchArgs;
 use crate::config::arrival::Arrival;
+use crate::config::backend::Backend;
 use crate::config::dataset::DatasetName;
 use crate::config::scenario::{Limits, Scenario, Slo};
 use crate::config::workload::Profile;
-use crate::plan::{CacheResetSpec, Protocol, ProtocolSpec, UsageRequest};
+use crate::plan::{CacheResetSpec, ProtocolSpec, UsageRequest};
 use crate::report::bench_serving::bench_line::RequestedLoad;
 use crate::report::bench_serving::traffic::Traffic;
 use crate::runner::bench::{Address, Headers};
@@ -80,55 +81,6 @@ pub(crate) struct OutputOptions {
     pub(crate) records: Option<PathBuf>,
     /// Percentiles to print in addition to the usual ones.
     pub(crate) percentiles: Vec<f64>,
-}
-
-impl Backend {
-    pub(crate) const fn protocol(self) -> Protocol {
-        match self {
-            Self::Sglang | Self::SglangNative => Protocol::SglangNative,
-            Self::SglangOai | Self::Vllm | Self::Lmdeploy => Protocol::Completions,
-            Self::SglangOaiChat | Self::VllmChat | Self::LmdeployChat => Protocol::Chat,
-            Self::SglangEmbedding | Self::VllmEmbedding => Protocol::Embeddings,
-            Self::Trt | Self::Gserver => Protocol::Trt,
-            Self::Truss => Protocol::Truss,
-        }
-    }
-
-    /// Source: docs/bench-serving.md 1.1, T26 fixed.
-    const fn port(self) -> u16 {
-        match self {
-            Self::Sglang
-            | Self::SglangNative
-            | Self::SglangOai
-            | Self::SglangOaiChat
-            | Self::SglangEmbedding => 30_000,
-            Self::Vllm | Self::VllmChat | Self::VllmEmbedding | Self::Trt => 8000,
-            Self::Lmdeploy | Self::LmdeployChat => 23_333,
-            Self::Gserver => 9988,
-            Self::Truss => 8080,
-        }
-    }
-
-    pub(crate) fn name(self) -> String {
-        arg_name(&self)
-    }
-
-    pub(crate) fn is_sglang(self) -> bool {
-        self.name().contains("sglang")
-    }
-
-    const fn is_classic(self) -> bool {
-        matches!(
-            self,
-            Self::Sglang
-                | Self::SglangNative
-                | Self::SglangOai
-                | Self::Vllm
-                | Self::Lmdeploy
-                | Self::Trt
-                | Self::Gserver
-        )
-    }
 }
 
 impl BenchConfig {
@@ -220,8 +172,7 @@ impl BenchConfig {
 
     /// Whether requests ask for token counts, which the Python tool does not do.
     pub(crate) fn asks_for_usage(&self) -> bool {
-        let has_usage = matches!(self.dialect.protocol, Protocol::Completions | Protocol::Chat);
-        has_usage
+        self.dialect.protocol.facts().stream_options
             && self.dialect.usage == UsageRequest::StreamOptions
             && self.dialect.body.get("stream") != Some(&json!(false))
     }
@@ -332,7 +283,7 @@ fn requested_load(args: &BenchArgs, profile: Profile, slo: Option<Slo>, arrival:
     let length = |given: Option<u32>| given.or_else(|| dataset::default_length(profile));
     RequestedLoad {
         tag: args.output.tag.clone(),
-        backend: args.server.backend.name(),
+        backend: args.server.backend.name().to_owned(),
         dataset: args.dataset.dataset_name.bench_serving_name().to_owned(),
         rate: match args.is_replayed() {
             true => Traffic::Trace,

@@ -12,7 +12,6 @@ use crate::commands::error::{CommandError, Outcome};
 use crate::commands::measure::notice_line;
 use crate::commands::output::{eprint, print};
 use crate::exit::Exit;
-use crate::plan::Protocol;
 use crate::progress::bar::Bar;
 use crate::report::bench_serving::bench_line::BenchRecords;
 use crate::report::bench_serving::{console, request_lines};
@@ -186,7 +185,7 @@ impl<'a> Console<'a> {
 
     fn print_prepared(&self, session: &Session) {
         let config = self.config;
-        if config.backend.protocol() != Protocol::Embeddings {
+        if config.backend.protocol().facts().generates_text {
             warn_about_base_model(session);
         }
         session

@@ -2,11 +2,11 @@
 
 use crate::base::control_client::{ControlClient, ControlError};
 use crate::base::units::HumanDuration;
-use crate::cli::bench::Backend;
 use crate::commands::bench::config::BenchConfig;
 use crate::commands::bench::print_line::print_line;
 use crate::commands::error::CommandError;
 use crate::commands::session_error::gpu_error;
+use crate::config::backend::Backend;
 use crate::config::workload::Profile;
 use crate::exit::Exit;
 use crate::results::record::request::{Failure, RequestFailureClass};

@@ -24,7 +24,7 @@ use self::config::{BenchConfig, Environment};
 use self::console::Console;
 use crate::base::threads;
 use crate::cli;
-use crate::cli::bench::{Backend, BenchArgs};
+use crate::cli::bench::BenchArgs;
 use crate::cli::cache::CacheArgs;
 use crate::commands::environment::environment;
 use crate::commands::error::{CommandError, Outcome};
@@ -122,10 +122,7 @@ fn bench_request(config: &BenchConfig, places: &CacheArgs, uses_prompts: bool) -
         served_model_name: config.served_model_name.clone(),
         tokenizer: config.tokenizer.clone(),
         ready_check: (config.ready_timeout_s > 0).then(|| ReadyCheck {
-            path: match config.backend {
-                Backend::Trt | Backend::Gserver => "",
-                _ => "/v1/models",
-            },
+            path: config.backend.facts().ready_path,
             limit: Duration::from_secs(config.ready_timeout_s),
         }),
         cache_reset: config.cache_reset.clone(),

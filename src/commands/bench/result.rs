@@ -10,7 +10,6 @@ use crate::analysis::metrics::{self, CacheHits, Metric, MetricSets, SteadyState}
 use crate::base::clock;
 use crate::cli;
 use crate::config::dataset::PromptForm;
-use crate::plan::Protocol;
 use crate::report::ascii_plot::plot;
 use crate::report::bench_serving::bench_line::{BenchLine, BenchRecords};
 use crate::report::bench_serving::block::{self, BlockFacts, Layout};
@@ -81,7 +80,7 @@ impl BenchResult<'_> {
             slo: self.config.requested_load.slo.as_ref(),
             cache: cache.as_ref(),
             has_images: self.config.scenario.workload.facts().prompts == PromptForm::Pictures,
-            embeds: self.config.backend.protocol() == Protocol::Embeddings,
+            embeds: !self.config.backend.protocol().facts().generates_text,
             layout: Layout::Whole,
         };
         block::block(self.config.profile, &facts, &sets.block)
@@ -144,7 +143,7 @@ impl BenchResult<'_> {
         block::additional_block(
             &sets.matrix,
             &percentiles,
-            self.config.backend.protocol() == Protocol::Embeddings,
+            !self.config.backend.protocol().facts().generates_text,
         )
     }
 
@@ -191,7 +190,7 @@ impl BenchResult<'_> {
         }
         let requests = self.requests();
         if !self.config.output.compat_figures {
-            let embeds = self.config.backend.protocol() == Protocol::Embeddings;
+            let embeds = !self.config.backend.protocol().facts().generates_text;
             notes.extend(notes::fixed_figure_notes(requests, sets, embeds));
         }
         notes.extend(notes::figure_notes(

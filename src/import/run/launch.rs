@@ -1,6 +1,7 @@
 //! The launch of an imported result, which cannot be started.
 
 use crate::base::ids::{ContentHash, LaunchId};
+use crate::config::backend::Backend;
 use crate::import::declared::DeclaredFacts;
 use crate::import::names;
 use crate::import::result_block::{EngineTitle, ResultBlock};
@@ -156,14 +157,13 @@ fn launch_id(launch: &Launch) -> LaunchId {
 
 /// The protocol and port of a backend.
 fn api(backend: &str, port: Option<u16>) -> Api {
-    let protocol = match backend {
-        "sglang" | "sglang-native" => Protocol::SglangNative,
-        "trt" | "gserver" => Protocol::Trt,
-        "truss" => Protocol::Truss,
+    let known = Backend::from_name(backend).map(Backend::protocol);
+    // Names of other tools.
+    let protocol = known.unwrap_or_else(|| match backend {
         name if name.ends_with("chat") => Protocol::Chat,
         name if name.ends_with("embedding") || name.ends_with("embeddings") => Protocol::Embeddings,
         _ => Protocol::Completions,
-    };
+    });
     Api {
         port: Port {
             default: port.unwrap_or(0),

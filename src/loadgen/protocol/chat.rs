@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::params::{EncodeError, RequestParams};
 use crate::loadgen::dataset::Content;
+use crate::plan::Protocol;
 
 pub(super) fn body(prompt: &Content, params: &RequestParams<'_>) -> Result<Map<String, Value>, EncodeError> {
     let messages = match prompt {
@@ -16,7 +17,7 @@ pub(super) fn body(prompt: &Content, params: &RequestParams<'_>) -> Result<Map<S
             let parts: Vec<Value> = pictures.chain([json!({"type": "text", "text": text})]).collect();
             json!([{"role": "user", "content": parts}])
         }
-        Content::Ids(_) => return Err(EncodeError::IdsInChat),
+        Content::Ids(_) => return Err(EncodeError::Ids(Protocol::Chat)),
     };
     Ok([
         ("model", json!(params.model)),

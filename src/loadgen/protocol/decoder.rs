@@ -117,10 +117,8 @@ impl Decoder {
         self
     }
 
-    /// Returns true if every complete stream of the protocol marks its end: by a finish reason, a usage
-    /// report or `[DONE]`.
-    pub(crate) fn reports_end(&self) -> bool {
-        matches!(self.protocol, Protocol::Completions | Protocol::Chat)
+    pub(crate) fn protocol(&self) -> Protocol {
+        self.protocol
     }
 
     /// Decodes one line that arrived at `at_ns`.

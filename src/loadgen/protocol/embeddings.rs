@@ -8,17 +8,14 @@ use serde_json::{Map, Value, json};
 
 use super::decoded::{BorrowedStr, Decoded, error_text};
 use super::lenient;
-use super::params::{EncodeError, RequestParams, bare_prompt_value};
+use super::params::{EncodeError, RequestParams, prompt_value};
 use crate::loadgen::dataset::Content;
 
 pub(super) fn body(prompt: &Content, params: &RequestParams<'_>) -> Result<Map<String, Value>, EncodeError> {
-    let mut body: Map<String, Value> = [
-        ("input", bare_prompt_value(prompt)?),
-        ("model", json!(params.model)),
-    ]
-    .map(|(key, value)| (key.to_owned(), value))
-    .into_iter()
-    .collect();
+    let mut body: Map<String, Value> = [("input", prompt_value(prompt)?), ("model", json!(params.model))]
+        .map(|(key, value)| (key.to_owned(), value))
+        .into_iter()
+        .collect();
     // Unlike in a chat request, the fields of the scenario override the adapter.
     for key in ["model", "lora_path"] {
         if let Some(name) = params.lora {

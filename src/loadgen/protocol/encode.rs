@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::params::{EncodeError, RequestParams};
 use super::{chat, completions, embeddings, sglang_native, trt, truss};
+use crate::config::api::{Feature, SamplingFields};
 use crate::loadgen::dataset::Content;
 use crate::plan::{Protocol, ProtocolSpec, UsageRequest};
 
@@ -11,15 +12,8 @@ use crate::plan::{Protocol, ProtocolSpec, UsageRequest};
 pub(crate) const ROUTING_KEY_HEADER: &str = "X-SMG-Routing-Key";
 
 pub(crate) fn path(dialect: &ProtocolSpec) -> &str {
-    match (&dialect.path, dialect.protocol) {
-        (Some(path), _) => path,
-        (None, Protocol::SglangNative) => "/generate",
-        (None, Protocol::Completions) => "/v1/completions",
-        (None, Protocol::Chat) => "/v1/chat/completions",
-        (None, Protocol::Trt) => "/v2/models/ensemble/generate_stream",
-        (None, Protocol::Truss) => "/v1/models/model:predict",
-        (None, Protocol::Embeddings) => "/v1/embeddings",
-    }
+    let named = dialect.path.as_deref();
+    named.unwrap_or(dialect.protocol.facts().path)
 }
 
 /// Encodes the body of one request.
@@ -35,7 +29,7 @@ pub(crate) fn encode(
     prompt: &Content,
     params: &RequestParams<'_>,
 ) -> Result<Vec<u8>, EncodeError> {
-    check_supported(dialect.protocol, params)?;
+    check_supported(dialect.protocol, prompt, params)?;
     let mut body = match dialect.protocol {
         Protocol::SglangNative => sglang_native::body(prompt, params)?,
         Protocol::Completions => completions::body(prompt, params)?,
@@ -45,8 +39,7 @@ pub(crate) fn encode(
         Protocol::Embeddings => embeddings::body(prompt, params)?,
     };
     const STREAM_OPTIONS: &str = "stream_options";
-    let is_asked = dialect.usage == UsageRequest::StreamOptions
-        && matches!(dialect.protocol, Protocol::Completions | Protocol::Chat);
+    let is_asked = dialect.usage == UsageRequest::StreamOptions && dialect.protocol.facts().stream_options;
     if is_asked {
         body.insert(STREAM_OPTIONS.to_owned(), json!({"include_usage": true}));
     }
@@ -88,25 +81,22 @@ pub(crate) fn encode(
 /// Returns the maximum of output tokens that a body allows, summed over its choices. This is the requested
 /// number, unless added fields change it. `None` for embeddings.
 pub(crate) fn output_limit(dialect: &ProtocolSpec, params: &RequestParams<'_>) -> Option<u32> {
-    let nested = dialect.protocol == Protocol::SglangNative;
-    let keys: &[&str] = match dialect.protocol {
-        Protocol::SglangNative => &["max_new_tokens"],
-        Protocol::Chat => &["max_completion_tokens", "max_tokens"],
-        Protocol::Completions | Protocol::Trt | Protocol::Truss => &["max_tokens"],
-        Protocol::Embeddings => return None,
-    };
+    let facts = dialect.protocol.facts();
+    if !facts.generates_text {
+        return None;
+    }
     let row = params.extras.map(|extras| &extras.body);
     let (mut tokens, mut choices) = (None, 1);
     for fields in [Some(&dialect.body), Some(params.body), row]
         .into_iter()
         .flatten()
     {
-        let fields = match nested {
-            true => fields.get("sampling_params").and_then(Value::as_object),
-            false => Some(fields),
+        let fields = match facts.sampling {
+            SamplingFields::Nested(parent) => fields.get(parent).and_then(Value::as_object),
+            SamplingFields::TopLevel | SamplingFields::None => Some(fields),
         };
         let number = |key: &&str| fields?.get(*key)?.as_u64();
-        tokens = keys.iter().find_map(number).or(tokens);
+        tokens = facts.limit_fields.iter().find_map(number).or(tokens);
         choices = number(&"n").unwrap_or(choices);
     }
     let all = tokens.unwrap_or(u64::from(params.tokens)).saturating_mul(choices);
@@ -126,18 +116,32 @@ pub(crate) fn other_model(dialect: &ProtocolSpec, params: &RequestParams<'_>) ->
 }
 
 /// Rejects what a row carries and the protocol cannot.
-fn check_supported(protocol: Protocol, params: &RequestParams<'_>) -> Result<(), EncodeError> {
-    let is_nameless = matches!(protocol, Protocol::Trt | Protocol::Truss);
-    if params.is_conversation() && protocol != Protocol::Chat {
-        return Err(EncodeError::TurnsOutsideChat);
+fn check_supported(
+    protocol: Protocol,
+    prompt: &Content,
+    params: &RequestParams<'_>,
+) -> Result<(), EncodeError> {
+    let content = match prompt {
+        Content::Text(_) => None,
+        Content::Messages(_) => Some((Feature::Messages, EncodeError::MessagesOutsideChat)),
+        Content::Images { .. } => Some((Feature::Images, EncodeError::Images)),
+        Content::Ids(_) => Some((Feature::TokenIds, EncodeError::Ids(protocol))),
+    };
+    let carried = [
+        params
+            .is_conversation()
+            .then_some((Feature::Messages, EncodeError::TurnsOutsideChat)),
+        params.lora.map(|_| (Feature::LoraName, EncodeError::Lora)),
+        params
+            .routing_key()
+            .map(|_| (Feature::RoutingKey, EncodeError::RoutingKey)),
+        content,
+    ];
+    let mut carried = carried.into_iter().flatten();
+    match carried.find(|(feature, _)| !protocol.carries(*feature)) {
+        Some((_, error)) => Err(error),
+        None => Ok(()),
     }
-    if params.lora.is_some() && is_nameless {
-        return Err(EncodeError::Lora);
-    }
-    if params.routing_key().is_some() && is_nameless {
-        return Err(EncodeError::RoutingKey);
-    }
-    Ok(())
 }
 
 /// Sets the adapter in the model field of OpenAI's protocols. This overrides the fields of the scenario.

@@ -4,16 +4,18 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::loadgen::dataset::{Content, Extras};
+use crate::plan::Protocol;
 
 /// A prompt that a dialect cannot carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum EncodeError {
-    /// Token ids in a chat message.
+    /// Token ids that the dialect has no field for.
     #[error(
-        "the chat protocol cannot carry token ids; send text, or use the protocol `completions` or \
-         `sglang-native`"
+        "the {} protocol cannot carry token ids; send text, or use the protocol `completions` or \
+         `sglang-native`",
+        .0.name()
     )]
-    IdsInChat,
+    Ids(Protocol),
     /// A row has messages, and the dialect is not chat.
     #[error(
         "only the chat protocol can carry messages; use the protocol `chat` (in `matrix bench`, a chat \
@@ -94,13 +96,5 @@ pub(super) fn prompt_value(prompt: &Content) -> Result<Value, EncodeError> {
         Content::Images { text, .. } => Ok(Value::from(text.as_str())),
         Content::Ids(ids) => Ok(Value::from(ids.as_slice())),
         Content::Messages(_) => Err(EncodeError::MessagesOutsideChat),
-    }
-}
-
-/// Returns the prompt for protocols that take only text or ids.
-pub(super) fn bare_prompt_value(prompt: &Content) -> Result<Value, EncodeError> {
-    match prompt {
-        Content::Images { .. } => Err(EncodeError::Images),
-        prompt => prompt_value(prompt),
     }
 }

@@ -116,7 +116,7 @@ fn a_chat_refuses_token_ids() {
     let nothing = Map::new();
     let params = RequestParams::without_extras("m", 5, false, &nothing);
     let result = encode(&dialect(Protocol::Chat), &Content::Ids(vec![1].into()), &params);
-    assert_eq!(result, Err(EncodeError::IdsInChat));
+    assert_eq!(result, Err(EncodeError::Ids(Protocol::Chat)));
 }
 
 fn image_prompt() -> Content {

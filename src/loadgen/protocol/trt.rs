@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::decoded::{BorrowedStr, Decoded, error_text};
-use super::params::{EncodeError, RequestParams, bare_prompt_value};
+use super::params::{EncodeError, RequestParams, prompt_value};
 use crate::loadgen::dataset::Content;
 use crate::results::record::request::ChunkKind;
 
@@ -17,7 +17,7 @@ const UNUSED_TOKEN_ID: u32 = 1_048_576;
 pub(super) fn body(prompt: &Content, params: &RequestParams<'_>) -> Result<Map<String, Value>, EncodeError> {
     let mut body: Map<String, Value> = [
         ("accumulate_tokens", json!(true)),
-        ("text_input", bare_prompt_value(prompt)?),
+        ("text_input", prompt_value(prompt)?),
         ("temperature", json!(0.000_001)),
         ("top_p", json!(1.0)),
         ("max_tokens", json!(params.tokens)),

@@ -3,13 +3,13 @@
 
 use serde_json::{Map, Value, json};
 
-use super::params::{EncodeError, RequestParams, bare_prompt_value};
+use super::params::{EncodeError, RequestParams, prompt_value};
 use crate::loadgen::dataset::Content;
 
 pub(super) fn body(prompt: &Content, params: &RequestParams<'_>) -> Result<Map<String, Value>, EncodeError> {
     Ok([
         ("model", json!(params.model)),
-        ("prompt", bare_prompt_value(prompt)?),
+        ("prompt", prompt_value(prompt)?),
         ("temperature", json!(0.0)),
         ("best_of", json!(1)),
         ("max_tokens", json!(params.tokens)),

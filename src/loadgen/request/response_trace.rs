@@ -58,6 +58,7 @@ impl BufferedLines {
             }
             Line::Event(event) => (LineKind::Event, event),
             Line::Error(event) => (LineKind::Error, event),
+            Line::Plain(line) if decoder.protocol().facts().json_lines => (LineKind::Event, line),
             Line::Plain(line) => (LineKind::Plain, line),
         };
         match kind {
@@ -346,7 +347,7 @@ impl ResponseTrace {
                 let is_open = self.lines.is_stream && !self.lines.is_done && decoded.finish.is_none();
                 // A proxy may end the stream properly although its engine died. Complete answers of OpenAI
                 // protocols mark their end in some way.
-                let is_short = self.decoder.reports_end()
+                let is_short = self.decoder.protocol().facts().marks_end
                     && decoded.usage.is_none()
                     && decoded.chunks.len() < self.bounds.tokens as usize;
                 if !is_open || !(self.is_until_close || is_short) {

@@ -2,6 +2,7 @@
 //! engine runs.
 
 use super::with_place;
+use crate::config::api::{Feature, ServerTemplate};
 use crate::config::dataset::PromptForm;
 use crate::config::scenario::Scenario;
 use crate::config::workload::Workload;
@@ -63,17 +64,16 @@ fn unsupported_features(
     const CHAT: &str = "use an engine or a variant with the protocol `chat`";
     let name = workload.dataset.bench_serving_name();
     let facts = workload.facts();
-    let is_chat = protocol == Protocol::Chat;
-    let is_bare = matches!(protocol, Protocol::Trt | Protocol::Truss);
+    let lacks = |feature| !protocol.carries(feature);
     let mut features = Vec::new();
     match facts.prompts {
-        PromptForm::Messages if !is_chat => {
+        PromptForm::Messages if lacks(Feature::Messages) => {
             features.push((
                 format!("cannot send chat messages, which `{name}` consists of"),
                 CHAT,
             ));
         }
-        PromptForm::Conversations { turns } if !is_chat => features.push(match turns {
+        PromptForm::Conversations { turns } if lacks(Feature::Messages) => features.push(match turns {
             None => (
                 format!("cannot send conversations, which `{name}` consists of"),
                 CHAT,
@@ -84,13 +84,13 @@ fn unsupported_features(
             ),
         }),
         // The prompts contain the chat template already; the protocol `chat` would apply it again.
-        PromptForm::Templated if !matches!(protocol, Protocol::SglangNative | Protocol::Completions) => {
+        PromptForm::Templated if protocol.facts().template != ServerTemplate::NotApplied => {
             features.push((
                 format!("cannot send the prompts of `{name}` unchanged"),
                 "use an engine or a variant with the protocol `sglang-native` or `completions`",
             ));
         }
-        PromptForm::Pictures if is_bare || protocol == Protocol::Embeddings => {
+        PromptForm::Pictures if lacks(Feature::Images) => {
             features.push((
                 format!("cannot send images, which `{name}` contains"),
                 "use an engine or a variant with the protocol `chat`, `completions` or `sglang-native`",
@@ -98,19 +98,19 @@ fn unsupported_features(
         }
         _ => {}
     }
-    if facts.has_routing_key && is_bare {
+    if facts.has_routing_key && lacks(Feature::RoutingKey) {
         features.push((
             "cannot send a routing key, which `routing_key` needs".to_owned(),
             "remove `routing_key`",
         ));
     }
-    if facts.sends_ids && is_chat {
+    if facts.sends_ids && lacks(Feature::TokenIds) {
         features.push((
             "cannot send token ids, which `tokenize_prompt` needs".to_owned(),
             "remove `tokenize_prompt`, or use an engine or a variant with the protocol `completions` or `sglang-native`",
         ));
     }
-    if has_lora && is_bare {
+    if has_lora && lacks(Feature::LoraName) {
         features.push((
             "cannot select a LoRA adapter, which `lora` needs".to_owned(),
             "remove `lora`",

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::analysis::metrics::{self, BenchServingView, CacheHits, SteadyState};
+use crate::config::api::CountedAs;
 use crate::config::scenario::Slo;
 use crate::config::workload::Profile;
 use crate::plan::Protocol;
@@ -145,10 +146,7 @@ fn add_details(line: &mut Map<String, Value>, details: &BenchRecords<'_>, has_ca
     let list = |fact: &dyn Fn(&Request) -> Value| details.request_list(fact);
     // Source: docs/bench-serving.md 2.1: for these protocols the Python tool keeps the prompt length of the
     // data set.
-    let is_kept = matches!(
-        details.protocol,
-        Protocol::Trt | Protocol::Truss | Protocol::Embeddings
-    );
+    let is_kept = details.protocol.facts().bench_serving_tokens == CountedAs::Requested;
     let reported = |request: &Request| {
         let usage = request.usage.filter(|_| !(details.as_published && is_kept))?;
         usage.prompt

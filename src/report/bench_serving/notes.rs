@@ -8,7 +8,6 @@ use crate::analysis::metrics::{
 };
 use crate::base::text::is_control;
 use crate::config::workload::Profile;
-use crate::plan::Protocol;
 use crate::report::caveats::{Itl, latency_caveats, prompt_count_note, prompt_counts};
 use crate::results::record::cell::MetricValues;
 use crate::results::record::client::{Calibration, ClientFacts, SendLag};
@@ -215,7 +214,7 @@ pub(crate) fn figure_notes(
     }
     let is_uncounted = |request: &&Request| request.is_completed() && request.output_tokens().is_none();
     let uncounted = requests.iter().filter(is_uncounted).count();
-    if uncounted > 0 && basis.protocol != Protocol::Embeddings {
+    if uncounted > 0 && basis.protocol.facts().generates_text {
         notes.push(format!("nobody counted the tokens of {uncounted} answers"));
     }
     notes

@@ -2,8 +2,8 @@
 
 use super::input::{MAX_OUTLIER_SHARE, Responses};
 use crate::analysis::validity::reason::{new_reason, percent};
+use crate::config::api::ServerTemplate;
 use crate::config::dataset::PromptForm;
-use crate::plan::Protocol;
 use crate::results::record::prompt::{CountedPrompt, SLACK_TOKENS, TEMPLATE_TOKENS};
 use crate::results::record::request::Request;
 use crate::results::record::validity::{Reason, ReasonCode, Verdict};
@@ -74,7 +74,7 @@ pub(crate) fn judge_prompts(responses: &Responses<'_>, reasons: &mut Vec<Reason>
         return;
     }
     let share = responses.bounds.prompt_tokens;
-    let template = match responses.protocol == Protocol::Chat {
+    let template = match responses.protocol.facts().template == ServerTemplate::Applied {
         true => TEMPLATE_TOKENS,
         false => 0.0,
     };

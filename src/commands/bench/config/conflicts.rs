@@ -1,7 +1,9 @@
 //! Flags that cannot stand together, and flags that would have no effect.
 
 use super::profiling;
-use crate::cli::bench::{Activity, Backend, BenchArgs};
+use crate::cli::bench::{Activity, BenchArgs};
+use crate::config::api::SamplingFields;
+use crate::config::backend::Backend;
 use crate::config::dataset::DatasetName;
 use crate::config::workload::Profile;
 use crate::plan::Protocol;
@@ -17,7 +19,7 @@ pub(super) fn flag_conflicts(args: &BenchArgs) -> Vec<String> {
             "the backend `gserver` is not implemented; it is not in the Python tool either".to_owned(),
         ];
     }
-    let is_nameless = matches!(backend, Backend::Trt | Backend::Truss) && args.server.model.is_none();
+    let is_nameless = !backend.facts().reports_model && args.server.model.is_none();
     let nameless = (
         is_nameless,
         format!(
@@ -44,7 +46,8 @@ fn sampling_conflicts(args: &BenchArgs) -> Vec<Conflict> {
     let (name, protocol, sampling) = (backend.name(), backend.protocol(), &args.sampling);
     let is_native = protocol == Protocol::SglangNative;
     let is_completions = protocol == Protocol::Completions;
-    let is_vector = protocol == Protocol::Embeddings;
+    let facts = protocol.facts();
+    let is_unsampled = facts.sampling == SamplingFields::None;
     let logprobs = sampling.return_logprob;
     let is_useless = match protocol {
         Protocol::SglangNative => false,
@@ -56,7 +59,7 @@ fn sampling_conflicts(args: &BenchArgs) -> Vec<Conflict> {
         (is_wrong, why)
     };
     vec![
-        without_effect(sampling.disable_stream && protocol == Protocol::Trt, "disable-stream"),
+        without_effect(sampling.disable_stream && facts.generates_text && !facts.stream_field, "disable-stream"),
         without_effect(logprobs && !is_native && !is_completions, "return-logprob"),
         (
             logprobs && is_completions && sampling.top_logprobs_num == 0,
@@ -67,8 +70,8 @@ fn sampling_conflicts(args: &BenchArgs) -> Vec<Conflict> {
         without_effect(sampling.token_ids_logprob.is_some() && !is_native, "token-ids-logprob"),
         without_effect(sampling.logprob_start_len != -1 && !is_native, "logprob-start-len"),
         without_effect(sampling.return_routed_experts && !is_native, "return-routed-experts"),
-        without_effect(sampling.temperature.is_some() && is_vector, "temperature"),
-        without_effect(sampling.top_p.is_some() && is_vector, "top-p"),
+        without_effect(sampling.temperature.is_some() && is_unsampled, "temperature"),
+        without_effect(sampling.top_p.is_some() && is_unsampled, "top-p"),
         (
             args.dataset.tokenize_prompt && backend != Backend::Sglang,
             "`--tokenize-prompt` needs the backend `sglang`".to_owned(),
@@ -159,7 +162,7 @@ fn classic_conflicts(args: &BenchArgs) -> Vec<Conflict> {
     let has_lengths = dataset.random_input_len.is_some() || dataset.random_output_len.is_some();
     vec![
         (
-            !backend.is_classic(),
+            !backend.facts().is_classic,
             format!("`--rules classic` (an older bench_serving) does not have the backend `{}`; use `--rules current`", backend.name()),
         ),
         (

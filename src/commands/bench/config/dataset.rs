@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::cli::bench::{
     BenchArgs, GroupDistributionArg, ImageArgs, LoraDistribution, SharedPrefixArgs, SpeedBenchArgs, TraceArgs,
 };
+use crate::config::api::{Feature, ServerTemplate};
 use crate::config::dataset::agentic_trace::Conversations;
 use crate::config::dataset::generated_shared_prefix::{Popularity, SharedPrefix};
 use crate::config::dataset::image::Pictures;
@@ -193,22 +194,22 @@ fn unsupported_by_backend(args: &BenchArgs, dataset: &Dataset) -> Vec<String> {
     let mut errors = Vec::new();
     let (backend, protocol) = (args.server.backend.name(), args.server.backend.protocol());
     let name = dataset.bench_serving_name();
-    let is_chat = protocol == Protocol::Chat;
-    let takes_text = matches!(protocol, Protocol::SglangNative | Protocol::Completions);
+    let lacks = |feature| !protocol.carries(feature);
     match dataset.facts().prompts {
-        PromptForm::Messages | PromptForm::Conversations { turns: None } if !is_chat => errors.push(format!(
+        PromptForm::Messages | PromptForm::Conversations { turns: None } if lacks(Feature::Messages) => errors.push(format!(
             "the data set `{name}` consists of chat messages, which the backend `{backend}` does not accept; use a chat \
              backend, such as `sglang-oai-chat` or `vllm-chat`"
         )),
-        PromptForm::Conversations { .. } if !is_chat => errors.push(format!(
+        PromptForm::Conversations { .. } if lacks(Feature::Messages) => errors.push(format!(
             "`--gsp-num-turns` above 1 makes conversations, which the backend `{backend}` does not support; use a chat \
              backend, such as `sglang-oai-chat` or `vllm-chat`"
         )),
-        PromptForm::Templated if !takes_text => errors.push(format!(
+        PromptForm::Templated if protocol.facts().template != ServerTemplate::NotApplied => errors.push(format!(
             "the data set `{name}` consists of prompts with an applied chat template, which the backend `{backend}` \
              does not accept unchanged; use `sglang`, or a backend of completions"
         )),
-        PromptForm::Pictures if !(is_chat || protocol == Protocol::SglangNative) => errors.push(format!(
+        // The Python tool sends no images to completions.
+        PromptForm::Pictures if lacks(Feature::Images) || protocol == Protocol::Completions => errors.push(format!(
             "the data set `{name}` has images, which the backend `{backend}` does not accept; use `sglang`, or a chat backend \
              such as `sglang-oai-chat` or `vllm-chat`"
         )),
@@ -223,7 +224,7 @@ fn unsupported_by_backend(args: &BenchArgs, dataset: &Dataset) -> Vec<String> {
             "`--request-rate` has no effect on `{name}`, whose rows have their own timestamps; {instead}"
         ));
     }
-    if args.shared_prefix.gsp_send_routing_key && matches!(protocol, Protocol::Trt | Protocol::Truss) {
+    if args.shared_prefix.gsp_send_routing_key && lacks(Feature::RoutingKey) {
         errors.push(format!(
             "`--gsp-send-routing-key` has no effect with the backend `{backend}`; leave it out"
         ));
@@ -300,7 +301,7 @@ pub(super) fn lora(args: &BenchArgs) -> Result<Option<Lora>, Vec<String>> {
             ]),
         };
     };
-    if matches!(args.server.backend.protocol(), Protocol::Trt | Protocol::Truss) {
+    if !args.server.backend.protocol().carries(Feature::LoraName) {
         let backend = args.server.backend.name();
         return Err(vec![format!(
             "`--lora-name` has no effect with the backend `{backend}`; leave it out"

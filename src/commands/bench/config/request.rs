@@ -3,8 +3,10 @@
 use serde_json::{Map, Value, json};
 
 use crate::base::secrets::is_secret_name;
-use crate::cli::bench::{Backend, BenchArgs};
+use crate::cli::bench::BenchArgs;
 use crate::commands::bench::config::environment::Environment;
+use crate::config::api::SamplingFields;
+use crate::config::backend::Backend;
 use crate::config::dataset::PromptForm;
 use crate::config::workload::Profile;
 use crate::plan::{Protocol, ProtocolSpec, UsageRequest};
@@ -23,7 +25,7 @@ pub(super) fn address(args: &BenchArgs) -> Result<Address, Vec<String>> {
     Ok(Address {
         scheme: Scheme::Http,
         host,
-        port: args.server.port.unwrap_or(args.server.backend.port()),
+        port: args.server.port.unwrap_or(args.server.backend.facts().port),
         prefix: String::new(),
     })
 }
@@ -102,17 +104,27 @@ pub(super) fn protocol_spec(args: &BenchArgs, profile: Profile) -> ProtocolSpec 
     let protocol = args.server.backend.protocol();
     let mut body = Map::new();
     let mut put = |key: &str, value: Value| drop(body.insert(key.to_owned(), value));
-    if protocol == Protocol::SglangNative {
-        let mut params = Map::new();
-        if let Some(temperature) = sampling.temperature {
-            params.insert("temperature".to_owned(), json!(temperature));
-        }
-        if let Some(top_p) = sampling.top_p.filter(|top_p| *top_p < 1.0) {
-            params.insert("top_p".to_owned(), json!(top_p));
-        }
-        if !params.is_empty() {
-            put("sampling_params", Value::Object(params));
-        }
+    let is_native = protocol == Protocol::SglangNative;
+    let facts = protocol.facts();
+    // docs/bench-serving.md T25: bench_serving does not send these to OpenAI endpoints; here they are sent if set.
+    let top_p = sampling.top_p.filter(|top_p| !is_native || *top_p < 1.0);
+    let chosen = [("temperature", sampling.temperature), ("top_p", top_p)];
+    let mut chosen = chosen
+        .into_iter()
+        .filter_map(|(key, value)| Some((key, json!(value?))))
+        .peekable();
+    if let SamplingFields::Nested(parent) = facts.sampling
+        && chosen.peek().is_some()
+    {
+        put(
+            parent,
+            chosen
+                .by_ref()
+                .map(|(key, value)| (key.to_owned(), value))
+                .collect(),
+        );
+    }
+    if is_native {
         let later = [
             "lora_path",
             "return_logprob",
@@ -135,22 +147,11 @@ pub(super) fn protocol_spec(args: &BenchArgs, profile: Profile) -> ProtocolSpec 
     if protocol == Protocol::Completions && sampling.return_logprob {
         put("logprobs", json!(sampling.top_logprobs_num));
     }
-    let has_stream = !matches!(protocol, Protocol::Trt | Protocol::Embeddings);
-    if sampling.disable_stream && has_stream {
+    if sampling.disable_stream && facts.stream_field {
         put("stream", json!(false));
     }
-    if matches!(
-        protocol,
-        Protocol::Completions | Protocol::Chat | Protocol::Trt | Protocol::Truss
-    ) {
-        // docs/bench-serving.md T25: bench_serving does not send these to OpenAI endpoints; here they are
-        // sent if set.
-        if let Some(temperature) = sampling.temperature {
-            put("temperature", json!(temperature));
-        }
-        if let Some(top_p) = sampling.top_p {
-            put("top_p", json!(top_p));
-        }
+    if facts.sampling == SamplingFields::TopLevel {
+        chosen.for_each(|(key, value)| put(key, value));
     }
     // docs/bench-serving.md T12: bench_serving does not request token counts and uses the requested length
     // instead. Its body is sent if its own metrics are wanted, except with images, whose tokens only the

@@ -1,0 +1,90 @@
+//! The backends of `matrix bench`: the Python tool's names of engines and protocols.
+
+use super::api::Protocol;
+
+/// Makes the enum of backends from a table.
+macro_rules! backends {
+    ($($(#[$doc:meta])* $name:ident = $tool_name:literal, $protocol:ident, $port:literal $(, $field:ident: $value:expr)*;)*) => {
+        /// The Python tool's names of engines and protocols.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Backend {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Backend {
+            pub(crate) const ALL: &[Self] = &[$(Self::$name,)*];
+
+            pub(crate) const fn facts(self) -> BackendFacts {
+                match self {
+                    $(Self::$name => {
+                        let facts = BackendFacts::new($tool_name, Protocol::$protocol, $port);
+                        $(let facts = BackendFacts { $field: $value, ..facts };)*
+                        facts
+                    })*
+                }
+            }
+        }
+    };
+}
+
+pub(crate) struct BackendFacts {
+    pub(crate) name: &'static str,
+    pub(crate) protocol: Protocol,
+    /// The default port. Source: docs/bench-serving.md 1.1, T26 fixed.
+    pub(crate) port: u16,
+    /// The path that is requested until the server is ready.
+    pub(crate) ready_path: &'static str,
+    /// Whether the server reports the name of its model.
+    pub(crate) reports_model: bool,
+    /// Whether the rules of `classic` know the backend.
+    pub(crate) is_classic: bool,
+}
+
+impl BackendFacts {
+    /// A backend with what most backends share.
+    const fn new(name: &'static str, protocol: Protocol, port: u16) -> Self {
+        Self {
+            name,
+            protocol,
+            port,
+            ready_path: "/v1/models",
+            reports_model: true,
+            is_classic: false,
+        }
+    }
+}
+
+// Variant, name, protocol, port, and fields that differ from the defaults.
+backends! {
+    Sglang = "sglang", SglangNative, 30_000, is_classic: true;
+    SglangNative = "sglang-native", SglangNative, 30_000, is_classic: true;
+    SglangOai = "sglang-oai", Completions, 30_000, is_classic: true;
+    SglangOaiChat = "sglang-oai-chat", Chat, 30_000;
+    SglangEmbedding = "sglang-embedding", Embeddings, 30_000;
+    Vllm = "vllm", Completions, 8000, is_classic: true;
+    VllmChat = "vllm-chat", Chat, 8000;
+    VllmEmbedding = "vllm-embedding", Embeddings, 8000;
+    Lmdeploy = "lmdeploy", Completions, 23_333, is_classic: true;
+    LmdeployChat = "lmdeploy-chat", Chat, 23_333;
+    Trt = "trt", Trt, 8000, ready_path: "", reports_model: false, is_classic: true;
+    Gserver = "gserver", Trt, 9988, ready_path: "", is_classic: true;
+    Truss = "truss", Truss, 8080, reports_model: false;
+}
+
+impl Backend {
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|backend| backend.name() == name)
+    }
+
+    pub(crate) const fn name(self) -> &'static str {
+        self.facts().name
+    }
+
+    pub(crate) const fn protocol(self) -> Protocol {
+        self.facts().protocol
+    }
+
+    pub(crate) fn is_sglang(self) -> bool {
+        self.name().contains("sglang")
+    }
+}
