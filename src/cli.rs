@@ -11,10 +11,11 @@ pub(crate) mod sim;
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 pub use self::environment::env_variable;
 use crate::cli::cache::CacheArgs;
+use crate::cli::named::described_values;
 use crate::config::dataset::DatasetName;
 use crate::config::gpus::GpuList;
 use crate::config::select::Selector;
@@ -108,10 +109,20 @@ pub enum Command {
 }
 
 impl Cli {
-    /// Parses the arguments of this process. On an error it prints the message and exits.
-    pub fn read() -> Self {
+    /// Parses the arguments of this process. On an error it prints the message and exits. `formats` are the
+    /// values of `--format`, with their help texts, of the commands with these names.
+    pub(crate) fn read<const N: usize>(formats: [(&str, Vec<(&'static str, &'static str)>); N]) -> Self {
         let args: Vec<_> = std::env::args_os().collect();
-        Self::try_parse_from(&args).unwrap_or_else(|error| bench::foreign::with_tips(error, &args).exit())
+        let mut command = Self::command();
+        for (name, values) in formats {
+            command = command.mut_subcommand(name, |command| {
+                command.mut_arg("format", |format| format.value_parser(described_values(&values)))
+            });
+        }
+        let matches = command.try_get_matches_from(&args);
+        matches
+            .and_then(|mut matches| Self::from_arg_matches_mut(&mut matches))
+            .unwrap_or_else(|error| bench::foreign::with_tips(error, &args).exit())
     }
 }
 

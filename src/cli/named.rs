@@ -18,17 +18,12 @@ where
     PossibleValuesParser::new(variant_names::<T>()).try_map(|name| parse_variant(&name))
 }
 
-/// Parses one of these variants of `T`, each with its line of help.
-pub(super) fn described_parser<T>(
-    variants: &[(&'static str, &'static str)],
-) -> impl TypedValueParser<Value = T>
-where
-    T: DeserializeOwned + Clone + Send + Sync + 'static,
-{
-    let values = variants
+/// Accepts these values, each with its line of help.
+pub(super) fn described_values(values: &[(&'static str, &'static str)]) -> PossibleValuesParser {
+    let values = values
         .iter()
         .map(|(name, help)| PossibleValue::new(*name).help(*help));
-    PossibleValuesParser::new(values).try_map(|name| parse_variant(&name))
+    PossibleValuesParser::new(values)
 }
 
 /// Parses the Python tool's name of a backend.

@@ -6,10 +6,8 @@ use clap::{Args, Subcommand};
 
 use super::RunArgs;
 use super::cache::CacheArgs;
-use super::report::Format;
 use super::sim::parse_share;
 use crate::base::units::HumanDuration;
-use crate::cli::named::described_parser;
 use crate::config::select::{self, Selector};
 
 /// `matrix compare`.
@@ -45,8 +43,8 @@ pub struct CompareArgs {
     #[arg(long)]
     pub across_environments: bool,
     /// The format of the output.
-    #[arg(long, value_parser = described_parser::<Format>(&COMPARE_FORMATS), default_value = "terminal")]
-    pub format: Format,
+    #[arg(long, default_value = "terminal")]
+    pub format: String,
     /// The cache folders; the noise of this host is read from there.
     #[command(flatten)]
     pub places: CacheArgs,
@@ -100,13 +98,6 @@ pub struct JudgeArgs {
     #[arg(long, value_name = "FIGURE")]
     pub gate: Vec<String>,
 }
-
-/// Help for the formats of a comparison.
-const COMPARE_FORMATS: [(&str, &str); 3] = [
-    ("terminal", "Tables for a terminal"),
-    ("markdown", "Tables in GitHub's Markdown"),
-    ("json", "Everything, for programs"),
-];
 
 /// `matrix noise`.
 ///
@@ -230,18 +221,6 @@ pub struct NightlyArgs {
     pub keep: Option<HumanDuration>,
 }
 
-/// Help for the formats of a history.
-const HISTORY_FORMATS: [(&str, &str); 5] = [
-    ("terminal", "A table for a terminal"),
-    ("markdown", "A table in GitHub's Markdown"),
-    (
-        "html",
-        "One HTML file with a chart of every metric; it needs no network",
-    ),
-    ("csv", "CSV with one row for each metric of each nightly run"),
-    ("json", "Everything, for programs"),
-];
-
 /// `matrix history`.
 ///
 /// Example: `matrix history nightly --only model=~8B --format html --out history.html`
@@ -259,8 +238,8 @@ pub struct HistoryArgs {
     #[arg(long, default_value = "2%", value_parser = parse_share, value_name = "SHARE")]
     pub floor: f64,
     /// The format of the output.
-    #[arg(long, value_parser = described_parser::<Format>(&HISTORY_FORMATS), default_value = "terminal")]
-    pub format: Format,
+    #[arg(long, default_value = "terminal")]
+    pub format: String,
     /// Write the history into this file instead of printing it.
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,

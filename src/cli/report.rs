@@ -3,10 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use serde::Deserialize;
 
 use super::cache::CacheArgs;
-use super::named::described_parser;
 use super::sim::parse_share;
 
 /// `matrix report`.
@@ -20,8 +18,8 @@ pub struct ReportArgs {
     #[arg(long, default_value = "results", value_name = "DIR")]
     pub results: PathBuf,
     /// The format. By default `terminal`, or with `--out` all other formats.
-    #[arg(long, value_parser = described_parser::<Format>(&REPORT_FORMATS))]
-    pub format: Option<Format>,
+    #[arg(long)]
+    pub format: Option<String>,
     /// Write files into this folder instead of printing.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -58,31 +56,3 @@ pub struct ExplainArgs {
     #[arg(long)]
     pub json: bool,
 }
-
-/// The format of a report, a comparison or a history. Each command supports some of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Format {
-    /// Tables for a terminal.
-    Terminal,
-    /// Markdown as GitHub renders it.
-    Markdown,
-    /// One HTML file.
-    Html,
-    /// CSV for a spreadsheet.
-    Csv,
-    /// JSON with everything, for programs.
-    Json,
-}
-
-/// Help for the formats of a report.
-const REPORT_FORMATS: [(&str, &str); 5] = [
-    ("terminal", "Tables for a terminal"),
-    ("markdown", "Markdown; with `--out` also one report per engine"),
-    ("html", "One HTML file with charts; it needs no network"),
-    ("csv", "CSV with one row for each metric of each cell"),
-    (
-        "json",
-        "Everything that a report shows; `matrix schema report` prints the schema",
-    ),
-];

@@ -9,7 +9,7 @@ use crate::commands::error::{CommandError, Outcome};
 use crate::commands::output::{Colors, print};
 use crate::commands::terminal;
 use crate::exit::Exit;
-use crate::report::{self, Format, calibration};
+use crate::report::{self, calibration};
 use crate::runner::calibrate::CalibrationRequest;
 use crate::runner::client_calibration::{self, CalibrationError};
 
@@ -31,11 +31,8 @@ pub(crate) fn execute(args: &CalibrateArgs, colors: Colors) -> Outcome {
         print(&format!("{text}\n"));
         return Ok(Exit::Done);
     }
-    let format = Format::Terminal {
-        width: terminal::width(),
-        colors: colors.stdout,
-    };
-    print(&report::draw(&calibration::table(&saved.calibration), format));
+    let table = calibration::table(&saved.calibration);
+    print(&report::terminal::draw(&table, terminal::width(), colors.stdout));
     print(&format!("saved in {}\n", saved.path.display()));
     Ok(Exit::Done)
 }

@@ -9,12 +9,12 @@ use crate::analysis::compare::pairwise::{self, CompareOptions, Comparison};
 use crate::analysis::compare::verdict::Verdict;
 use crate::analysis::compare::{from_run, machines, stored};
 use crate::analysis::metrics::Metric;
-use crate::cli;
 use crate::cli::regression::{Arms, CompareArgs};
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::output::{Colors, eprint, print};
+use crate::commands::terminal;
 use crate::exit::Exit;
-use crate::report::{self, Format, Table, comparison};
+use crate::report::format;
 use crate::results::record::cell_stats::{ExclusionCause, Noise, RunStats};
 use crate::results::store::{self, Run, StoreError};
 
@@ -55,14 +55,14 @@ pub(crate) fn execute(args: &CompareArgs, colors: Colors) -> Outcome {
             let why = "both sides are the same measurements".to_owned();
             row.answer.outcome = decision::Outcome::NotJudged(NoVerdict::NotComparable(why));
         }
-        print_comparison(args, &comparison, ["baseline", "candidate"], colors)?;
+        print_comparison(args, &comparison, ["baseline", "candidate"], colors);
         eprint(&format!(
             "note: both sides are the same measurements, those of the run `{}`: nothing was compared\n",
             candidate.run
         ));
         return Ok(Exit::NotJudged);
     }
-    print_comparison(args, &comparison, ["baseline", "candidate"], colors)?;
+    print_comparison(args, &comparison, ["baseline", "candidate"], colors);
     let refused = candidate.cells.iter().any(|(key, cell)| match cell.exclusion() {
         // A cell that neither side measured does not count as missing.
         Some((ExclusionCause::NotMeasured, _)) => comparison
@@ -94,7 +94,7 @@ fn execute_arms(args: &CompareArgs, gates: &[Metric], colors: Colors) -> Outcome
         allow_environment: args.across_environments,
     };
     let comparison = compare_run_arms(&run, gates, axis, names, &terms)?;
-    print_comparison(args, &comparison, names, colors)?;
+    print_comparison(args, &comparison, names, colors);
     let refused = comparison.rows.iter().any(|row| row.refusal_cause.is_some());
     Ok(exit(&comparison, refused))
 }
@@ -112,21 +112,9 @@ pub(super) fn compare_run_arms(
         .map_err(|error| CommandError::usage(format!("error: {error}\n")))
 }
 
-fn print_comparison(
-    args: &CompareArgs,
-    comparison: &Comparison,
-    names: [&str; 2],
-    colors: Colors,
-) -> Result<(), CommandError> {
-    if args.format == cli::report::Format::Json {
-        let text =
-            serde_json::to_string_pretty(&comparison::json::json(comparison)).map_err(anyhow::Error::from)?;
-        print(&format!("{text}\n"));
-    } else {
-        print(&format!("{}\n", comparison::headline(comparison)));
-        print_tables(&comparison::tables(comparison, names), args.format, colors);
-    }
-    Ok(())
+fn print_comparison(args: &CompareArgs, comparison: &Comparison, names: [&str; 2], colors: Colors) {
+    let layout = terminal::layout(colors);
+    print(&format::draw_comparison(&args.format, comparison, names, layout));
 }
 
 /// The exit code of a comparison.
@@ -140,19 +128,6 @@ fn exit(comparison: &Comparison, refused: bool) -> Exit {
     } else {
         Exit::Done
     }
-}
-
-/// Prints tables, separated by empty lines.
-pub(super) fn print_tables(tables: &[Table], format: cli::report::Format, colors: Colors) {
-    let format = match format {
-        cli::report::Format::Markdown => Format::Markdown,
-        _ => Format::Terminal {
-            width: super::terminal::width(),
-            colors: colors.stdout,
-        },
-    };
-    let texts: Vec<String> = tables.iter().map(|table| report::draw(table, format)).collect();
-    print(&texts.join("\n"));
 }
 
 /// The gating metrics with these names. Fails for a metric that does not exist or has no better direction.

@@ -5,20 +5,18 @@ use std::path::Path;
 
 use anyhow::Context;
 
-use crate::cli;
 use crate::cli::regression::HistoryArgs;
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::matrix_file::load;
 use crate::commands::output::{Colors, eprint, print};
+use crate::commands::terminal;
 use crate::config::select::{self, Selector};
 use crate::exit::Exit;
-use crate::report::history::{self, History};
-use crate::report::{self, Format, html};
+use crate::report::format;
+use crate::report::history::History;
+use crate::report::terminal::PageLayout;
 use crate::results::record::nightly::NightlyRun;
 use crate::results::store;
-
-/// Width in columns of a table in a file.
-const PAGE_COLUMNS: u16 = 160;
 
 /// Shows a history.
 pub(crate) fn execute(args: &HistoryArgs, colors: Colors) -> Outcome {
@@ -35,26 +33,11 @@ pub(crate) fn execute(args: &HistoryArgs, colors: Colors) -> Outcome {
         select_cells(&mut nights, only)?;
     }
     let history = History::from_nights(&matrix, &nights, args.floor);
-    let screen = match &args.out {
-        Some(_) => Format::Terminal {
-            width: PAGE_COLUMNS,
-            colors: false,
-        },
-        None => Format::Terminal {
-            width: super::terminal::width(),
-            colors: colors.stdout,
-        },
+    let layout = match &args.out {
+        Some(_) => PageLayout::FILE,
+        None => terminal::layout(colors),
     };
-    let text = match args.format {
-        cli::report::Format::Terminal => report::draw(&history::table(&history), screen),
-        cli::report::Format::Markdown => report::draw(&history::table(&history), Format::Markdown),
-        cli::report::Format::Html => html::draw_history(&history),
-        cli::report::Format::Csv => history::csv(&history),
-        cli::report::Format::Json => {
-            let json = serde_json::to_string_pretty(&history::json(&history)).map_err(anyhow::Error::from)?;
-            format!("{json}\n")
-        }
-    };
+    let text = format::draw_history(&args.format, &history, layout);
     match &args.out {
         None => print(&text),
         Some(path) => {

@@ -39,10 +39,24 @@ use crate::cli::{Cli, Command};
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::output::{Colors, redactor, signal_message, stdout_error};
 use crate::exit::Exit;
+use crate::report::format;
 
 /// Parses the arguments, starts logging, executes the command and returns its exit code.
 pub fn main() -> ExitCode {
-    let cli = Cli::read();
+    let cli = Cli::read([
+        (
+            "report",
+            format::accepted(|format| Some(format.report.as_ref()?.help)),
+        ),
+        (
+            "history",
+            format::accepted(|format| Some(format.history.as_ref()?.help)),
+        ),
+        (
+            "compare",
+            format::accepted(|format| Some(format.comparison.as_ref()?.help)),
+        ),
+    ]);
     log::start(&cli.log);
     let outcome = match cli.command.catches_signals() {
         true => supervised(cli),

@@ -16,7 +16,7 @@ use crate::commands::measure::{RunView, measure, run_request};
 use crate::commands::output::{Colors, eprint, print};
 use crate::commands::terminal;
 use crate::exit::Exit;
-use crate::report::{self, Format};
+use crate::report;
 use crate::results::record::cell_stats::{Noise, RunStats};
 use crate::results::store::{self, Run};
 use crate::runner::session::request::ExtraStarts;
@@ -127,16 +127,13 @@ fn save(
         print(&format!("{text}\n"));
         return Ok(());
     }
-    let format = Format::Terminal {
-        width: terminal::width(),
-        colors: colors.stdout,
-    };
     let rows = noise_figures.iter().flat_map(|(cell, figures)| {
         figures
             .iter()
             .map(move |(figure, varies)| (cell, figure.as_str(), varies, noise::visible_change(varies)))
     });
-    print(&report::draw(&report::noise::noise_table(rows), format));
+    let table = report::noise::noise_table(rows);
+    print(&report::terminal::draw(&table, terminal::width(), colors.stdout));
     print(&format!("saved in {}\n", path.display()));
     Ok(())
 }

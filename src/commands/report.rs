@@ -14,7 +14,7 @@ use crate::analysis::compare::precision::CellPrecision;
 use crate::analysis::metrics;
 use crate::base::ids::CellKey;
 use crate::cli::command_line;
-use crate::cli::report::{Format, ReportArgs};
+use crate::cli::report::ReportArgs;
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::history;
 use crate::commands::output::{Colors, eprint, print};
@@ -24,14 +24,12 @@ use crate::config::yaml::nearest_name;
 use crate::exit::Exit;
 use crate::plan::{Measurement, Plan};
 use crate::report::document::{Document, MeasurementTimeSeries, ReportedRun};
-use crate::report::terminal::PAGE_WIDTH;
-use crate::report::{self, ReportCell, csv, text};
+use crate::report::format::{self, FORMATS, ReportFormat};
+use crate::report::terminal::PageLayout;
+use crate::report::{self, ReportCell};
 use crate::results::record::cell::Summary;
 use crate::results::record::cell_stats::Noise;
 use crate::results::store::{self, Run, Store, atomic};
-
-/// Formats that are written into a folder by default.
-const FOLDER_FORMATS: [Format; 4] = [Format::Markdown, Format::Html, Format::Csv, Format::Json];
 
 /// Creates the report of runs.
 pub(crate) fn execute(args: &ReportArgs, colors: Colors) -> Outcome {
@@ -46,38 +44,50 @@ pub(crate) fn execute(args: &ReportArgs, colors: Colors) -> Outcome {
     let cache = args.places.cache();
     let read: Vec<ReportInput> = runs.iter().map(|run| ReportInput::load(run, &cache)).collect();
     let document = document(&read, args.reference.as_deref(), args.floor);
-    // CSV has no place for warnings.
-    if args.format == Some(Format::Csv) {
+    let format = args.format.as_deref().map(format::report);
+    if format.is_some_and(|format| !format.shows_warnings) {
         for doubt in read.iter().flat_map(|read| &read.warnings) {
             eprint(&format!("warning: {}\n", report::single_line(doubt)));
         }
     }
     let Some(out) = &args.out else {
-        let format = args.format.unwrap_or(Format::Terminal);
-        print(&render(&document, format, PageLayout::for_terminal(colors)));
+        let format = format.unwrap_or_else(|| format::report("terminal"));
+        print(&(format.draw)(&document, terminal::layout(colors)));
         return Ok(Exit::Done);
     };
     fs::create_dir_all(out)
         .with_context(|| format!("cannot create the folder {}", out.display()))
         .map_err(CommandError::unwritable)?;
-    let formats = args.format.map_or(FOLDER_FORMATS.to_vec(), |format| vec![format]);
-    for format in formats {
-        let mut files = vec![(
-            format_file(format).to_owned(),
-            render(&document, format, PageLayout::PAGE_WIDTH),
-        )];
-        if format == Format::Markdown {
-            files.extend(engine_reports(&read));
-        }
-        for (name, text) in files {
-            let path = out.join(name);
-            atomic::write(&path, text.as_bytes())
-                .with_context(|| format!("cannot write {}", path.display()))
-                .map_err(CommandError::unwritable)?;
-            print(&format!("wrote {}\n", path.display()));
-        }
+    let formats = format.map_or_else(folder_formats, |format| vec![format]);
+    for (name, text) in files(&document, &read, formats) {
+        let path = out.join(name);
+        atomic::write(&path, text.as_bytes())
+            .with_context(|| format!("cannot write {}", path.display()))
+            .map_err(CommandError::unwritable)?;
+        print(&format!("wrote {}\n", path.display()));
     }
     Ok(Exit::Done)
+}
+
+/// The formats that are written into a folder by default.
+fn folder_formats() -> Vec<&'static ReportFormat> {
+    let formats = FORMATS.iter().filter_map(|format| format.report.as_ref());
+    formats.filter(|format| format.is_in_run_folder).collect()
+}
+
+/// Names and contents of a report's files.
+fn files(
+    document: &Document,
+    inputs: &[ReportInput<'_>],
+    formats: Vec<&'static ReportFormat>,
+) -> impl Iterator<Item = (String, String)> {
+    formats.into_iter().flat_map(|format| {
+        let mut files = vec![(format.file.to_owned(), (format.draw)(document, PageLayout::FILE))];
+        if format.has_engine_reports {
+            files.extend(engine_reports(inputs));
+        }
+        files
+    })
 }
 
 /// Fails if the reference is in no run; suggests the nearest name.
@@ -115,16 +125,10 @@ pub(crate) fn write_documents(
     write_results(&run, store, |_| true)?;
     let inputs = [ReportInput::load(&run, cache)];
     let document = document(&inputs, None, bound);
-    for format in FOLDER_FORMATS {
-        store.write_report(
-            format_file(format),
-            &render(&document, format, PageLayout::PAGE_WIDTH),
-        )?;
-    }
-    for (name, text) in engine_reports(&inputs) {
+    for (name, text) in files(&document, &inputs, folder_formats()) {
         store.write_report(&name, &text)?;
     }
-    let tables = |document: &Document| render(document, Format::Terminal, PageLayout::for_terminal(colors));
+    let tables = |document: &Document| format::terminal::report(document, terminal::layout(colors));
     let Some(only) = only else {
         let tables = tables(&document);
         return Ok((run, tables));
@@ -174,50 +178,6 @@ fn results_jsonl_line(plan: &Plan, summary: &Summary) -> anyhow::Result<serde_js
     let cell = plan.cell(&summary.cell);
     let line = report::bench_serving::jsonl::line(plan.launch(&cell.launch), cell, summary);
     serde_json::from_str(&line).context("a line of results is JSON")
-}
-
-/// The medium of terminal tables.
-#[derive(Clone, Copy)]
-struct PageLayout {
-    width: u16,
-    /// Whether rows that need attention are coloured.
-    colors: bool,
-}
-
-impl PageLayout {
-    /// A file, which does not depend on the terminal.
-    const PAGE_WIDTH: Self = Self {
-        width: PAGE_WIDTH,
-        colors: false,
-    };
-
-    fn for_terminal(colors: Colors) -> Self {
-        Self {
-            width: terminal::width(),
-            colors: colors.stdout,
-        }
-    }
-}
-
-/// The file name of a format.
-const fn format_file(format: Format) -> &'static str {
-    match format {
-        Format::Terminal => "report.txt",
-        Format::Markdown => "report.md",
-        Format::Html => "report.html",
-        Format::Csv => "report.csv",
-        Format::Json => "report.json",
-    }
-}
-
-fn render(document: &Document, format: Format, screen: PageLayout) -> String {
-    match format {
-        Format::Terminal => text::terminal(document, screen.width, screen.colors),
-        Format::Markdown => text::markdown(document),
-        Format::Html => report::html::draw(document),
-        Format::Csv => csv::draw(document),
-        Format::Json => document.json(),
-    }
 }
 
 /// A run with its histograms and precision.

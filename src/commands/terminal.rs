@@ -1,6 +1,15 @@
 //! Width of the terminal.
 
-use crate::report::terminal::PAGE_WIDTH;
+use crate::commands::output::Colors;
+use crate::report::terminal::{PAGE_WIDTH, PageLayout};
+
+/// The layout of tables on stdout.
+pub(super) fn layout(colors: Colors) -> PageLayout {
+    PageLayout {
+        width: width(),
+        colors: colors.stdout,
+    }
+}
 
 /// Width of the terminal in columns, or of a page if stdout is no terminal. A terminal is always narrower
 /// than a page, because notes on a page are not wrapped.

@@ -11,6 +11,22 @@ use crate::results::record::validity::MetricFamily;
 /// them.
 pub(crate) const PAGE_WIDTH: u16 = 160;
 
+/// The medium of terminal tables.
+#[derive(Clone, Copy)]
+pub(crate) struct PageLayout {
+    pub width: u16,
+    /// Whether rows that need attention are coloured.
+    pub colors: bool,
+}
+
+impl PageLayout {
+    /// A file, which does not depend on the terminal.
+    pub(crate) const FILE: Self = Self {
+        width: PAGE_WIDTH,
+        colors: false,
+    };
+}
+
 /// Indents of a note's first line and of its further lines.
 const NOTE_INDENT: [usize; 2] = [2, 4];
 

@@ -3,9 +3,11 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::analysis::compare::decision::DEFAULT_BOUND;
 use crate::analysis::metrics::{self, Metric, Quantity};
+use crate::report::format::{self, FORMATS};
+use crate::report::html;
 use crate::report::table::Value;
+use crate::report::terminal::PageLayout;
 use crate::report::testing::{Case, request};
-use crate::report::{csv, html, text};
 use crate::results::record::cell::Definitions;
 use crate::results::record::telemetry::{Sample, TelemetrySource as Told};
 use crate::results::record::validity::{Reason, ReasonCode, Validity, Verdict};
@@ -110,6 +112,14 @@ fn invalid() -> Validity {
 }
 
 /// A run in which every text from elsewhere is [`HOSTILE`].
+fn drawn(format: &str, document: &Document) -> String {
+    let layout = PageLayout {
+        width: 120,
+        colors: false,
+    };
+    (format::report(format).draw)(document, layout)
+}
+
 fn hostile_run() -> TestRun {
     let mut case = Case::new("vllm@0.10.1", "bf16", 1, 5000.0);
     case.launch.engine.name = HOSTILE.to_owned();
@@ -173,8 +183,8 @@ fn the_document_of_a_small_run_is_what_it_was() {
     assert_eq!((standing.compared, standing.wins, standing.not_judged), (1, 0, 1));
     assert_eq!(standing.mean, None, "of one start");
     assert_eq!(document.standings[2].refused, 1);
-    insta::assert_snapshot!("overall", text::markdown(&document));
-    let lines = csv::draw(&document);
+    insta::assert_snapshot!("overall", drawn("markdown", &document));
+    let lines = drawn("csv", &document);
     let lines: Vec<&str> = lines.lines().collect();
     let head: Vec<&str> = lines[0].split(',').collect();
     assert!(lines.iter().all(|line| fields(line) == head.len()));
@@ -327,7 +337,7 @@ fn what_explains_columns_and_a_finding_of_many_cells_stand_once() {
         cell_around("d", "b", 1.0),
     ];
     let document = TestRun::new("one", cases).document();
-    let page = text::markdown(&document);
+    let page = drawn("markdown", &document);
     assert_eq!(page.matches("- definitions: matrix").count(), 1, "{page}");
     let findings = document.tables.validity.as_ref().unwrap();
     assert_eq!(findings.rows.len(), 1);
@@ -356,7 +366,7 @@ fn every_mark_stands_in_the_first_table() {
     for (text, end) in texts[5..].iter().zip(ends) {
         assert!(text.ends_with(end), "{texts:?}");
     }
-    let in_markdown = text::markdown(&document);
+    let in_markdown = drawn("markdown", &document);
     assert!(in_markdown.contains("≠ \\[invalid\\]"), "{in_markdown}");
 }
 
@@ -396,17 +406,11 @@ fn the_same_results_give_the_same_bytes_in_every_format() {
             ],
         )
     };
-    let drawn = || {
+    let all = || {
         let document = made().document();
-        [
-            document.json(),
-            csv::draw(&document),
-            html::draw(&document),
-            text::markdown(&document),
-            text::terminal(&document, 120, false),
-        ]
+        FORMATS.each_ref().map(|format| drawn(format.name, &document))
     };
-    assert_eq!(drawn(), drawn());
+    assert_eq!(all(), all());
 }
 
 #[test]
@@ -420,23 +424,23 @@ fn hostile_text_stays_text_in_every_format() {
     assert_eq!(page.matches("</style").count(), 1);
     assert!(page.contains("&lt;script&gt;"));
     assert!(!page.contains('\u{1b}') && !page.contains('\u{202e}'));
-    let markdown = text::markdown(&document);
+    let markdown = drawn("markdown", &document);
     assert!(!markdown.contains("<script") && !markdown.contains('\u{1b}'));
     assert!(!markdown.replace("\\](", "").contains("]("), "it is a link");
-    let table: Vec<usize> = csv::draw(&document)
+    let table: Vec<usize> = drawn("csv", &document)
         .split("\r\n")
         .map(|line| line.matches('"').count())
         .collect();
     assert!(table.iter().all(|quotes| quotes % 2 == 0));
     assert!(
-        csv::draw(&document)
+        drawn("csv", &document)
             .lines()
             .skip(1)
             .all(|line| !line.starts_with('='))
     );
     let json: serde_json::Value = serde_json::from_str(&document.json()).unwrap();
     assert_eq!(json["cells"][0]["model"], HOSTILE);
-    let terminal = text::terminal(&document, 120, false);
+    let terminal = drawn("terminal", &document);
     assert!(!terminal.contains('\u{1b}') && !terminal.contains('\u{202e}'));
 }
 

@@ -1,13 +1,10 @@
 //! The history of nightly runs: every gating metric of every cell, its level changes, and other changes with
 //! their dates.
 
-mod export;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
-
-pub(crate) use export::{csv, json};
 
 use super::ascii_plot;
 use super::comparison::{number_column, percent, text_column, unit};

@@ -1,8 +1,15 @@
 use super::*;
 use crate::base::ids::CellKey;
+use crate::report::format::draw_history;
+use crate::report::html;
+use crate::report::terminal::PageLayout;
 use crate::report::testing::nights;
-use crate::report::{Format, draw, html};
 use crate::results::record::nightly::FindingKind;
+
+fn drawn(format: &str, history: &History<'_>, width: u16) -> String {
+    let layout = PageLayout { width, colors: false };
+    draw_history(format, history, layout)
+}
 
 #[test]
 fn a_history_shows_trend_changes_and_events() {
@@ -11,17 +18,9 @@ fn a_history_shows_trend_changes_and_events() {
         "engine=sglang,model=m,scenario=chat",
     ]);
     let history = History::from_nights("m", &nights, 0.02);
-    let wide = Format::Terminal {
-        width: 160,
-        colors: false,
-    };
-    let markdown = draw(&table(&history), Format::Markdown);
-    insta::assert_snapshot!(format!("{}\n{markdown}", draw(&table(&history), wide)));
-    let narrow = Format::Terminal {
-        width: 80,
-        colors: false,
-    };
-    let narrow = draw(&table(&history), narrow);
+    let [wide, markdown] = ["terminal", "markdown"].map(|format| drawn(format, &history, 160));
+    insta::assert_snapshot!(format!("{wide}\n{markdown}"));
+    let narrow = drawn("terminal", &history, 80);
     assert!(
         narrow.contains("hidden columns: ") && !narrow.contains('▇'),
         "{narrow}"
@@ -62,7 +61,7 @@ fn what_nights_find_in_a_row_is_told_once() {
 #[test]
 fn a_row_of_csv_is_a_night_and_a_gap_says_why() {
     let nights = nights(&["engine=vllm,model=m,scenario=a, b"]);
-    let text = csv(&History::from_nights("m", &nights, 0.02));
+    let text = drawn("csv", &History::from_nights("m", &nights, 0.02), 160);
     let rows: Vec<&str> = text.lines().collect();
     assert_eq!(rows.len(), 1 + nights.len());
     let row_of = |day: &str| rows.iter().find(|row| row.starts_with(day)).unwrap();
@@ -80,7 +79,8 @@ fn a_row_of_csv_is_a_night_and_a_gap_says_why() {
 #[test]
 fn machines_read_the_same() {
     let nights = nights(&["engine=vllm,model=m"]);
-    let document = json(&History::from_nights("m", &nights, 0.02));
+    let text = drawn("json", &History::from_nights("m", &nights, 0.02), 160);
+    let document: serde_json::Value = serde_json::from_str(&text).unwrap();
     let series = &document["series"][0];
     assert_eq!(series["nights"].as_array().unwrap().len(), nights.len() - 1);
     assert_eq!(series["gaps"][0]["why"], "invalid: client-late");

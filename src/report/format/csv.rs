@@ -1,13 +1,16 @@
-//! Draws a document as CSV, with a row for every figure of every cell.
+//! Draws documents as CSV (RFC 4180).
+//!
+//! Text that a spreadsheet would take for a formula begins with `'`.
 
 use std::collections::HashMap;
 
-use super::document::{CellFacts, ComparisonRow, ComparisonTable, Document, Figure, label, unit};
-use super::table::single_line;
 use crate::analysis::metrics::{Direction, Metric};
+use crate::report::document::{CellFacts, ComparisonRow, ComparisonTable, Document, Figure, label, unit};
+use crate::report::history::History;
+use crate::report::table::single_line;
 use crate::results::record::cell::Definitions;
 
-const COLUMNS: [&str; 35] = [
+const REPORT_COLUMNS: [&str; 35] = [
     "run",
     "cell",
     "engine",
@@ -45,12 +48,18 @@ const COLUMNS: [&str; 35] = [
     "measurements",
 ];
 
-/// The document as CSV (RFC 4180): a header, then a row for each cell, definition set and figure. A cell
-/// without figures has one row, so that it is not overlooked.
-///
-/// Text that a spreadsheet would take for a formula begins with `'`.
-pub(crate) fn draw(document: &Document) -> String {
-    let mut text = csv_line(COLUMNS.map(str::to_owned).into());
+pub(super) fn report(document: &Document) -> String {
+    report_rows(document).into_iter().map(csv_line).collect()
+}
+
+pub(super) fn history(history: &History<'_>) -> String {
+    history_rows(history).into_iter().map(csv_line).collect()
+}
+
+/// A header, then a row for each cell, definition set and figure. A cell without figures has one row, so that
+/// it is not overlooked.
+pub(super) fn report_rows(document: &Document) -> Vec<Vec<String>> {
+    let mut rows: Vec<Vec<String>> = vec![REPORT_COLUMNS.map(str::to_owned).into()];
     let placed = document.comparisons.iter().flat_map(|comparison| {
         let rows = comparison.rows.iter();
         rows.map(move |row| (row.cell, (comparison, row)))
@@ -64,16 +73,16 @@ pub(crate) fn draw(document: &Document) -> String {
                 has_figures = true;
                 let mut fields = leading_fields.clone();
                 fields.extend(figure_fields(*definitions, name, figure));
-                text.push_str(&csv_line(fields));
+                rows.push(fields);
             }
         }
         if !has_figures {
             let mut fields = leading_fields;
-            fields.resize(COLUMNS.len(), String::new());
-            text.push_str(&csv_line(fields));
+            fields.resize(REPORT_COLUMNS.len(), String::new());
+            rows.push(fields);
         }
     }
-    text
+    rows
 }
 
 /// The fields that all rows of a cell share.
@@ -141,8 +150,79 @@ fn figure_fields(definitions: Definitions, name: &str, figure: &Figure) -> Vec<S
     ]
 }
 
+const HISTORY_COLUMNS: [&str; 13] = [
+    "night",
+    "run",
+    "cell",
+    "figure",
+    "label",
+    "unit",
+    "better",
+    "value",
+    "starts",
+    "baseline",
+    "change_share",
+    "change_p",
+    "what",
+];
+
+/// A header, then a row for every nightly run of every series. A run without the figure has no value; the
+/// column `what` says why, and names other changes. `change_share` is on the first run of a new level.
+pub(super) fn history_rows(history: &History<'_>) -> Vec<Vec<String>> {
+    let mut rows: Vec<Vec<String>> = vec![HISTORY_COLUMNS.map(str::to_owned).into()];
+    for series in &history.series {
+        let better = match series.metric.direction() {
+            Some(Direction::Higher) => "higher",
+            Some(Direction::Lower) => "lower",
+            None => "",
+        };
+        let row = |at: &str, run: &str, [value, starts, baseline, change, p, what]: [String; 6]| {
+            let known = [
+                without_formulas(at),
+                without_formulas(run),
+                without_formulas(series.cell.as_str()),
+                series.metric.name(),
+                series.metric.label(),
+                series.metric.unit().symbol().to_owned(),
+                better.to_owned(),
+            ];
+            let rest = [value, starts, baseline, change, p, without_formulas(&what)];
+            known.into_iter().chain(rest).collect()
+        };
+        let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
+        let mut gaps = series.gaps.iter().peekable();
+        for at in 0..=series.nights.len() {
+            while let Some(gap) = gaps.next_if(|gap| gap.index <= at) {
+                let none = [const { String::new() }; 5];
+                let [value, starts, baseline, change, p] = none;
+                rows.push(row(
+                    &gap.at,
+                    "",
+                    [value, starts, baseline, change, p, gap.reason.clone()],
+                ));
+            }
+            let Some(night) = series.nights.get(at) else {
+                continue;
+            };
+            let step = series.changes.iter().find(|step| step.index == at);
+            let turns = series.context_changes.iter().filter(|turn| turn.index == at);
+            let what: Vec<&str> = turns.map(|turn| turn.text.as_str()).collect();
+            let fields = [
+                night.value.to_string(),
+                night.starts.to_string(),
+                number(night.baseline),
+                number(step.map(|step| step.change)),
+                number(step.map(|step| step.p)),
+                what.join("; "),
+            ];
+            rows.push(row(&night.at, night.run.as_str(), fields));
+        }
+    }
+    rows
+}
+
 /// Text from elsewhere on one line, with `'` before text that a spreadsheet would take for a formula.
-pub(super) fn without_formulas(text: &str) -> String {
+fn without_formulas(text: &str) -> String {
     let text = single_line(text);
     match text.trim_start().starts_with(['=', '+', '-', '@']) {
         true => format!("'{text}"),
@@ -151,7 +231,7 @@ pub(super) fn without_formulas(text: &str) -> String {
 }
 
 /// Formats a record of RFC 4180, with its line break.
-pub(super) fn csv_line(fields: Vec<String>) -> String {
+fn csv_line(fields: Vec<String>) -> String {
     let quoted = fields.into_iter().map(|field| {
         match field.contains([',', '"', '\r', '\n']) || field.starts_with(' ') || field.ends_with(' ') {
             true => format!("\"{}\"", field.replace('"', "\"\"")),

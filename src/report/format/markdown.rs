@@ -1,0 +1,62 @@
+//! Draws documents as GitHub's Markdown.
+
+use crate::analysis::compare::pairwise::Comparison;
+use crate::report::Table;
+use crate::report::document::Document;
+use crate::report::history::{self, History};
+use crate::report::markdown::{self, escape};
+
+pub(super) fn report(document: &Document) -> String {
+    let mut text = format!("# {}\n\n", escape(&document.title));
+    for run in &document.runs {
+        text.push_str(&format!(
+            "Run {}, started {}, {}.\n\n",
+            escape(&run.run),
+            escape(&run.began),
+            escape(&run.tool)
+        ));
+    }
+    let tables = &document.tables;
+    if let Some(across) = &tables.overview_matrix {
+        text.push_str(&draw(across));
+        text.push('\n');
+    }
+    text.push_str(&draw(&tables.overview));
+    let compared = tables
+        .comparisons
+        .iter()
+        .flat_map(|compared| [&compared.figures, &compared.latencies]);
+    for table in tables.rankings.iter().chain(compared).chain(&tables.validity) {
+        text.push('\n');
+        text.push_str(&draw(table));
+    }
+    if !tables.legend.is_empty() {
+        text.push_str("\n## Legend\n\n");
+        text.push_str(&markdown::list(&tables.legend));
+    }
+    let left_out: Vec<_> = document.runs.iter().flat_map(|run| &run.left_out).collect();
+    if !left_out.is_empty() {
+        text.push_str("\n## Left out\n\n");
+        for cell in left_out {
+            text.push_str(&format!("- {}: {}\n", escape(&cell.cell), escape(&cell.why)));
+        }
+    }
+    let doubts: Vec<_> = document.runs.iter().flat_map(|run| &run.doubts).collect();
+    if !doubts.is_empty() {
+        text.push_str("\n## Skipped\n\n");
+        text.push_str(&markdown::list(&doubts));
+    }
+    text
+}
+
+pub(super) fn history(history: &History<'_>) -> String {
+    draw(&history::table(history))
+}
+
+pub(super) fn comparison(compared: &Comparison, names: [&str; 2]) -> String {
+    super::comparison_text(compared, names, draw)
+}
+
+fn draw(table: &Table) -> String {
+    markdown::draw(table, 3)
+}

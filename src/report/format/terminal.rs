@@ -1,0 +1,43 @@
+//! Draws documents for a terminal.
+
+use crate::analysis::compare::pairwise::Comparison;
+use crate::report::document::Document;
+use crate::report::history::{self, History};
+use crate::report::terminal::{self, PageLayout};
+use crate::report::{Table, single_line};
+
+/// The comparisons of a report.
+pub(crate) fn report(document: &Document, layout: PageLayout) -> String {
+    let tables = &document.tables;
+    let compared = tables.comparisons.iter().map(|compared| &compared.figures);
+    let mut text = String::from("\n");
+    for table in compared.chain(&tables.rankings) {
+        text.push_str(&draw(table, layout));
+        text.push('\n');
+    }
+    let rough = tables.legend.iter().find(|line| line.starts_with("~: "));
+    if let Some(rough) = rough {
+        text.push_str(&format!("{rough}\n\n"));
+    }
+    let doubts: Vec<_> = document.runs.iter().flat_map(|run| &run.doubts).collect();
+    if !doubts.is_empty() {
+        text.push_str("Skipped\n");
+        for doubt in doubts {
+            text.push_str(&format!("  {}\n", single_line(doubt)));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+pub(super) fn history(history: &History<'_>, layout: PageLayout) -> String {
+    draw(&history::table(history), layout)
+}
+
+pub(super) fn comparison(compared: &Comparison, names: [&str; 2], layout: PageLayout) -> String {
+    super::comparison_text(compared, names, |table| draw(table, layout))
+}
+
+fn draw(table: &Table, layout: PageLayout) -> String {
+    terminal::draw(table, layout.width, layout.colors)
+}
