@@ -32,6 +32,8 @@ pub struct Decoded {
     pub tool_text: String,
     /// The model names in the answer, each once; usually there is one.
     pub models: Vec<String>,
+    /// Number of vectors in an answer of embeddings.
+    pub(super) vectors: usize,
     /// The first error in the content of the answer.
     pub failure: Option<Failure>,
 }

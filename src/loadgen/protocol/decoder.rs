@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::decoded::{Decoded, error_text, event_error_text, truncated};
 use super::fast_path::EventShape;
+use super::lenient;
 use super::reasoning::ReasoningScanner;
-use super::{embeddings, lenient, openai, sglang_native, trt};
 use crate::loadgen::spill::{HeldBytes, Spill};
 use crate::plan::Protocol;
 use crate::results::record::request::{Failure, RequestFailureClass};
@@ -30,8 +30,6 @@ pub enum LineKind {
 pub struct Decoder {
     protocol: Protocol,
     decoded: Decoded,
-    /// Number of vectors in an answer of embeddings.
-    vectors: usize,
     event_shape: EventShape,
     /// Lines without a field name that are not JSON by themselves; together they may be a body printed over
     /// several lines.
@@ -63,7 +61,6 @@ impl Decoder {
         Self {
             protocol,
             decoded: Decoded::default(),
-            vectors: 0,
             event_shape: EventShape::default(),
             plain_lines: Vec::new(),
             plain_at_ns: 0,
@@ -184,13 +181,11 @@ impl Decoder {
             }
         }
         let reported = self.decoded.usage.and_then(|usage| usage.completion);
-        let is_empty = match self.protocol {
-            Protocol::Embeddings => self.vectors == 0,
-            _ => {
-                let ended_at_once = self.may_be_empty && self.decoded.finish.is_some();
-                self.decoded.chunks.is_empty() && reported.unwrap_or(0) == 0 && !ended_at_once
-            }
-        };
+        let ended_at_once = self.may_be_empty && self.decoded.finish.is_some();
+        let is_empty = self.decoded.vectors == 0
+            && self.decoded.chunks.is_empty()
+            && reported.unwrap_or(0) == 0
+            && !ended_at_once;
         if is_whole && is_empty {
             let mut message = "the response has no output".to_owned();
             if !self.first_silent_event.is_empty() {
@@ -254,21 +249,8 @@ impl Decoder {
     }
 
     fn parse_event(&mut self, text: &str, at_ns: u64) -> Result<(), serde_json::Error> {
-        let error = match self.protocol {
-            Protocol::SglangNative => sglang_native::read(text, at_ns, &mut self.decoded)?,
-            Protocol::Completions | Protocol::Chat | Protocol::Truss => {
-                openai::read(text, at_ns, &mut self.decoded, &mut self.event_shape)?
-            }
-            Protocol::Trt => trt::read(text, at_ns, &mut self.decoded)?,
-            Protocol::Embeddings => match embeddings::read(text, &mut self.decoded)? {
-                embeddings::AnswerContent::Vectors(count) => {
-                    self.vectors += count;
-                    None
-                }
-                embeddings::AnswerContent::Error(message) => Some(message),
-            },
-        };
-        if let Some(message) = error {
+        let (decoded, shape) = (&mut self.decoded, &mut self.event_shape);
+        if let Some(message) = super::read(self.protocol, text, at_ns, decoded, shape)? {
             self.set_failure(RequestFailureClass::ErrorEvent, message);
         }
         Ok(())

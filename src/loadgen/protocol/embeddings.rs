@@ -46,23 +46,19 @@ struct Counts {
     prompt_tokens: Option<u32>,
 }
 
-pub(super) enum AnswerContent {
-    Vectors(usize),
-    /// The server's error message.
-    Error(String),
-}
-
-pub(super) fn read(json: &str, decoded: &mut Decoded) -> Result<AnswerContent, serde_json::Error> {
+/// Reads an answer; returns the server's message if it reports an error.
+pub(super) fn read(json: &str, decoded: &mut Decoded) -> Result<Option<String>, serde_json::Error> {
     let answer: Answer<'_> = serde_json::from_str(json)?;
     if let Some(error) = answer.error {
-        return Ok(AnswerContent::Error(error_text(error.get())));
+        return Ok(Some(error_text(error.get())));
     }
     if BorrowedStr::as_text(&answer.object) == "error" {
-        return Ok(AnswerContent::Error(error_text(json)));
+        return Ok(Some(error_text(json)));
     }
     if let Some(tokens) = answer.usage.and_then(|usage| usage.prompt_tokens) {
         decoded.usage.get_or_insert_default().prompt = Some(tokens).filter(|tokens| *tokens > 0);
     }
     decoded.note_model(answer.model);
-    Ok(AnswerContent::Vectors(answer.data.map_or(0, |data| data.len())))
+    decoded.vectors += answer.data.map_or(0, |data| data.len());
+    Ok(None)
 }

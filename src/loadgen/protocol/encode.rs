@@ -3,7 +3,6 @@
 use serde_json::{Map, Value, json};
 
 use super::params::{EncodeError, RequestParams};
-use super::{chat, completions, embeddings, sglang_native, trt, truss};
 use crate::config::api::{Feature, SamplingFields};
 use crate::loadgen::dataset::Content;
 use crate::plan::{Protocol, ProtocolSpec, UsageRequest};
@@ -30,14 +29,7 @@ pub(crate) fn encode(
     params: &RequestParams<'_>,
 ) -> Result<Vec<u8>, EncodeError> {
     check_supported(dialect.protocol, prompt, params)?;
-    let mut body = match dialect.protocol {
-        Protocol::SglangNative => sglang_native::body(prompt, params)?,
-        Protocol::Completions => completions::body(prompt, params)?,
-        Protocol::Chat => chat::body(prompt, params)?,
-        Protocol::Trt => trt::body(prompt, params)?,
-        Protocol::Truss => truss::body(prompt, params)?,
-        Protocol::Embeddings => embeddings::body(prompt, params)?,
-    };
+    let mut body = super::body(dialect.protocol, prompt, params)?;
     const STREAM_OPTIONS: &str = "stream_options";
     let is_asked = dialect.usage == UsageRequest::StreamOptions && dialect.protocol.facts().stream_options;
     if is_asked {

@@ -16,14 +16,50 @@ mod openai;
 mod params;
 mod reasoning;
 mod sglang_native;
+#[cfg(test)]
+mod tests;
 mod trt;
 mod truss;
+
+use serde_json::{Map, Value};
 
 pub use self::decoded::Decoded;
 pub use self::decoder::{Decoder, LineKind};
 pub(crate) use self::encode::{ROUTING_KEY_HEADER, encode, other_model, output_limit, path};
+use self::fast_path::EventShape;
 pub use self::params::EncodeError;
 pub(crate) use self::params::RequestParams;
+use crate::loadgen::dataset::Content;
+use crate::plan::Protocol;
 
-#[cfg(test)]
-mod tests;
+/// Returns the body of a request, before the fields of dialect, scenario and row.
+fn body(
+    protocol: Protocol,
+    prompt: &Content,
+    params: &RequestParams<'_>,
+) -> Result<Map<String, Value>, EncodeError> {
+    match protocol {
+        Protocol::SglangNative => sglang_native::body(prompt, params),
+        Protocol::Completions => completions::body(prompt, params),
+        Protocol::Chat => chat::body(prompt, params),
+        Protocol::Trt => trt::body(prompt, params),
+        Protocol::Truss => truss::body(prompt, params),
+        Protocol::Embeddings => embeddings::body(prompt, params),
+    }
+}
+
+/// Reads one event; returns the server's message if the event reports an error.
+fn read(
+    protocol: Protocol,
+    json: &str,
+    at_ns: u64,
+    decoded: &mut Decoded,
+    shape: &mut EventShape,
+) -> Result<Option<String>, serde_json::Error> {
+    match protocol {
+        Protocol::SglangNative => sglang_native::read(json, at_ns, decoded),
+        Protocol::Completions | Protocol::Chat | Protocol::Truss => openai::read(json, at_ns, decoded, shape),
+        Protocol::Trt => trt::read(json, at_ns, decoded),
+        Protocol::Embeddings => embeddings::read(json, decoded),
+    }
+}
