@@ -7,7 +7,7 @@ mod series;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::analysis::aggregate::series::Series;
 use crate::results::record::telemetry::{
@@ -54,6 +54,11 @@ pub fn summarize_telemetry(
         .filter_map(|device| gpu::gpu_window(samples, *device, about))
         .collect();
     let engine = from_source(TelemetrySource::Engine);
+    let others: BTreeSet<TelemetrySource> = samples
+        .iter()
+        .map(|sample| sample.source)
+        .filter(|source| !source.has_own_field())
+        .collect();
     Telemetry {
         seconds: about.window_s,
         energy: gpu_energy(samples, &gpus, about).or_else(|| engine_energy(&engine, about)),
@@ -61,6 +66,15 @@ pub fn summarize_telemetry(
         gpus,
         engine: engine::engine_window(&engine, about.window_s),
         host: host::host_window(&from_source(TelemetrySource::Host), about.window_s),
+        ranges: others
+            .into_iter()
+            .map(|source| {
+                (
+                    source,
+                    series::ranges(&from_source(source), about.window_s, |_| true),
+                )
+            })
+            .collect(),
         kernel: Vec::new(),
     }
 }

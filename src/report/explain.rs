@@ -232,12 +232,7 @@ fn telemetry_evidence(telemetry: &Telemetry) -> Vec<(String, String)> {
     let mut lines = vec![("window".to_owned(), format!("{:.2} s", telemetry.seconds))];
     if let Some(engine) = &telemetry.engine {
         let mut words = numbers_in_words(&engine.grown, "");
-        words.extend(
-            engine
-                .gauges
-                .iter()
-                .map(|(name, range)| format!("{name} {}", range_in_words(range))),
-        );
+        words.extend(ranges_in_words(&engine.gauges));
         words.extend(numbers_in_words(&engine.means, " on average"));
         lines.push(("engine".to_owned(), words.join(", ")));
     }
@@ -251,12 +246,12 @@ fn telemetry_evidence(telemetry: &Telemetry) -> Vec<(String, String)> {
             host.client_wait_s
                 .map(|wait| format!("client waited {wait:.3} s for a processor")),
         );
-        words.extend(
-            host.ranges
-                .iter()
-                .map(|(name, range)| format!("{name} {}", range_in_words(range))),
-        );
+        words.extend(ranges_in_words(&host.ranges));
         lines.push(("host".to_owned(), words.join(", ")));
+    }
+    for (source, ranges) in &telemetry.ranges {
+        let words: Vec<String> = ranges_in_words(ranges).collect();
+        lines.push((source.name().to_owned(), words.join(", ")));
     }
     lines.extend(
         telemetry
@@ -277,11 +272,7 @@ fn telemetry_evidence(telemetry: &Telemetry) -> Vec<(String, String)> {
 }
 
 fn gpu_in_words(gpu: &GpuWindow) -> String {
-    let mut words: Vec<String> = gpu
-        .ranges
-        .iter()
-        .map(|(name, range)| format!("{name} {}", range_in_words(range)))
-        .collect();
+    let mut words: Vec<String> = ranges_in_words(&gpu.ranges).collect();
     if let Some(clock) = gpu.busy_clock_mhz {
         let spread = gpu
             .clock_spread
@@ -358,6 +349,12 @@ fn numbers_in_words(values: &BTreeMap<String, f64>, after: &str) -> Vec<String> 
         .iter()
         .map(|(name, value)| format!("{name} {}{after}", short_number(*value)))
         .collect()
+}
+
+fn ranges_in_words(ranges: &BTreeMap<String, SampledRange>) -> impl Iterator<Item = String> {
+    ranges
+        .iter()
+        .map(|(name, range)| format!("{name} {}", range_in_words(range)))
 }
 
 fn range_in_words(range: &SampledRange) -> String {

@@ -3,7 +3,7 @@
 use crate::analysis::aggregate::MeasurementContext;
 use crate::analysis::aggregate::series::{Series, is_within, sample_names};
 use crate::analysis::metrics::percentile;
-use crate::results::record::telemetry::{GpuWindow, Sample, TelemetrySource};
+use crate::results::record::telemetry::{GpuWindow, Sample};
 
 const BUSY_UTILISATION: f64 = 0.1;
 
@@ -14,13 +14,9 @@ const ENERGY_COUNTER: &str = "energy_j";
 
 /// Returns the samples of a device from the vendor's tools; the engine's and the host's samples are left out.
 pub(super) fn device_samples(samples: &[Sample], device: u32) -> impl Iterator<Item = &Sample> {
-    samples.iter().filter(move |sample| {
-        sample.device == Some(device)
-            && matches!(
-                sample.source,
-                TelemetrySource::Nvml | TelemetrySource::Amd | TelemetrySource::Ascend
-            )
-    })
+    samples
+        .iter()
+        .filter(move |sample| sample.device == Some(device) && sample.source.is_gpu())
 }
 
 /// Returns `None` if there is no sample of the device.

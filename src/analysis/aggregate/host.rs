@@ -1,6 +1,6 @@
 //! Aggregates the host's samples over the window.
 
-use crate::analysis::aggregate::series::{Series, sample_names};
+use crate::analysis::aggregate::series::{self, Series};
 use crate::results::record::telemetry::{HostWindow, Sample};
 
 /// Returns `None` if there is no sample.
@@ -18,7 +18,12 @@ pub(super) fn host_window(samples: &[&Sample], end: f64) -> Option<HostWindow> {
         Some((busy("busy_cpu_s")? - busy("client_cpu_s")? - engine).max(0.0))
     };
     let other_cpus = is_told.then(others).flatten();
-    let mut window = HostWindow {
+    // Processor time and constants are reported as figures of their own.
+    let is_ranged = |name: &str| {
+        name.ends_with("_total")
+            || !name.ends_with("_s") && !["cpus", "shares_cpus", "numa_remote"].contains(&name)
+    };
+    Some(HostWindow {
         cpus: last.values.get("cpus").map_or(0, |cpus| *cpus as u32),
         client_cpus: busy("client_cpu_s"),
         engine_cpus: busy("engine_cpu_s"),
@@ -27,21 +32,6 @@ pub(super) fn host_window(samples: &[&Sample], end: f64) -> Option<HostWindow> {
         client_wait_s: over("client_wait_s"),
         stolen_cpus: busy("stolen_cpu_s"),
         is_numa_remote: last.values.get("numa_remote").map(|is_remote| *is_remote > 0.0),
-        ..HostWindow::default()
-    };
-    for name in sample_names(samples) {
-        let (name, curve) = match name.strip_suffix("_total") {
-            Some(stem) => (format!("{stem}_per_s"), series(&name).rate()),
-            // Processor time is reported above. Constants get no curve.
-            None if name.ends_with("_s")
-                || ["cpus", "shares_cpus", "numa_remote"].contains(&name.as_str()) =>
-            {
-                continue;
-            }
-            None => (name.clone(), series(&name)),
-        };
-        let range = curve.range(end);
-        window.ranges.extend(range.map(|range| (name, range)));
-    }
-    Some(window)
+        ranges: series::ranges(samples, end, is_ranged),
+    })
 }

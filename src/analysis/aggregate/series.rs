@@ -166,6 +166,23 @@ pub(super) fn is_within(sample: &Sample, end: f64) -> bool {
 }
 
 /// Returns the names of all values in the samples, sorted.
+/// Ranges by name of those values that `is_ranged` accepts. A counter `*_total` becomes its rate, `*_per_s`.
+pub(super) fn ranges(
+    samples: &[&Sample],
+    end: f64,
+    is_ranged: impl Fn(&str) -> bool,
+) -> BTreeMap<String, SampledRange> {
+    let names = sample_names(samples).into_iter().filter(|name| is_ranged(name));
+    let ranges = names.filter_map(|name| {
+        let series = Series::from_samples(samples.iter().copied(), &name);
+        match name.strip_suffix("_total") {
+            Some(stem) => Some((format!("{stem}_per_s"), series.rate().range(end)?)),
+            None => Some((name, series.range(end)?)),
+        }
+    });
+    ranges.collect()
+}
+
 pub(super) fn sample_names(samples: &[&Sample]) -> Vec<String> {
     let names = samples.iter().flat_map(|sample| sample.values.keys());
     let names: BTreeMap<&String, ()> = names.map(|name| (name, ())).collect();

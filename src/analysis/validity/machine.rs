@@ -315,13 +315,7 @@ fn judge_telemetry_gaps(evidence: &Evidence<'_>, telemetry: &Telemetry, reasons:
     };
     let mut silent_sources: Vec<String> = silent().map(|(what, _)| what).collect();
     let mut weight = silent().map(|(_, weight)| weight).max();
-    let is_gpu = |source: TelemetrySource| {
-        matches!(
-            source,
-            TelemetrySource::Nvml | TelemetrySource::Amd | TelemetrySource::Ascend
-        )
-    };
-    let is_watched = telemetry.sources.iter().any(|source| is_gpu(source.source));
+    let is_watched = telemetry.sources.iter().any(|source| source.source.is_gpu());
     let is_pretended = evidence.machine.is_some_and(|machine| machine.gpus_pretended);
     if evidence.launch.devices > 0 && !is_watched && !is_pretended {
         silent_sources.push("no telemetry source read the GPUs".to_owned());

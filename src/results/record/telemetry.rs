@@ -34,6 +34,16 @@ impl TelemetrySource {
             Self::Host => "host",
         }
     }
+
+    /// Whether it reads GPUs, whose samples become [`Telemetry::gpus`].
+    pub(crate) const fn is_gpu(self) -> bool {
+        matches!(self, Self::Nvml | Self::Amd | Self::Ascend)
+    }
+
+    /// Whether its samples have a field of [`Telemetry`]; those of other sources become [`Telemetry::ranges`].
+    pub(crate) const fn has_own_field(self) -> bool {
+        self.is_gpu() || matches!(self, Self::Engine | Self::Host)
+    }
 }
 
 /// Values by name. The end of a name is its unit (`power_w`, `sm_clock_mhz`, `cpu_s`). A name without a unit
@@ -107,6 +117,10 @@ pub struct Telemetry {
     /// The host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostWindow>,
+    /// Sampled values by name of each source without a field of its own; a counter `*_total` becomes its rate,
+    /// `*_per_s`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub ranges: BTreeMap<TelemetrySource, BTreeMap<String, SampledRange>>,
     /// Energy, if a source reports power or energy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub energy: Option<Energy>,
