@@ -15,6 +15,7 @@ use crate::results::record::client::Calibration;
 use crate::results::record::event::Event;
 use crate::results::record::machine::Machine;
 use crate::results::store::{self, Store};
+use crate::runner::environment::Environment;
 use crate::telemetry::gpu::Gpus;
 
 /// The host of a run, with the folders and secrets that it uses.
@@ -27,10 +28,8 @@ pub(crate) struct HostEnv {
     pub folder: PathBuf,
     /// Hugging Face's cache folder.
     pub hf_home: Option<PathBuf>,
-    /// The `PATH` in which programs are searched.
-    pub path: Option<String>,
-    /// Names of our own environment variables.
-    pub environment: Vec<String>,
+    /// Our own environment variables.
+    pub environment: Environment,
     /// Folder of environments and prepared data.
     pub cache: PathBuf,
     /// Folder of prepared prompts; without it they are prepared in each run.

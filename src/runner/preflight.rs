@@ -64,12 +64,13 @@ pub(crate) async fn unmet_requirements(
     for (what, help) in gpu_idle::preflight(plan, host).await {
         unmet.insert(UnmetRequirement::new(what, help));
     }
+    let path = host.environment.variable("PATH");
     for launch in &plan.launches {
         check_secrets(launch, host, &mut unmet);
         if engine::takes_port(launch) {
             check_port(launch, &mut unmet);
         }
-        if let Some(lack) = engine::unmet_host_requirement(launch, host.path.as_deref()) {
+        if let Some(lack) = engine::unmet_host_requirement(launch, path.as_deref()) {
             unmet.insert(UnmetRequirement::new(lack.problem, lack.help));
         }
     }

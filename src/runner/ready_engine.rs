@@ -9,6 +9,7 @@ use crate::engine::{self, CacheReset, Endpoint, RunningEngine};
 use crate::loadgen::Target;
 use crate::plan::CacheResetSpec;
 use crate::results::record::cell::{EngineFacts, PhaseTime};
+use crate::runner::environment::Environment;
 use crate::runner::telemetry::Sampling;
 use crate::telemetry::gpu::Gpus;
 
@@ -27,7 +28,12 @@ pub(crate) struct ReadyEngine {
 impl ReadyEngine {
     /// Creates the state of an attached server. Sends no request to it. Samples its host, and its GPUs if it
     /// runs on this host.
-    pub(crate) async fn attached(target: Target, control: ControlClient, gpus: Option<Arc<Gpus>>) -> Self {
+    pub(crate) async fn attached(
+        target: Target,
+        control: ControlClient,
+        gpus: Option<Arc<Gpus>>,
+        environment: &Environment,
+    ) -> Self {
         let address = &target.address;
         let host = match address.host.contains(':') {
             true => format!("[{}]", address.host),
@@ -41,7 +47,7 @@ impl ReadyEngine {
         );
         Self {
             running: engine::running_at(endpoint, &Redactor::default()),
-            sampling: Sampling::for_attached(address, gpus).await,
+            sampling: Sampling::for_attached(address, gpus, environment).await,
             control,
             target,
             facts: EngineFacts::default(),

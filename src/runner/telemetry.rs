@@ -13,13 +13,15 @@ use crate::plan::Launch;
 use crate::results::record::post_mortem::KernelLog;
 use crate::results::record::telemetry::{Sample, Telemetry};
 use crate::runner::context::HostEnv;
+use crate::runner::environment::Environment;
 use crate::runner::gpu_idle;
 use crate::runner::gpu_watch::{GpuBaseline, GpuWatch};
-use crate::telemetry::dmesg;
 use crate::telemetry::engine::{EngineProbe, MetricsPage};
 use crate::telemetry::gpu::{DeviceProcesses, Gpus};
-use crate::telemetry::host::{EngineLocation, HostProbe};
+use crate::telemetry::host::EngineLocation;
+use crate::telemetry::probe::Probe;
 use crate::telemetry::sampler::Sampler;
+use crate::telemetry::{self, ProbeContext, dmesg};
 
 /// Timeout of the probes directly before and after a load. An engine that has just finished a load may be
 /// slow.
@@ -58,7 +60,11 @@ impl Sampling {
 
     /// Samples around loads on an attached server: its host, and if it runs on this host, the GPUs that it
     /// currently uses.
-    pub(crate) async fn for_attached(address: &Address, gpus: Option<Arc<Gpus>>) -> Self {
+    pub(crate) async fn for_attached(
+        address: &Address,
+        gpus: Option<Arc<Gpus>>,
+        environment: &Environment,
+    ) -> Self {
         let (engine, roots) = listeners_at(&address.host, address.port);
         let mut sampling = Self::default();
         if let Some(gpus) = gpus.filter(|_| !roots.is_empty()) {
@@ -84,11 +90,13 @@ impl Sampling {
                 }
             }
             sampling.watch.processes = DeviceProcesses::new(roots, strangers);
-            for probe in gpus.probes(&sampling.devices, &sampling.watch.processes) {
-                sampling.sampler.add(probe);
-            }
+            sampling.add_probes(gpus.probes(&sampling.devices, &sampling.watch.processes));
         }
-        sampling.sampler.add(Box::new(HostProbe::new(engine)));
+        sampling.add_probes(telemetry::host_probes(ProbeContext {
+            engine,
+            near_cpus: None,
+            variable: environment.variable,
+        }));
         sampling
     }
 
@@ -105,9 +113,11 @@ impl Sampling {
             _ if is_remote => listeners_at(&running.endpoint().host, running.endpoint().port).0,
             _ => EngineLocation::Unknown,
         };
-        let near = host.machine.cpus_near(&self.devices);
-        self.sampler
-            .add(Box::new(HostProbe::new(engine).with_near_cpus(near.as_deref())));
+        self.add_probes(telemetry::host_probes(ProbeContext {
+            engine,
+            near_cpus: host.machine.cpus_near(&self.devices),
+            variable: host.environment.variable,
+        }));
         let Some(metrics) = &launch.api.metrics else {
             return;
         };
@@ -136,14 +146,18 @@ impl Sampling {
         let Some(gpus) = gpus.filter(|_| !self.watch.baselines.is_empty()) else {
             return;
         };
-        for probe in gpus.probes(&self.devices, &self.watch.processes) {
-            self.sampler.add(probe);
-        }
+        self.add_probes(gpus.probes(&self.devices, &self.watch.processes));
         let own = gpus
             .facts()
             .iter()
             .filter(|gpu| self.devices.contains(&gpu.device));
         self.bus_addresses = own.filter_map(|gpu| gpu.bus.clone()).collect();
+    }
+
+    fn add_probes(&mut self, probes: Vec<Box<dyn Probe>>) {
+        for probe in probes {
+            self.sampler.add(probe);
+        }
     }
 
     /// Stops sampling; returns the state of the GPUs before the launch.

@@ -83,7 +83,7 @@ pub(crate) async fn run(
             calibration: None,
             stop: shutdown,
         },
-        engine: ReadyEngine::attached(target, control, gpus).await,
+        engine: ReadyEngine::attached(target, control, gpus, environment).await,
     };
     match &request.scenarios[0].search {
         Some(search) => bench.search(search, &prepared.session, observer).await,
