@@ -16,9 +16,9 @@ use crate::engine::context::StartContext;
 use crate::engine::docker::unmet::Unmet;
 use crate::engine::endpoint::{Devices, Endpoint};
 use crate::engine::error::StartError;
-use crate::engine::executor::ExitCause;
-use crate::engine::executor::launcher;
-use crate::engine::executor::{AllowedListeners, Executor};
+use crate::engine::executor;
+use crate::engine::executor::control::ExitCause;
+use crate::engine::executor::control::{AllowedListeners, Executor};
 use crate::engine::log::Log;
 use crate::engine::root_processes::{is_local_host, listeners};
 use crate::engine::running::RunningEngine;
@@ -213,7 +213,7 @@ async fn missing_api_key(launch: &Launch, endpoint: &Endpoint, http: &reqwest::C
 async fn check_presence(launch: &Launch, endpoint: &Endpoint, http: &reqwest::Client) -> Result<(), String> {
     let mut statuses = Vec::new();
     let deadline = Instant::now() + PROBE_TIMEOUT;
-    for path in launcher::launcher_for(&launch.place).health_paths(launch) {
+    for path in executor::launcher_for(&launch.place).health_paths(launch) {
         let remaining = deadline.saturating_duration_since(Instant::now());
         match api::fetch_status(http, endpoint, path, remaining).await {
             // A server that is loading or failing may become ready later.

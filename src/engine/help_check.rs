@@ -16,7 +16,7 @@ use crate::config::template::Template;
 use crate::config::yaml::nearest_name;
 use crate::engine::context::HelpContext;
 use crate::engine::docker;
-use crate::engine::executor::launcher;
+use crate::engine::executor;
 use crate::engine::program::find_program;
 use crate::plan::{Container, Launch, Process};
 
@@ -48,7 +48,7 @@ pub(crate) async fn check_flags(launches: &[Launch], context: &HelpContext<'_>) 
     let mut notes = BTreeSet::new();
     for launch in launches.iter().filter(|launch| !launch.help.is_empty()) {
         let long = long_flags(launch);
-        let launcher = launcher::launcher_for(&launch.place);
+        let launcher = executor::launcher_for(&launch.place);
         let Some(source) = launcher.help_source(launch, context) else {
             continue;
         };

@@ -1,6 +1,6 @@
 //! Starts engines, waits for readiness, stops them, and removes orphans.
 //!
-//! Executors implement `executor::Executor`: detecting the exit, stopping, and finding the processes. This
+//! Executors implement `executor::Launcher` (the start) and `executor::control::Executor` (exit, stop, processes). This
 //! module does not measure, does not decide what to start, and knows no engine by name.
 
 mod api;
@@ -44,7 +44,6 @@ pub(crate) use docker::{
     unmet_container_requirements as container_lacks,
 };
 pub(crate) use endpoint::{Devices, Endpoint};
-pub(crate) use environment::describe_environment as environment_described;
 pub(crate) use error::StartError;
 pub(crate) use help_check::{UnknownFlag, check_flags};
 pub(crate) use not_ready::{NoToken, NotReady};
@@ -58,7 +57,7 @@ pub(crate) use readiness::wait_until_ready;
 pub(crate) use root_processes::{Listener, is_local_host, listeners, port_holder, still_answers};
 pub(crate) use running::{EngineExit, RunningEngine};
 pub(crate) use shim::{exec, supervise};
-pub(crate) use start::{image_name, is_local, start, takes_port, unmet_host_requirement};
+pub(crate) use start::{describe_inherited, image_name, is_local, start, takes_port, unmet_host_requirement};
 pub(crate) use start_progress::Progress;
 pub(crate) use sweep_result::SweepResult;
 #[cfg(test)]

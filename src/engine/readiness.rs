@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::base::clock::{self, MonotonicTime};
 use crate::base::units::HumanDuration;
 use crate::engine::api;
-use crate::engine::executor::launcher;
+use crate::engine::executor;
 use crate::engine::log::Log;
 use crate::engine::not_ready::{NoToken, NotReady};
 use crate::engine::running::RunningEngine;
@@ -141,7 +141,7 @@ async fn wait_until_healthy(
 ) {
     let mut pause = MIN_POLL_INTERVAL;
     loop {
-        for path in launcher::launcher_for(&launch.place).health_paths(launch) {
+        for path in executor::launcher_for(&launch.place).health_paths(launch) {
             let reply = match api::fetch_status(http, endpoint, path, HEALTH_TIMEOUT).await {
                 Ok(200) => return,
                 Ok(status) => format!("{} returned {status}", endpoint.url(path)),

@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 use crate::base::proc::{self, ProcessInfo};
 use crate::base::text::one_line;
 use crate::engine::endpoint::Endpoint;
-use crate::engine::executor::AllowedListeners;
+use crate::engine::executor::control::AllowedListeners;
 use crate::engine::ownership::{self, OwnershipTags};
 use crate::engine::port;
 use crate::engine::running::RunningEngine;

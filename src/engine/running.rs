@@ -5,7 +5,7 @@ use std::fmt;
 use crate::base::clock;
 use crate::base::proc;
 use crate::engine::endpoint::{Devices, Endpoint};
-use crate::engine::executor::Executor;
+use crate::engine::executor::control::Executor;
 use crate::engine::log::{FatalLine, Log};
 use crate::engine::shared_memory;
 use crate::results::record::cell::FailureClass;

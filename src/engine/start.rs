@@ -5,7 +5,7 @@ use crate::engine::docker::host::DockerEnv;
 use crate::engine::docker::unmet::Unmet;
 use crate::engine::endpoint::Devices;
 use crate::engine::error::StartError;
-use crate::engine::executor::launcher;
+use crate::engine::executor;
 use crate::engine::running::RunningEngine;
 use crate::engine::shared_memory;
 use crate::engine::start_progress::ProgressFn;
@@ -25,7 +25,7 @@ pub(crate) async fn start(
         shared_memory::Tracker::start(),
         shared_memory::CreationEvents::start(),
     );
-    let launcher = launcher::launcher_for(&launch.place);
+    let launcher = executor::launcher_for(&launch.place);
     let running = launcher.start(launch, context, logs, report_progress).await?;
     let is_here = matches!(running.devices, Devices::Local(_));
     let has_shm = launcher.shares_memory() && is_here;
@@ -38,21 +38,27 @@ pub(crate) async fn start(
 
 /// The image of a launch; `None` if it does not run in a container.
 pub(crate) fn image_name(launch: &Launch) -> Option<&str> {
-    launcher::launcher_for(&launch.place).image()
+    executor::launcher_for(&launch.place).image()
 }
 
 /// Whether `matrix` starts the launch on this host.
 pub(crate) fn is_local(launch: &Launch, docker_env: &DockerEnv) -> bool {
-    launcher::launcher_for(&launch.place).is_local(docker_env)
+    executor::launcher_for(&launch.place).is_local(docker_env)
 }
 
 /// Whether the launch needs a port of this host.
 pub(crate) fn takes_port(launch: &Launch) -> bool {
-    launcher::launcher_for(&launch.place).takes_port()
+    executor::launcher_for(&launch.place).takes_port()
 }
 
 /// What this host lacks for a launch. Container daemon and attached servers have checks of their own. `path`
 /// is the `PATH` of programs.
 pub(crate) fn unmet_host_requirement(launch: &Launch, path: Option<&str>) -> Option<Unmet> {
-    launcher::launcher_for(&launch.place).unmet_requirement(launch, path)
+    executor::launcher_for(&launch.place).unmet_requirement(launch, path)
+}
+
+/// Describes what the engine of a launch inherits of our environment variables, whose names are given; `None`
+/// if there is nothing to say.
+pub(crate) fn describe_inherited(launch: &Launch, names: &[String]) -> Option<String> {
+    executor::launcher_for(&launch.place).describe_inherited(launch, names)
 }

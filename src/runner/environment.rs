@@ -9,7 +9,7 @@ use crate::config::gpus::GpuList;
 pub(crate) use crate::engine::PullPolicy;
 use crate::engine::{self, DockerEnv};
 use crate::loadgen::dataset::Caches;
-use crate::plan::{ExecutorSpec, Launch, Plan};
+use crate::plan::{Launch, Plan};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Environment {
@@ -71,10 +71,7 @@ impl Environment {
     /// Describes the part of the environment that a launch passes to its process; `None` if it passes
     /// everything.
     pub(crate) fn describe_passed(&self, launch: &Launch) -> Option<String> {
-        match &launch.place {
-            ExecutorSpec::Process(process) => engine::environment_described(launch, process, &self.names),
-            _ => None,
-        }
+        engine::describe_inherited(launch, &self.names)
     }
 
     /// Address of the container daemon, from the variables that Docker's client reads.

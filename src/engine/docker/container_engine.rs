@@ -21,7 +21,7 @@ use crate::engine::docker::image::LocalImage;
 use crate::engine::docker::lifecycle::{Liveness, LivenessHints};
 use crate::engine::docker::removal::{REMOVE_TIMEOUT, remove};
 use crate::engine::endpoint::Endpoint;
-use crate::engine::executor::{AllowedListeners, Executor, ExitCause};
+use crate::engine::executor::control::{AllowedListeners, Executor, ExitCause};
 use crate::engine::log::Log;
 use crate::engine::start_record::StartRecord;
 

@@ -2,7 +2,7 @@
 
 use bollard::models::ContainerState;
 
-use crate::engine::executor::ExitCause;
+use crate::engine::executor::control::ExitCause;
 use crate::engine::log::FatalLine;
 use crate::plan::{FatalPattern, FaultOwner};
 use crate::results::record::cell::FailureClass;

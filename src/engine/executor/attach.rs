@@ -8,7 +8,7 @@ use crate::engine::attach;
 use crate::engine::context::HelpContext;
 use crate::engine::context::{Logs, StartContext};
 use crate::engine::error::StartError;
-use crate::engine::executor::launcher::Launcher;
+use crate::engine::executor::Launcher;
 use crate::engine::running::RunningEngine;
 use crate::engine::start_progress::ProgressFn;
 use crate::plan::{AttachedServer, Launch};

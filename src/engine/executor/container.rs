@@ -9,7 +9,7 @@ use crate::engine::context::{Logs, StartContext};
 use crate::engine::docker;
 use crate::engine::docker::host::DockerEnv;
 use crate::engine::error::StartError;
-use crate::engine::executor::launcher::Launcher;
+use crate::engine::executor::Launcher;
 use crate::engine::help_check;
 use crate::engine::running::RunningEngine;
 use crate::engine::start_progress::ProgressFn;

@@ -1,112 +1,88 @@
-//! The executors: [`launcher::Launcher`] prepares and starts a launch, [`Executor`] controls the running
-//! engine. To add one, implement both in a file here and add an arm to [`launcher::launcher_for`].
+//! The executors: [`Launcher`] prepares and starts a launch, [`control::Executor`] controls the running engine.
+//! To add one, implement both in a file here and add an arm to [`launcher_for`].
 
 mod attach;
 mod container;
+pub(super) mod control;
 mod imported;
-pub(super) mod launcher;
 mod process;
 
-use std::time::Duration;
+use std::collections::BTreeSet;
 
 use futures_util::future::BoxFuture;
 
-use crate::engine::endpoint::Endpoint;
-use crate::engine::log::{FatalLine, Log};
-use crate::engine::ownership::OwnershipTags;
-use crate::engine::start_record::StartRecord;
-use crate::results::record::cell::FailureClass;
-use crate::results::record::post_mortem::EngineExitStatus;
+use crate::engine::context::HelpContext;
+use crate::engine::context::{Logs, StartContext};
+use crate::engine::docker::host::DockerEnv;
+use crate::engine::docker::unmet::Unmet;
+use crate::engine::error::StartError;
+use crate::engine::running::RunningEngine;
+use crate::engine::start_progress::ProgressFn;
+use crate::plan::{ExecutorSpec, Launch};
 
-/// Which processes are accepted as the engine when they listen on its port.
-pub(super) enum AllowedListeners {
-    /// Any process that answers is the engine, because the port is published for it alone or the server is
-    /// attached.
-    Any,
-    /// Only processes of the engine's tree, or with these ownership tags.
-    Processes(Option<OwnershipTags>),
+pub(crate) fn launcher_for(place: &ExecutorSpec) -> &dyn Launcher {
+    match place {
+        ExecutorSpec::Container(container) => &**container,
+        ExecutorSpec::Process(process) => process,
+        ExecutorSpec::Attach(attach) => attach,
+        ExecutorSpec::Imported(imported) => imported,
+    }
 }
 
-/// A running engine. Drop kills what was started.
-pub(super) trait Executor: Send + Sync {
-    /// A process id, a container's name and id, or an address.
-    fn identity(&self) -> String;
+/// What an executor knows about a launch before it starts, and how it starts it.
+pub(crate) trait Launcher: Sync {
+    /// Starts the engine. Dropping the future stops what was begun.
+    fn start<'a>(
+        &'a self,
+        launch: &'a Launch,
+        context: &'a StartContext,
+        logs: Logs,
+        report_progress: ProgressFn<'a>,
+    ) -> BoxFuture<'a, Result<RunningEngine, StartError>>;
 
-    fn image_digest(&self) -> Option<&str> {
-        None
-    }
-
-    /// Size of the image on disk, in bytes.
-    fn image_bytes(&self) -> Option<u64> {
-        None
-    }
-
-    fn has_log(&self) -> bool {
-        true
-    }
-
-    /// Whether the exit of the engine can be noticed by [`Executor::wait_for_exit`]; false for an attached server.
-    fn can_observe_exit(&self) -> bool {
-        true
-    }
-
-    /// Waits for the engine's exit. Cancel-safe; later calls give the same answer.
-    fn wait_for_exit<'a>(&'a mut self, log: &'a Log) -> BoxFuture<'a, ExitCause>;
-
-    /// Whether it is currently unknown if the engine runs, for example because the container daemon does not
-    /// answer.
-    fn is_liveness_unknown(&self) -> bool {
+    fn shares_memory(&self) -> bool {
         false
     }
 
-    /// Records that the engine sent part of an answer and therefore runs.
-    fn note_activity(&self) {}
-
-    /// Asks the executor to find out why no answer makes progress. If the engine is dead,
-    /// [`Executor::wait_for_exit`] returns.
-    fn request_check(&self) {}
-
-    /// Takes the periods in which [`Executor::is_liveness_unknown`] was true and after which the engine still ran.
-    fn take_unknown_periods(&self) -> Vec<Duration> {
-        Vec::new()
-    }
-
-    /// Pids on this host from which all other processes of the engine descend; none if it runs elsewhere.
-    /// Reads `/proc`.
-    fn root_pids(&self, endpoint: &Endpoint) -> Vec<u32>;
-
-    fn allowed_listeners(&self) -> AllowedListeners;
-
-    /// The record on disk by which a later run finds what this start leaves behind.
-    fn record(&self) -> Option<&StartRecord> {
+    fn image(&self) -> Option<&str> {
         None
     }
 
-    /// Whether the record lists the processes, because nothing else finds them.
-    fn records_processes(&self) -> bool {
+    /// Whether `matrix` starts it on this host.
+    fn is_local(&self, _whereabouts: &DockerEnv) -> bool {
         false
     }
 
-    fn set_record(&mut self, _record: StartRecord) {}
-
-    /// Stops the engine. Returns how it ended, and the record, which the caller removes.
-    fn stop(self: Box<Self>, log: &Log) -> BoxFuture<'_, (String, Option<StartRecord>)>;
-}
-
-/// An engine's exit as the executor saw it.
-pub(super) struct ExitCause {
-    /// Description such as `ended (exit code 3)`.
-    pub(super) description: String,
-    /// The cause, if the executor knows it.
-    pub(super) fatal_line: Option<FatalLine>,
-    pub(super) end: EngineExitStatus,
-    /// Whose fault it is, if the executor knows that it is not the engine's.
-    pub(super) fault: Option<FailureClass>,
-}
-
-impl ExitCause {
-    pub(super) fn class(&self) -> FailureClass {
-        let fatal_line = self.fatal_line.as_ref().map(FatalLine::class);
-        self.fault.or(fatal_line).unwrap_or(FailureClass::Engine)
+    fn takes_port(&self) -> bool {
+        false
     }
+
+    /// What this host lacks for the launch. Container daemon and attached servers have checks of their own.
+    /// `path` is the `PATH` of programs.
+    fn unmet_requirement(&self, _launch: &Launch, _path: Option<&str>) -> Option<Unmet> {
+        None
+    }
+
+    /// Describes what the engine inherits of our environment variables, whose names are given; `None` if there
+    /// is nothing to say.
+    fn describe_inherited(&self, _launch: &Launch, _names: &[String]) -> Option<String> {
+        None
+    }
+
+    /// Paths to ask for readiness; the first that answers counts.
+    fn health_paths<'a>(&self, launch: &'a Launch) -> Vec<&'a str> {
+        vec![&launch.api.health]
+    }
+
+    /// The image or program whose `--help` lists the engine's flags; `None` if there is none.
+    fn help_source(&self, _launch: &Launch, _asking: &HelpContext<'_>) -> Option<String> {
+        None
+    }
+
+    /// The long flags that the engine's `--help` lists, or the reason that it cannot be asked.
+    fn help<'a>(
+        &'a self,
+        launch: &'a Launch,
+        asking: &'a HelpContext<'a>,
+    ) -> BoxFuture<'a, Result<BTreeSet<String>, String>>;
 }

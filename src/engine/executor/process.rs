@@ -7,8 +7,9 @@ use crate::engine::context::HelpContext;
 use crate::engine::context::{Logs, StartContext};
 use crate::engine::docker::host::DockerEnv;
 use crate::engine::docker::unmet::Unmet;
+use crate::engine::environment;
 use crate::engine::error::StartError;
-use crate::engine::executor::launcher::Launcher;
+use crate::engine::executor::Launcher;
 use crate::engine::help_check;
 use crate::engine::process;
 use crate::engine::running::RunningEngine;
@@ -48,6 +49,10 @@ impl Launcher for Process {
             ),
             help: "install it, or set `venv:` to the Python environment that contains it".to_owned(),
         })
+    }
+
+    fn describe_inherited(&self, launch: &Launch, names: &[String]) -> Option<String> {
+        environment::describe_environment(launch, self, names)
     }
 
     /// A venv that `matrix` creates may not exist yet.
