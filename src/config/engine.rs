@@ -130,6 +130,16 @@ pub struct Recipe {
 }
 
 impl Recipe {
+    /// The commands that start the engine, whichever executor uses them.
+    pub(crate) fn commands(&self) -> impl Iterator<Item = &Vec<Template>> {
+        let container = self
+            .container
+            .as_ref()
+            .and_then(|container| container.command.as_ref());
+        let process = self.process.as_ref().and_then(|process| process.command.as_ref());
+        [self.command.as_ref(), container, process].into_iter().flatten()
+    }
+
     /// Every patch of its variants and versions, whether it applies or not.
     pub(crate) fn patches(&self) -> impl Iterator<Item = &Patch> {
         let variants = self.variants.iter().map(|(_, patch)| patch);

@@ -114,7 +114,7 @@ pub struct EngineEntry {
     pub r#as: Option<Spanned<String>>,
     /// Version, or several versions as an axis.
     pub version: Option<Spanned<OneOrMany<String>>>,
-    /// Where the engine runs: `container`, `process` or `attach`; several values are an axis.
+    /// Where the engine runs; several values are an axis.
     pub executor: Option<Spanned<OneOrMany<Executor>>>,
     /// Name of a variant of the recipe.
     pub variant: Option<Spanned<String>>,
@@ -284,7 +284,7 @@ impl ScenarioEntry {
 pub struct Axes {
     /// Versions of every engine.
     pub version: Option<Spanned<OneOrMany<String>>>,
-    /// Executors: `container`, `process`, `attach`.
+    /// Where the engines run.
     pub executor: Option<Spanned<OneOrMany<Executor>>>,
     /// Precisions of the weights.
     pub precision: Option<Spanned<OneOrMany<String>>>,

@@ -35,7 +35,7 @@ impl Launch {
     /// Why that build cannot be started.
     pub(crate) fn pin(&self, image: Option<&str>) -> Result<Self, &'static str> {
         Ok(Self {
-            place: self.place.clone().pin(image)?,
+            place: self.place.settings().pin(image)?,
             ..self.clone()
         })
     }

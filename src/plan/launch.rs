@@ -9,7 +9,7 @@ use crate::config::api::{CacheResetSpec, JsonField, Protocol, UsageRequest};
 use crate::config::log_patterns::Signs;
 use crate::config::metrics::Metrics;
 use crate::config::template::Template;
-use crate::plan::executor_spec::ExecutorSpec;
+use crate::plan::executor::ExecutorSpec;
 
 /// A recipe resolved with arguments, shared by several cells.
 ///
@@ -85,12 +85,12 @@ impl Launch {
 
     /// Number of GPUs; `None` if unknown.
     pub fn gpus(&self) -> Option<u32> {
-        self.place.gpus(self.devices)
+        self.place.settings().gpus(self.devices)
     }
 
     /// The command with the arguments that set `port`, if it differs from the engine's default.
     pub fn command_args(&self, port: u16) -> Vec<Template> {
-        let Some(command) = self.place.command() else {
+        let Some(command) = self.place.settings().command() else {
             return Vec::new();
         };
         let flag = if port == self.api.port.default {
@@ -105,7 +105,10 @@ impl Launch {
     pub fn secrets(&self) -> Vec<String> {
         let mut texts: Vec<&Template> = self.api.headers.iter().map(|(_, value)| value).collect();
         texts.extend(&self.api.port.flag);
-        texts.extend(self.place.templates());
+        let settings = self.place.settings();
+        texts.extend(settings.command().into_iter().flatten());
+        texts.extend(settings.env().iter().map(|(_, value)| value));
+        texts.extend(settings.other_templates());
         let mut names: Vec<String> = texts
             .into_iter()
             .flat_map(|text| text.secrets().map(str::to_owned).collect::<Vec<_>>())

@@ -6,20 +6,22 @@ mod axes;
 mod canonical;
 mod check;
 pub mod command;
-mod executor_spec;
+mod executor;
 mod expand;
 mod grid;
 pub(crate) mod launch;
+mod layers;
 mod merge;
 mod order;
 mod resolve;
 pub(crate) mod selection;
+mod shell;
 
 use std::collections::{BTreeMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use executor_spec::{AttachedServer, Container, ExecutorSpec, ImportedLaunch, Process, Venv};
+pub(crate) use executor::*;
 pub use expand::expand;
 pub(crate) use launch::{Api, Engine, Parallel, Port, Timeouts};
 pub use launch::{Launch, ProtocolSpec};

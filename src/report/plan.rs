@@ -234,7 +234,7 @@ fn describe_launch(launch: &Launch) -> String {
     if let ExecutorSpec::Attach(AttachedServer { gpu: Some(gpu), .. }) = &launch.place {
         words.push(gpu.clone());
     }
-    words.push(launch.place.executor().to_owned());
+    words.push(launch.place.settings().name().to_owned());
     if launch.engine.simulated {
         words.push("simulated".to_owned());
     }
@@ -320,7 +320,7 @@ pub(crate) fn json(plan: &Plan, last_durations: &LastDurations, environment: Sta
                 "parallel": launch.parallel,
                 "devices": launch.gpus(),
                 "unique_prefixes": launch.api.unique_prefixes,
-                "executor": launch.place.executor(),
+                "executor": launch.place.settings().name(),
                 "command": command::command_line_with(launch, environment).to_line(),
                 "secrets": launch.secrets(),
             })

@@ -201,8 +201,8 @@ fn compare_provenance(
         ("profile", profile(first), profile(second)),
         (
             "engine",
-            first.launch.place.describe_origin(),
-            second.launch.place.describe_origin(),
+            first.launch.place.settings().describe_origin(),
+            second.launch.place.settings().describe_origin(),
         ),
     ] {
         if first_value != second_value {

@@ -128,10 +128,10 @@ pub(crate) fn launch_settings(launch: &Launch, summaries: &[&Summary]) -> Facts 
 /// names in several engines get the common name. Empty for attached servers and imports.
 fn started_settings(launch: &Launch) -> Facts {
     let mut facts = Facts::new();
-    let Some(command) = launch.place.command() else {
+    let Some(command) = launch.place.settings().command() else {
         return facts;
     };
-    if let Some(image) = launch.place.image() {
+    if let Some(image) = launch.place.settings().image() {
         facts.insert("image name".to_owned(), image.to_owned());
     }
     facts.insert("checkpoint".to_owned(), launch.checkpoint.clone());
@@ -149,7 +149,7 @@ fn started_settings(launch: &Launch) -> Facts {
             add_flag(&mut facts, flag, Some(word));
         }
     }
-    for (name, value) in launch.place.env() {
+    for (name, value) in launch.place.settings().env() {
         facts.insert(format!("variable {name}"), value.to_string());
     }
     facts

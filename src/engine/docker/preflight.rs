@@ -12,7 +12,7 @@ use crate::engine::docker::gpu_probe;
 use crate::engine::docker::host::DockerEnv;
 use crate::engine::docker::image::Images;
 use crate::engine::docker::unmet::Unmet;
-use crate::plan::{Container, ContainerGpus, ExecutorSpec, Launch};
+use crate::plan::{Container, ContainerGpus, Launch};
 
 pub(crate) struct ContainerChecks<'a> {
     /// All launches; those that do not run in containers are skipped.
@@ -35,10 +35,7 @@ pub(crate) async fn unmet_container_requirements(checks: &ContainerChecks<'_>) -
     let launches: Vec<(&Launch, &Container)> = checks
         .launches
         .iter()
-        .filter_map(|launch| match &launch.place {
-            ExecutorSpec::Container(container) => Some((*launch, &**container)),
-            ExecutorSpec::Process(_) | ExecutorSpec::Attach(_) | ExecutorSpec::Imported(_) => None,
-        })
+        .filter_map(|launch| Some((*launch, launch.place.settings().container()?)))
         .collect();
     if launches.is_empty() {
         return Vec::new();
@@ -197,12 +194,10 @@ mod tests {
             gpus: ContainerGpus::Cdi,
             ..Container::default()
         });
-        let ExecutorSpec::Container(container) = &launch.place else {
-            panic!("it is a container");
-        };
+        let container = launch.place.settings().container().expect("it is a container");
         let check = |info: SystemInfo| {
             let mut unmet = BTreeSet::new();
-            check_cdi(&info, &[(&launch, &**container)], &mut unmet);
+            check_cdi(&info, &[(&launch, container)], &mut unmet);
             unmet
                 .into_iter()
                 .map(|unmet_requirement| unmet_requirement.problem)

@@ -3,11 +3,11 @@
 use super::{unknown_name, with_place};
 use crate::base::ids::CellKey;
 use crate::config::dataset::DatasetName;
-use crate::config::engine::Executor;
 use crate::config::matrix::{Exclusion, Inclusion, Matrix, Override, engine_name};
 use crate::config::search::SearchVariable;
 use crate::config::template::Template;
 use crate::config::yaml::{Diagnostic, SourceSpan, Spanned};
+use crate::plan::executor;
 use crate::plan::grid::GridPoint;
 use crate::plan::resolve::ResolveContext;
 
@@ -21,19 +21,8 @@ pub(crate) fn check_point(site: &ResolveContext<'_>, point: &GridPoint) -> Vec<D
             point.executor.name()
         )));
     }
-    let container = site.recipe.container.as_ref();
-    let container = container.and_then(|container| container.command.as_ref());
-    let process = site.recipe.process.as_ref();
-    let process = process.and_then(|process| process.command.as_ref());
-    let commands = [site.recipe.command.as_ref(), container, process];
-    let describe = || -> String {
-        commands
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(Template::as_str)
-            .collect()
-    };
+    let describe = || -> String { site.recipe.commands().flatten().map(Template::as_str).collect() };
+    let starts_engine = executor::facts(point.executor).starts_engine;
     let model = site.model_entry;
     let places = [&model.tp, &model.pp, &model.dp, &model.ep].map(|size| size.as_ref()?.place.as_ref());
     for ((axis, size), place) in point.parallel.sizes().into_iter().zip(places) {
@@ -41,7 +30,7 @@ pub(crate) fn check_point(site: &ResolveContext<'_>, point: &GridPoint) -> Vec<D
             continue;
         }
         let known = describe().contains(&format!("{{{axis}}}")) || site.recipe.parallel.get(axis).is_some();
-        if size > 1 && !known && point.executor != Executor::Attach && site.entry.command.is_none() {
+        if size > 1 && !known && starts_engine && site.entry.command.is_none() {
             diagnostics.push(
                 with_place(
                     Diagnostic::new(format!("the recipe `{}` has no argument for `{axis}`, but `{axis}` is {size}", site.recipe.name)),

@@ -17,11 +17,12 @@ pub(crate) use grid::{
 pub(crate) use protocol_support::check_support;
 
 use crate::config::engine::{ApiRecipe, Executor, Recipe, Recipes};
-use crate::config::forms::Named;
+use crate::config::forms::{Named, OneOrMany};
 use crate::config::matrix::{EngineEntry, Matrix, engine_name};
 use crate::config::metrics;
 use crate::config::template::{Template, TemplatePart};
 use crate::config::yaml::{Diagnostic, SourceSpan, Spanned, backtick_list, nearest_name};
+use crate::plan::executor::{self, Facts};
 
 /// The errors of a matrix as a whole.
 pub(crate) fn check_matrix(matrix: &Matrix, recipes: &Recipes) -> Vec<Diagnostic> {
@@ -303,11 +304,14 @@ fn check_execution(
             );
         }
     }
+    // Whether one of the executors, or the default one, has a property.
+    let any = |executors: Option<&Spanned<OneOrMany<Executor>>>, has: fn(&Facts) -> bool| {
+        let default = recipe.executors.get(..1).unwrap_or_default();
+        let mut executors = executors.map_or(default, |executors| &executors.0).iter();
+        executors.any(|executor| has(executor::facts(*executor)))
+    };
     let executors = entry.executor.as_ref().or(matrix.axes.executor.as_ref());
-    let is_contained = executors.map_or_else(
-        || recipe.executors.first() == Some(&Executor::Container),
-        |executors| executors.0.contains(&Executor::Container),
-    );
+    let is_contained = any(executors, |facts| facts.has_container);
     if let Some(change) = entry.container.as_ref().filter(|_| !is_contained) {
         diagnostics.push(
             with_place(
@@ -324,10 +328,7 @@ fn check_execution(
         let owner = format!("`{}`", engine_name(named));
         recipe::check_cpuset(cpuset, &owner, change.place.as_ref(), diagnostics);
     }
-    let attaches = entry.executor.as_ref().map_or_else(
-        || recipe.executors.first() == Some(&Executor::Attach),
-        |executors| executors.0.contains(&Executor::Attach),
-    );
+    let attaches = any(entry.executor.as_ref(), |facts| !facts.starts_engine);
     if !attaches {
         check_declared_gpus(named, diagnostics);
     }

@@ -200,7 +200,7 @@ pub(super) fn cell(
         gpus: launch
             .gpus()
             .filter(|_| !is_unknown(report_cell, UnknownFact::Gpus)),
-        executor: launch.place.executor().to_owned(),
+        executor: launch.place.settings().name().to_owned(),
         scenario: scenario.name.clone(),
         scenario_in_full: report_cell.scenario(),
         rate_req_s: is_steady.then(|| arrival.rate.per_second()),

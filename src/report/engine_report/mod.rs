@@ -128,9 +128,12 @@ fn installation(launches: &[(String, Vec<&ReportCell<'_>>)]) -> String {
     let mut ways: Vec<(&str, String)> = Vec::new();
     for (_, cells) in launches {
         let place = &cells[0].launch.place;
-        let image = place.image().map(|image| format!("docker pull {image}"));
+        let image = place
+            .settings()
+            .image()
+            .map(|image| format!("docker pull {image}"));
         let way = image.map(|line| ("Get the image:", line));
-        let way = way.or_else(|| Some(("Install it:", place.pip_install()?)));
+        let way = way.or_else(|| Some(("Install it:", place.settings().pip_install()?)));
         ways.extend(way.filter(|way| !ways.contains(way)));
     }
     ways.iter()

@@ -26,7 +26,7 @@ fn compare_gpu_kinds(
 
 /// Returns the kind of GPU of a cell: as declared for a server or a file, otherwise that of the machine.
 fn gpu_kind(side: &ComparedCell<'_>) -> Option<String> {
-    let declared = side.launch.place.declared_gpu();
+    let declared = side.launch.place.settings().declared_gpu();
     if declared.is_some() || side.launch.is_attached() {
         return declared.map(str::to_owned);
     }

@@ -1,0 +1,157 @@
+//! Launches as a process of this host.
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::engine::{ProcessEnvironment, ProcessRecipe};
+use crate::config::template::Template;
+use crate::plan::executor::{ExecutorSettings, ExecutorSpec, Facts};
+use crate::plan::layers::Layers;
+use crate::plan::shell::{CommandLine, LineContext, passes_variable};
+
+pub(super) const FACTS: Facts = Facts {
+    starts_engine: true,
+    leases_gpus: true,
+    has_container: false,
+    help: |recipe| {
+        let own = recipe.process.as_ref().and_then(|process| process.help.as_ref());
+        own.or(recipe.help.as_ref())
+    },
+    merge: |layers| ExecutorSpec::Process(Process::merge(layers)),
+};
+
+/// A process to start.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Process {
+    /// Program and arguments.
+    pub command: Vec<Template>,
+    /// Environment variables on top of the inherited ones, in order.
+    pub env: Vec<(String, Template)>,
+    /// Variables that the process inherits.
+    #[serde(default, skip_serializing_if = "is_inherited")]
+    pub environment: ProcessEnvironment,
+    /// Working folder; that of `matrix` if absent.
+    pub dir: Option<Template>,
+    /// The variable that tells the process its leased GPUs, such as `CUDA_VISIBLE_DEVICES`.
+    pub devices_env: Option<String>,
+    /// The Python environment.
+    pub venv: Option<Venv>,
+}
+
+fn is_inherited(environment: &ProcessEnvironment) -> bool {
+    *environment == ProcessEnvironment::Inherited
+}
+
+/// A Python environment for one engine version. Its `bin` folder comes first in the process's `PATH`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Venv {
+    /// An existing environment; if absent, `matrix` creates its own and installs `packages` into it.
+    pub path: Option<Template>,
+    /// Packages for pip, such as `lmdeploy==0.10.0`.
+    pub packages: Vec<String>,
+    /// The distribution whose installed version must be `version`.
+    pub distribution: Option<String>,
+    /// The required version.
+    pub version: Option<String>,
+    /// The Python interpreter that creates the environment.
+    pub python: String,
+}
+
+impl Process {
+    pub(super) fn merge(layers: &Layers<'_>) -> Self {
+        let entry = layers.site.entry;
+        let none = ProcessRecipe::default();
+        let patched = layers.patched(|patch| patch.process.as_ref());
+        let recipe = patched.or(layers.site.recipe.process.as_ref()).unwrap_or(&none);
+        let version = layers.point.version.as_deref().unwrap_or_default();
+        let version = version.trim_start_matches('v');
+        let packages = recipe.pip.iter();
+        let wants_venv = entry.venv.is_some() || !recipe.pip.is_empty();
+        Self {
+            command: layers.command_with_arguments(recipe.command.as_ref()),
+            env: layers.environment(&recipe.env),
+            environment: entry.environment.unwrap_or(recipe.environment),
+            dir: recipe.dir.as_ref().map(|dir| dir.fill_placeholders(layers.fill)),
+            devices_env: recipe.devices_env.clone(),
+            venv: wants_venv.then(|| Venv {
+                path: entry.venv.clone(),
+                packages: packages
+                    .map(|package| package.replace("{version}", version))
+                    .collect(),
+                distribution: recipe.distribution.clone(),
+                version: layers.point.version.clone(),
+                python: recipe.python.clone().unwrap_or_else(|| "python3".to_owned()),
+            }),
+        }
+    }
+}
+
+impl ExecutorSettings for Process {
+    fn name(&self) -> &'static str {
+        "process"
+    }
+
+    fn describe_origin(&self) -> &'static str {
+        match self.venv {
+            Some(_) => "from pip",
+            None => "as a process",
+        }
+    }
+
+    fn pip_install(&self) -> Option<String> {
+        let venv = self.venv.as_ref().filter(|venv| !venv.packages.is_empty())?;
+        Some(format!(
+            "{} -m pip install {}",
+            venv.python,
+            venv.packages.join(" ")
+        ))
+    }
+
+    fn command(&self) -> Option<&[Template]> {
+        Some(&self.command)
+    }
+
+    fn env(&self) -> &[(String, Template)] {
+        &self.env
+    }
+
+    fn other_templates(&self) -> Vec<&Template> {
+        let venv = self.venv.iter().filter_map(|venv| venv.path.as_ref());
+        self.dir.iter().chain(venv).collect()
+    }
+
+    fn pin(&self, _digest: Option<&str>) -> Result<ExecutorSpec, &'static str> {
+        Ok(ExecutorSpec::Process(self.clone()))
+    }
+
+    fn command_line(&self, context: &LineContext<'_>) -> CommandLine {
+        shell_command(self, context)
+    }
+}
+
+fn shell_command(process: &Process, context: &LineContext<'_>) -> CommandLine {
+    let given: Vec<&(String, Template)> = process
+        .env
+        .iter()
+        .filter(|(name, value)| !passes_variable(name, value))
+        .collect();
+    let is_plain = given.iter().all(|(name, _)| is_shell_name(name));
+    let mut groups: Vec<String> = given
+        .iter()
+        .map(|(name, value)| match is_plain {
+            true => format!("{name}={}", context.quote(value)),
+            false => context.quote(&Template::new(format!("{name}={value}"))),
+        })
+        .collect();
+    if !is_plain {
+        // A shell takes an assignment to another name for a program.
+        groups.insert(0, "env".to_owned());
+    }
+    groups.push(context.quote_all(&context.arguments));
+    CommandLine(groups)
+}
+
+/// Whether a POSIX shell can assign to a variable of that name.
+fn is_shell_name(name: &str) -> bool {
+    let is_word = |c: char| c == '_' || c.is_ascii_alphanumeric();
+    name.chars().all(is_word) && !name.starts_with(|c: char| c.is_ascii_digit())
+}
