@@ -111,7 +111,7 @@ pub fn inside() {
         quantile(&mut times, share)
     };
     for (since, since_first) in [("its own", false), ("the first", true)] {
-        let told = [("p50", 0.5), ("p99", 0.99)].map(|(name, share)| {
+        let actual = [("p50", 0.5), ("p99", 0.99)].map(|(name, share)| {
             let [raw, ours] = [&theirs, &client].map(|all| {
                 all.iter()
                     .map(|one| of(one, since_first, share))
@@ -129,7 +129,7 @@ pub fn inside() {
         println!(
             "delay, {REQUESTS} requests at once over a round trip of {} ms: TTFT from {since} sending: {}",
             2 * DELAY.as_millis(),
-            told.join(", ")
+            actual.join(", ")
         );
     }
 }
@@ -390,9 +390,9 @@ fn raw(work: &Work) -> Measured {
         .iter()
         .map(|(.., first)| first.iter().copied().collect())
         .collect();
-    let told = streams.iter().zip(&moments);
+    let actual = streams.iter().zip(&moments);
     Measured::of(
-        told.map(|((_, sent, ..), moments)| (*sent, moments.as_slice(), true)),
+        actual.map(|((_, sent, ..), moments)| (*sent, moments.as_slice(), true)),
         work,
         0.0,
         0.0,

@@ -32,10 +32,10 @@ pub fn bench(rounds: usize, is_quick: bool) {
     for (streams, gap, is_beyond) in ROWS {
         let server = Server::paced(gap, 0.0);
         let tokens = (span.as_nanos() / gap.as_nanos()) as usize;
-        let mut told: Vec<[f64; 3]> = Vec::new();
+        let mut actual: Vec<[f64; 3]> = Vec::new();
         let work: Work = server.work(streams, tokens);
-        let (raw, ours) = take_turns(&work, rounds, |_| told.push(server.gaps()));
-        let truths = |place: usize| told.iter().skip(place).step_by(2).copied().collect::<Vec<_>>();
+        let (raw, ours) = take_turns(&work, rounds, |_| actual.push(server.gaps()));
+        let truths = |place: usize| actual.iter().skip(place).step_by(2).copied().collect::<Vec<_>>();
         let (late, late_p99) = (
             median(ours.iter().map(|one| one.late_p90)),
             median(ours.iter().map(|one| one.late_p99)),

@@ -296,19 +296,19 @@ fn paced(name: &str, server: &Server, tokens: usize, rounds: usize) {
 fn truth(streams: usize, rounds: usize) {
     let server = Server::sim(&["--ttft", "200ms", "--itl", "20ms", "--truth"]);
     let work = server.work(streams, 50);
-    let mut told = Vec::new();
+    let mut actual = Vec::new();
     server.forget();
     let (raw, ours) = take_turns(&work, rounds, |_| {
-        told.push(server.truth(streams));
+        actual.push(server.truth(streams));
         server.forget();
     });
-    let (raw_told, ours_told): (Vec<_>, Vec<_>) = told
+    let (raw_told, ours_told): (Vec<_>, Vec<_>) = actual
         .chunks(2)
         .map(|pair| (pair[0].clone(), pair[1].clone()))
         .unzip();
-    for (name, measured, told) in [("raw ", &raw, &raw_told), ("ours", &ours, &ours_told)] {
+    for (name, measured, actual) in [("raw ", &raw, &raw_told), ("ours", &ours, &ours_told)] {
         let mut figures = [Vec::new(), Vec::new(), Vec::new()];
-        for (one, truth) in measured.iter().zip(told) {
+        for (one, truth) in measured.iter().zip(actual) {
             let mut errors: Vec<f64> = one.ttft.iter().zip(&truth.ttft).map(|(a, b)| a - b).collect();
             figures[0].push(errors.iter().map(|error| error.abs()).sum::<f64>() / errors.len() as f64);
             errors.iter_mut().for_each(|error| *error = error.abs());

@@ -87,7 +87,7 @@ pub fn bench(is_quick: bool) {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "a bench is told by its surroundings what it measures"
+    reason = "an environment variable selects what the bench measures"
 )]
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
@@ -148,8 +148,8 @@ fn row(load: Load, keeps_prompts: bool) -> Row {
     let mut peak_mib = 0.0f64;
     let status = format!("/proc/{}/status", child.id());
     while child.try_wait().expect("it is a child of ours").is_none() {
-        let told = std::fs::read_to_string(&status).unwrap_or_default();
-        let line = told.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let actual = std::fs::read_to_string(&status).unwrap_or_default();
+        let line = actual.lines().find_map(|line| line.strip_prefix("VmHWM:"));
         let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<f64>().ok());
         peak_mib = kib.map_or(peak_mib, |kib| peak_mib.max(kib / 1024.0));
         std::thread::sleep(Duration::from_millis(20));

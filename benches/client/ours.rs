@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use matrix::base::clock::MonotonicTime;
-use matrix::config::scenario::Limits;
+use matrix::config::scenario::LoadLimits;
 use matrix::loadgen::{Address, Content, Headers, LoadSpec, PlannedRequest, Scheme, Target, run_load};
 use matrix::plan::{Protocol, ProtocolSpec, UsageRequest};
 use tokio_util::sync::CancellationToken;
@@ -44,7 +44,7 @@ pub fn measure(work: &Work) -> Measured {
         },
         requests: vec![item; work.streams],
         concurrency: None,
-        limits: Limits::default(),
+        limits: LoadLimits::default(),
         body: serde_json::Map::new(),
         stop_at_eos: false,
         sink: None,

@@ -56,8 +56,8 @@ pub fn serve(itl: Duration, share: f64) -> ! {
                 peers[place] = None;
                 open -= 1;
                 if open == 0 {
-                    let told = [0.5, 0.9, 0.99].map(|share| quantile(&mut gaps, share));
-                    println!("{}", serde_json::to_string(&told).expect("numbers are JSON"));
+                    let actual = [0.5, 0.9, 0.99].map(|share| quantile(&mut gaps, share));
+                    println!("{}", serde_json::to_string(&actual).expect("numbers are JSON"));
                     gaps.clear();
                 }
             }

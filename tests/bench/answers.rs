@@ -288,17 +288,17 @@ fn prompts_of_rounds_are_held_against_what_was_said() {
     // What we count ourselves: each round holds a question of sixty tokens and an answer of four more than the one before.
     let (_, own) = held(None);
     let honest = [own / 3.0 - 64.0, own / 3.0, own / 3.0 + 64.0];
-    let (ran, told) = held(Some(honest));
+    let (ran, actual) = held(Some(honest));
     assert!(!ran.stderr.contains("prompt-tokens-disagree"), "{}", ran.stderr);
-    assert!((told - own).abs() <= 2.0, "{told} {own}");
-    let (ran, told) = held(Some([honest[0], 70.0, 70.0]));
+    assert!((actual - own).abs() <= 2.0, "{actual} {own}");
+    let (ran, actual) = held(Some([honest[0], 70.0, 70.0]));
     ran.says("prompt-tokens-disagree")
         .says("2 of 3 prompts are shorter by the server's count");
-    assert!((told - own).abs() < 40.0, "{told} {own}");
-    let (ran, told) = held(Some(honest.map(|prompt| 5.0 * prompt)));
+    assert!((actual - own).abs() < 40.0, "{actual} {own}");
+    let (ran, actual) = held(Some(honest.map(|prompt| 5.0 * prompt)));
     ran.says("prompt-tokens-disagree")
         .says("3 of 3 prompts are longer by the server's count");
-    assert!((told - own).abs() < 40.0, "{told} {own}");
+    assert!((actual - own).abs() < 40.0, "{actual} {own}");
 }
 
 /// A conversation of so many rounds, and its prompt tokens.
@@ -345,11 +345,11 @@ fn conversation(port: u16, rounds: u32, more: &[&str]) -> (Ran, f64) {
 
 #[test]
 fn nobody_is_advised_to_use_threads_that_cannot_be_asked_for() {
-    let told = Command::new(crate::binary::matrix())
+    let actual = Command::new(crate::binary::matrix())
         .args(["explain", "--codes"])
         .output()
         .expect("the binary runs");
-    let told = String::from_utf8_lossy(&told.stdout);
-    assert!(told.contains("client-saturated"), "{told}");
-    assert!(!told.contains("more client threads"), "{told}");
+    let actual = String::from_utf8_lossy(&actual.stdout);
+    assert!(actual.contains("client-saturated"), "{actual}");
+    assert!(!actual.contains("more client threads"), "{actual}");
 }

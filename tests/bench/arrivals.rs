@@ -28,13 +28,13 @@ fn several_rates_and_concurrencies_give_a_block_and_a_line_each() {
     let ran = desk.random("vllm", sim.port, &more).exits(0);
     assert_eq!(ran.stdout.matches("Serving Benchmark Result").count(), 4);
     let lines = desk.lines();
-    let told: Vec<_> = lines
+    let actual: Vec<_> = lines
         .iter()
         .map(|line| (line["request_rate"].as_f64(), line["max_concurrency"].as_u64()))
         .collect();
     let (slow, fast) = (Some(50.0), Some(100.0));
     assert_eq!(
-        told,
+        actual,
         [(slow, Some(2)), (slow, Some(4)), (fast, Some(2)), (fast, Some(4))]
     );
     assert!(lines.iter().all(|line| line["completed"] == 10));

@@ -112,10 +112,10 @@ fn line_and_block_of_the_python_tool_are_imported_alike_and_drawn_again() {
     let both = matrix(&desk, &["import", "theirs.jsonl", "theirs.log", "--name", "both"]);
     assert!(both.stdout.starts_with("imported 1 cell"), "{}", both.stdout);
     matrix(&desk, &["import", "theirs.jsonl", "--name", "line"]);
-    let told = matrix(&desk, &["import", "theirs.log", "--name", "p"]);
+    let actual = matrix(&desk, &["import", "theirs.log", "--name", "p"]);
     // The simulated engine counts its words otherwise than this tokenizer; nothing else contradicts itself.
     let is_recount = |line: &str| line.contains("output tokens are counted in the texts");
-    assert!(told.stderr.lines().all(is_recount), "{}", told.stderr);
+    assert!(actual.stderr.lines().all(is_recount), "{}", actual.stderr);
     let (line, log) = (
         summary(&desk, "line", "theirs.jsonl"),
         summary(&desk, "p", "theirs.log"),

@@ -103,10 +103,10 @@ fn figures_of_ours_stand_after_the_block_and_records_in_a_file() {
         assert!(ours.contains(line), "{line}: {ours}");
     }
     // Nobody told of a cache, which is not the same as nothing in it.
-    let told = block.lines().find(|line| line.starts_with("Cache hit rate:"));
+    let actual = block.lines().find(|line| line.starts_with("Cache hit rate:"));
     assert!(
-        told.is_some_and(|line| line.trim_end().ends_with('–')),
-        "{told:?}"
+        actual.is_some_and(|line| line.trim_end().ends_with('–')),
+        "{actual:?}"
     );
     assert!(!ours.contains("Prefix-cache hit rate"));
     let records = std::fs::read_to_string(desk.path().join("records.jsonl")).expect("records");

@@ -82,8 +82,8 @@ fn peak(desk: &Desk, port: u16, prompts: usize, input: usize, output: usize) -> 
     let status = format!("/proc/{}/status", child.id());
     let mut peak = 0.0f64;
     let code = loop {
-        let told = std::fs::read_to_string(&status).unwrap_or_default();
-        let line = told.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let actual = std::fs::read_to_string(&status).unwrap_or_default();
+        let line = actual.lines().find_map(|line| line.strip_prefix("VmHWM:"));
         let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<f64>().ok());
         peak = kib.map_or(peak, |kib| peak.max(kib / 1024.0));
         if let Some(status) = child.try_wait().expect("it is a child of ours") {

@@ -293,8 +293,8 @@ fn what_was_found_is_imported_whichever_file_is_read_first() {
         let report = matrix(&["report", &format!("results/{name}"), "--format", "csv"]);
         let rows: Vec<&str> = report.stdout.lines().skip(1).collect();
         let is_invalid = |row: &&str| row.contains(",invalid,") && row.contains("output-short");
-        let told = format!("{name}: {}{}", report.stdout, report.stderr);
-        assert!(!rows.is_empty() && rows.iter().all(is_invalid), "{told}");
+        let actual = format!("{name}: {}{}", report.stdout, report.stderr);
+        assert!(!rows.is_empty() && rows.iter().all(is_invalid), "{actual}");
     }
 }
 

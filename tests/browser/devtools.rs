@@ -79,12 +79,12 @@ impl Page {
             .write_all(format!("{message}\0").as_bytes())
             .expect("the browser listens");
         loop {
-            let told = self.next();
-            if told["id"] == json!(self.last) {
-                assert!(told["error"].is_null(), "{method}: {told}");
-                return told["result"].clone();
+            let actual = self.next();
+            if actual["id"] == json!(self.last) {
+                assert!(actual["error"].is_null(), "{method}: {actual}");
+                return actual["result"].clone();
             }
-            self.events.push(told);
+            self.events.push(actual);
         }
     }
 
@@ -106,8 +106,8 @@ impl Page {
         );
         let is_loaded = |event: &Value| event["method"] == "Page.loadEventFired";
         while !self.events.iter().any(is_loaded) {
-            let told = self.next();
-            self.events.push(told);
+            let actual = self.next();
+            self.events.push(actual);
         }
     }
 
@@ -141,7 +141,7 @@ impl Page {
     }
 
     /// The parameters of what was told under a name.
-    pub fn told(&self, method: &str) -> Vec<Value> {
+    pub fn events(&self, method: &str) -> Vec<Value> {
         let events = self.events.iter().filter(|event| event["method"] == method);
         events.map(|event| event["params"].clone()).collect()
     }

@@ -120,10 +120,10 @@ fn a_history_fits_every_screen_filters_its_charts_and_fetches_nothing() {
     fits_every_screen(&mut page, &file, "history-");
     page.look(1280, 900, false, "light");
     page.load(&file);
-    let told = under_the_pointer(&mut page);
+    let actual = under_the_pointer(&mut page);
     assert!(
-        told.contains("output throughput") && told.contains(" 2026-0"),
-        "{told}"
+        actual.contains("output throughput") && actual.contains(" 2026-0"),
+        "{actual}"
     );
     let seen = "[...document.querySelectorAll('figure')].filter((one) => !one.hidden).length";
     assert_eq!(page.value(seen), json!(8));

@@ -75,13 +75,13 @@ fn page_of_a_run(folder: &Path) -> PathBuf {
         .stdin(Stdio::null())
         .output()
         .expect("the binary runs");
-    let told = String::from_utf8_lossy(&ran.stderr);
+    let actual = String::from_utf8_lossy(&ran.stderr);
     let mut runs = std::fs::read_dir(folder.join("results")).expect("there are results");
     let page = runs.find_map(|entry| {
         let page = entry.expect("results can be read").path().join("report.html");
         page.exists().then_some(page)
     });
-    page.unwrap_or_else(|| panic!("no report: {told}"))
+    page.unwrap_or_else(|| panic!("no report: {actual}"))
 }
 
 #[test]
@@ -166,10 +166,10 @@ fn stays_silent_and_fetches_nothing(page: &Page, file: &Path) {
         "Runtime.exceptionThrown",
         "Log.entryAdded",
     ] {
-        assert!(page.told(event).is_empty(), "{event}: {:?}", page.told(event));
+        assert!(page.events(event).is_empty(), "{event}: {:?}", page.events(event));
     }
     let own = format!("file://{}", file.display());
-    for request in page.told("Network.requestWillBeSent") {
+    for request in page.events("Network.requestWillBeSent") {
         let address = request["request"]["url"].as_str().unwrap_or_default().to_owned();
         assert!(
             address == own || address.starts_with("data:"),
@@ -224,8 +224,11 @@ fn filters(page: &mut Page) {
     let some = rows(page);
     assert!(!some.is_empty() && some.len() < all.len(), "{some:?}");
     assert!(some.iter().all(|row| row.contains("vllm")), "{some:?}");
-    let told = page.value("document.getElementById('told').value");
-    assert!(told.as_str().is_some_and(|told| told.contains(" of ")), "{told}");
+    let actual = page.value("document.getElementById('told').value");
+    assert!(
+        actual.as_str().is_some_and(|actual| actual.contains(" of ")),
+        "{actual}"
+    );
     write(page, "no such engine");
     assert!(rows(page).is_empty());
     let left = page.value("[...document.querySelectorAll('[data-part]')].filter((part) => part.querySelector('tbody tr') && !part.hidden).length");
@@ -236,8 +239,8 @@ fn filters(page: &mut Page) {
 
 /// Values appear beside the pointer.
 fn shows_values(page: &mut Page) {
-    let told = under_the_pointer(page);
-    assert!(told.contains(" at "), "{told}");
+    let actual = under_the_pointer(page);
+    assert!(actual.contains(" at "), "{actual}");
 }
 
 /// What appears beside the pointer in the middle of the first plot.
@@ -254,7 +257,7 @@ fn under_the_pointer(page: &mut Page) -> String {
         "Input.dispatchMouseEvent",
         json!({ "type": "mouseMoved", "x": middle[0], "y": middle[1] }),
     );
-    let told =
+    let actual =
         page.value("document.querySelector('.tip').hidden ? '' : document.querySelector('.tip').textContent");
-    told.as_str().unwrap_or_default().to_owned()
+    actual.as_str().unwrap_or_default().to_owned()
 }

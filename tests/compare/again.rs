@@ -24,8 +24,8 @@ fn compared(first: &[Row], second: &[Row]) -> (i32, String, Value) {
     written.compare(&["results/r1", "results/r2"])
 }
 
-fn verdicts(told: &Value) -> Vec<&str> {
-    let rows = told["rows"].as_array().expect("there are rows");
+fn verdicts(actual: &Value) -> Vec<&str> {
+    let rows = actual["rows"].as_array().expect("there are rows");
     rows.iter()
         .map(|row| row["verdict"].as_str().unwrap_or("none"))
         .collect()
@@ -51,10 +51,10 @@ fn c1_a_slower_engine_on_a_noisy_host_is_never_the_same() {
         written.run("r1", &host("h"), &rows(1.0));
         written.run("r2", &host("h"), &rows(1.09));
         written.noise(&facts(), &key("other", "m9"), E2E, share);
-        let (code, text, told) = written.compare(&["results/r1", "results/r2"]);
-        assert_eq!(told["rows"][0]["is_noise_known"], true, "{text}");
-        assert!(!verdicts(&told).contains(&"same"), "{share}: {text}");
-        assert_eq!(code == 1, verdicts(&told).contains(&"worse"), "{share}: {text}");
+        let (code, text, actual) = written.compare(&["results/r1", "results/r2"]);
+        assert_eq!(actual["rows"][0]["is_noise_known"], true, "{text}");
+        assert!(!verdicts(&actual).contains(&"same"), "{share}: {text}");
+        assert_eq!(code == 1, verdicts(&actual).contains(&"worse"), "{share}: {text}");
     }
 }
 
@@ -71,8 +71,8 @@ fn c2_a_comparison_that_judged_nothing_does_not_end_with_success() {
         &gpu_host("h", "560.3", 700.0),
         &[Row::of("x", "m", &around(50.0))],
     );
-    let (code, text, told) = written.compare(&["results/r1", "results/r2"]);
-    assert_eq!((code, verdicts(&told)), (5, vec!["none"]), "{text}");
+    let (code, text, actual) = written.compare(&["results/r1", "results/r2"]);
+    assert_eq!((code, verdicts(&actual)), (5, vec!["none"]), "{text}");
     assert!(text.starts_with("1 of 1 metrics not judged\n"), "{text}");
     assert!(text.contains("driver: 570.1 → 560.3"), "{text}");
     // The same machine in a container of another name, after a patch of its kernel, with a little less memory.
@@ -81,8 +81,8 @@ fn c2_a_comparison_that_judged_nothing_does_not_end_with_success() {
         &json!({ "kernel": "6.8.0-51-generic", "memory_bytes": 68_700_000_000u64, "cpus": 6 }),
     );
     written.run("r3", &renamed, &[Row::of("x", "m", &around(50.0))]);
-    let (code, text, told) = written.compare(&["results/r1", "results/r3"]);
-    assert_eq!((code, verdicts(&told)), (1, vec!["worse"]), "{text}");
+    let (code, text, actual) = written.compare(&["results/r1", "results/r3"]);
+    assert_eq!((code, verdicts(&actual)), (1, vec!["worse"]), "{text}");
     assert!(text.starts_with("1 of 1 metrics judged: 1 worse\n"), "{text}");
     assert!(text.contains("pod-7f9c"), "{text}");
 }
@@ -187,7 +187,7 @@ fn c7_among_many_rows_that_do_not_differ_nothing_wins() {
 
 #[test]
 fn c8_two_hosts_give_no_winner_whatever_differs() {
-    for (first, second, told) in [
+    for (first, second, actual) in [
         (
             gpu_host("h", "570.1", 700.0),
             gpu_host("h", "560.3", 700.0),
@@ -208,10 +208,13 @@ fn c8_two_hosts_give_no_winner_whatever_differs() {
         written.run("one", &first, &[Row::of("quick", "m", &around(150.0))]);
         written.run("two", &second, &[Row::of("slow", "m", &around(100.0))]);
         let document = written.document(&["one", "two"]);
-        assert!(!has_best(&document), "{told}: {document}");
+        assert!(!has_best(&document), "{actual}: {document}");
         let slow = row_of(&document, "slow");
-        assert_eq!(slow["ratio"]["standing"], "not-judged", "{told}: {slow}");
-        assert!(slow["differences"].to_string().contains(told), "{told}: {slow}");
+        assert_eq!(slow["ratio"]["standing"], "not-judged", "{actual}: {slow}");
+        assert!(
+            slow["differences"].to_string().contains(actual),
+            "{actual}: {slow}"
+        );
     }
 }
 
@@ -227,17 +230,17 @@ fn h1_equal_starts_are_no_certainty() {
             .collect()
     };
     for starts in [&[100.0, 100.0][..], &[100.0, 100.1, 99.9]] {
-        let (code, text, told) = compared(&rows(starts, 1.0), &rows(starts, 0.93));
+        let (code, text, actual) = compared(&rows(starts, 1.0), &rows(starts, 0.93));
         assert_eq!(code, 5, "{text}");
         assert!(text.starts_with("12 of 12 metrics not judged\n"), "{text}");
-        assert!(verdicts(&told).iter().all(|verdict| *verdict == "none"));
+        assert!(verdicts(&actual).iter().all(|verdict| *verdict == "none"));
     }
     // Enough starts and no spread at all: certain, and never with a chance of nothing.
-    let (code, text, told) = compared(&rows(&[100.0; 6], 1.0), &rows(&[100.0; 6], 0.93));
+    let (code, text, actual) = compared(&rows(&[100.0; 6], 1.0), &rows(&[100.0; 6], 0.93));
     assert_eq!(code, 1, "{text}");
     assert!(
-        told["rows"][0]["p"].as_f64().expect("there is one") > 0.0,
-        "{told}"
+        actual["rows"][0]["p"].as_f64().expect("there is one") > 0.0,
+        "{actual}"
     );
 }
 
@@ -272,8 +275,8 @@ fn h2_starts_that_a_stopping_rule_asked_for_narrow_no_interval_by_their_luck() {
         .current_dir(folder.path())
         .output()
         .expect("the binary runs");
-    let told: Value = serde_json::from_slice(&ended.stdout).expect("it is JSON");
-    let row = &told["rows"][0];
+    let actual: Value = serde_json::from_slice(&ended.stdout).expect("it is JSON");
+    let row = &actual["rows"][0];
     // 2.55 % between the first starts, t of eight degrees of freedom: ±2.4 points. All twenty-four together would say ±1.2.
     let [low, high] = [0, 1].map(|at| {
         row["interval_share"][at]
@@ -281,7 +284,7 @@ fn h2_starts_that_a_stopping_rule_asked_for_narrow_no_interval_by_their_luck() {
             .unwrap_or_else(|| panic!("{row}"))
     });
     assert!(high - low > 0.04, "{row}");
-    assert_eq!(verdicts(&told), ["unclear"], "{row}");
+    assert_eq!(verdicts(&actual), ["unclear"], "{row}");
 }
 
 #[test]
@@ -298,8 +301,8 @@ fn h4_arms_of_one_run_are_compared_round_by_round() {
         Row::of(engine, "m", &starts)
     };
     let written = Written::of(&[arm("a", 1.0, 1.0), arm("b", 0.96, -1.0)]);
-    let (code, text, told) = written.compare(&["r", "--arms", "engine=a,b"]);
-    assert_eq!((code, verdicts(&told)), (1, vec!["worse"]), "{text}");
+    let (code, text, actual) = written.compare(&["r", "--arms", "engine=a,b"]);
+    assert_eq!((code, verdicts(&actual)), (1, vec!["worse"]), "{text}");
 }
 
 #[test]
@@ -314,9 +317,9 @@ fn h5_noise_is_known_of_a_new_version_and_of_another_engine_of_the_load() {
         "engine=z,model=q,scenario=t",
     ] {
         written.noise(&facts(), known, OUTPUT, 0.006);
-        let (code, text, told) = written.compare(&["results/r1", "results/r2"]);
-        assert_eq!((code, verdicts(&told)), (1, vec!["worse"]), "{known}: {text}");
-        assert_eq!(told["rows"][0]["is_noise_known"], true, "{known}: {text}");
+        let (code, text, actual) = written.compare(&["results/r1", "results/r2"]);
+        assert_eq!((code, verdicts(&actual)), (1, vec!["worse"]), "{known}: {text}");
+        assert_eq!(actual["rows"][0]["is_noise_known"], true, "{known}: {text}");
     }
 }
 
@@ -344,7 +347,7 @@ fn h8_doubts_of_either_side_are_named_in_every_format() {
     let clean = || Row::of("x", "m", &around(100.0));
     let capped = || clean().summed(doubted("suspect", "throttled-thermal"));
     for (first, second, side) in [(capped(), clean(), "baseline"), (clean(), capped(), "candidate")] {
-        let (_, text, told) = compared(&[first], &[second]);
+        let (_, text, actual) = compared(&[first], &[second]);
         assert!(
             text.contains(&format!(
                 "suspect: {side}, start 1, 2, 3, 4, 5: throttled-thermal"
@@ -352,10 +355,10 @@ fn h8_doubts_of_either_side_are_named_in_every_format() {
             "{text}"
         );
         assert!(
-            told["rows"][0]["suspect"]
+            actual["rows"][0]["suspect"]
                 .to_string()
                 .contains("throttled-thermal"),
-            "{told}"
+            "{actual}"
         );
     }
     let written = Written::of(&[Row::of("a", "m", &around(100.0)), capped()]);
@@ -383,8 +386,8 @@ fn h9_a_value_is_that_of_its_starts_and_its_repeats_count_once() {
         let summary = merged(summary, &json!({ "repeat": repeat }));
         std::fs::write(folder.join("summary.json"), summary.to_string()).expect("a file can be written");
     }
-    let (_, text, told) = written.compare(&["results/r1", "results/r2"]);
-    let row = &told["rows"][0];
+    let (_, text, actual) = written.compare(&["results/r1", "results/r2"]);
+    let row = &actual["rows"][0];
     let expected = (100.0f64 * 101.0 * 99.0 * 100.0 * 130.0).powf(0.2);
     assert!(
         (row["candidate"].as_f64().expect("there is one") - expected).abs() < 1e-6,

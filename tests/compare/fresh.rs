@@ -60,8 +60,8 @@ fn a_noisier_host_never_makes_the_same_of_slower_requests() {
             E2E,
             share,
         );
-        let (_, text, told) = slower.compare(&PAIR);
-        assert_ne!(figure(&told, E2E)["verdict"], "same", "{share}: {text}");
+        let (_, text, actual) = slower.compare(&PAIR);
+        assert_ne!(figure(&actual, E2E)["verdict"], "same", "{share}: {text}");
     }
     // And of equal ones neither, where the host alone moves them by more than the bound.
     let equal = pair(row(410.0), row(410.5));
@@ -71,8 +71,8 @@ fn a_noisier_host_never_makes_the_same_of_slower_requests() {
         E2E,
         0.16,
     );
-    let (_, text, told) = equal.compare(&PAIR);
-    assert_eq!(figure(&told, E2E)["verdict"], "unclear", "{text}");
+    let (_, text, actual) = equal.compare(&PAIR);
+    assert_eq!(figure(&actual, E2E)["verdict"], "unclear", "{text}");
 }
 
 #[test]
@@ -229,20 +229,20 @@ fn another_processor_or_another_limit_of_one_of_two_gpus_leaves_no_winner() {
 fn starts_that_agree_exactly_or_lie_on_two_levels_prove_nothing_by_themselves() {
     let of = |values: &[f64]| Row::of("tgi", "falcon", values);
     for starts in [3, 4] {
-        let (code, text, told) = pair(of(&vec![55.0; starts]), of(&vec![52.0; starts])).compare(&PAIR);
-        let row = figure(&told, OUTPUT);
+        let (code, text, actual) = pair(of(&vec![55.0; starts]), of(&vec![52.0; starts])).compare(&PAIR);
+        let row = figure(&actual, OUTPUT);
         assert_eq!((code, &row["verdict"]), (5, &Value::Null), "{starts}: {text}");
     }
     // Two levels, 6 % apart, that both sides know: three of five against one of five.
     let before = [106.0, 100.1, 105.9, 100.0, 106.1];
     let after = [100.0, 100.1, 105.9, 99.9, 100.0];
-    let (code, text, told) = pair(of(&before), of(&after)).compare(&PAIR);
-    assert_ne!(figure(&told, OUTPUT)["verdict"], "worse", "{text}");
+    let (code, text, actual) = pair(of(&before), of(&after)).compare(&PAIR);
+    assert_ne!(figure(&actual, OUTPUT)["verdict"], "worse", "{text}");
     assert_ne!(code, 1, "{text}");
     // p is told, and is above 0 where nothing varies.
-    let (_, text, told) = pair(of(&[55.0; 5]), of(&[52.0; 5])).compare(&PAIR);
+    let (_, text, actual) = pair(of(&[55.0; 5]), of(&[52.0; 5])).compare(&PAIR);
     assert!(
-        figure(&told, OUTPUT)["p"].as_f64().is_some_and(|p| p > 0.0),
+        figure(&actual, OUTPUT)["p"].as_f64().is_some_and(|p| p > 0.0),
         "{text}"
     );
 }
@@ -271,8 +271,8 @@ fn streams(at: f64, fails_at: f64) -> Row {
 
 #[test]
 fn a_step_on_the_grid_of_streams_is_no_loss() {
-    let (code, text, told) = pair(streams(64.0, 67.0), streams(61.0, 64.0)).compare(&PAIR);
-    let row = figure(&told, "found_concurrency_requests");
+    let (code, text, actual) = pair(streams(64.0, 67.0), streams(61.0, 64.0)).compare(&PAIR);
+    let row = figure(&actual, "found_concurrency_requests");
     assert_ne!(row["verdict"], "worse", "{text}");
     assert_ne!(code, 1, "{text}");
     if let [low, high] = row["interval_share"].as_array().map_or(&[][..], Vec::as_slice) {
@@ -320,8 +320,8 @@ fn noise_is_found_under_another_version_engine_or_scenario() {
     ] {
         let written = pair(row(400.0), row(480.0));
         written.noise(&facts(), key, E2E, 0.006);
-        let (code, text, told) = written.compare(&PAIR);
-        let row = figure(&told, E2E);
+        let (code, text, actual) = written.compare(&PAIR);
+        let row = figure(&actual, E2E);
         assert_eq!(row["is_noise_known"], true, "{key}: {text}");
         assert_eq!((code, &row["verdict"]), (1, &json!("worse")), "{key}: {text}");
     }
@@ -342,14 +342,14 @@ fn two_starts_of_seven_that_died_are_a_finding_though_the_rest_is_faster() {
     for start in [2, 6] {
         amend(&run, start, &died);
     }
-    let (code, text, told) = written.compare(&PAIR);
+    let (code, text, actual) = written.compare(&PAIR);
     assert_eq!(code, 1, "{text}");
     assert!(text.contains("2 of 7 starts crashed"), "{text}");
     assert!(
-        told["failures"]
+        actual["failures"]
             .as_array()
             .is_some_and(|failures| !failures.is_empty()),
-        "{told}"
+        "{actual}"
     );
     // The other way round nothing failed that did not fail before.
     let (code, text, _) = written.compare(&["results/b", "results/a"]);
@@ -395,11 +395,11 @@ fn what_is_doubtful_is_marked_before_any_second_table() {
         row(400.0),
         row(460.0).summed(doubt("suspect", "swapping", "80 MiB/s")),
     );
-    let (_, text, told) = written.compare(&PAIR);
+    let (_, text, actual) = written.compare(&PAIR);
     assert!(text.contains("swapping"), "{text}");
     assert!(
-        figure(&told, E2E)["suspect"].to_string().contains("swapping"),
-        "{told}"
+        figure(&actual, E2E)["suspect"].to_string().contains("swapping"),
+        "{actual}"
     );
 }
 
@@ -416,8 +416,8 @@ fn one_start_far_out_moves_value_ratio_and_interval_together() {
         row
     };
     let written = pair(of("tgi", &level), of("tgi", &skewed));
-    let (_, text, told) = written.compare(&[PAIR[0], PAIR[1], "--gate", TPOT]);
-    let row = figure(&told, TPOT);
+    let (_, text, actual) = written.compare(&[PAIR[0], PAIR[1], "--gate", TPOT]);
+    let row = figure(&actual, TPOT);
     let value = |name: &str| row[name].as_f64().unwrap_or_else(|| panic!("no {name}: {text}"));
     let change = value("candidate") / value("baseline") - 1.0;
     assert!((change - value("change_share")).abs() < 1e-6, "{text}");
@@ -485,7 +485,7 @@ fn a_smaller_cache_type_and_a_variable_stand_beside_the_ratio_and_in_the_compari
         ],
         &[("ATTN", "XFORMERS")],
     );
-    let told = ["64", "256", "fp8", "FLASH", "XFORMERS"];
+    let actual = ["64", "256", "fp8", "FLASH", "XFORMERS"];
     let written = Written::of(&[row("tgi", 400.0, usual.clone()), row("mlc", 360.0, other.clone())]);
     let document = written.document(&["r"]);
     let differences = format!(
@@ -493,12 +493,12 @@ fn a_smaller_cache_type_and_a_variable_stand_beside_the_ratio_and_in_the_compari
         row_of(&document, "tgi")["differences"],
         row_of(&document, "mlc")["differences"]
     );
-    for value in told {
+    for value in actual {
         assert!(differences.contains(value), "{value}: {differences}");
     }
     let written = pair(row("tgi", 400.0, usual), row("tgi", 360.0, other));
     let (_, text, _) = written.compare(&PAIR);
-    for value in told {
+    for value in actual {
         assert!(text.contains(value), "{value}: {text}");
     }
     assert!(

@@ -13,7 +13,7 @@ pub fn repository() -> PathBuf {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "tests are told by their surroundings what is installed"
+    reason = "environment variables say what is installed"
 )]
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())

@@ -233,13 +233,13 @@ fn what_a_search_did_not_bracket_gives_no_ratio_in_either_command() {
         let written = Written::new();
         written.run("r1", &host("h"), &[searching("a", 40.0, Some(42.0), 1000)]);
         written.run("r2", &host("h"), &[searching("a", 20.0, fails_at, requests)]);
-        let (code, text, told) = written.compare(&["results/r1", "results/r2"]);
+        let (code, text, actual) = written.compare(&["results/r1", "results/r2"]);
         assert_eq!(code, 5, "{text}");
         assert!(
             text.starts_with("1 of 1 metrics not judged") && text.contains(why),
             "{text}"
         );
-        assert_eq!(told["rows"][0]["change_share"], Value::Null, "{told}");
+        assert_eq!(actual["rows"][0]["change_share"], Value::Null, "{actual}");
         let document = written.document(&["r1", "r2"]);
         let rows = document["comparisons"][0]["rows"]
             .as_array()
@@ -270,9 +270,9 @@ fn reports_judge_with_the_noise_and_the_bound_that_compare_uses() {
     written.noise(&machine, "engine=a,version=1,model=m,scenario=s", OUTPUT, 0.006);
     let document = written.document(&["r"]);
     assert_eq!(standing(row_of(&document, "b")), "worse", "{document}");
-    let (code, text, told) = written.compare(&["r", "--arms", "engine=a,b"]);
+    let (code, text, actual) = written.compare(&["r", "--arms", "engine=a,b"]);
     assert_eq!(
-        (code, told["rows"][0]["verdict"].as_str()),
+        (code, actual["rows"][0]["verdict"].as_str()),
         (1, Some("worse")),
         "{text}"
     );
@@ -298,9 +298,9 @@ fn what_another_tool_printed_is_no_more_certain_than_its_digits() {
     let written = Written::new();
     written.run("r1", &host("h"), &[row(2.0)]);
     written.run("r2", &host("h"), &[row(1.9)]);
-    let (_, text, told) =
+    let (_, text, actual) =
         written.compare(&["results/r1", "results/r2", "--gate", "request_throughput_req_s"]);
-    let row = &told["rows"][0];
+    let row = &actual["rows"][0];
     assert_eq!(row["verdict"], "unclear", "{text}");
     let interval = row["interval_share"].clone();
     assert!(text.contains("-9.") || text.contains("-10."), "{interval} {text}");
@@ -319,8 +319,8 @@ fn what_queues_in_a_burst_is_no_ttft_in_any_table() {
             .with("p99_ttft_ms", 176_543.2)
     };
     let burst = Written::of(&[row("a", None), row("b", None)]).report(&["r"], "markdown");
-    for told in ["98.77", "87.65", "98765", "176.54", "TTFT mean"] {
-        assert!(!burst.contains(told), "{}", line(&burst, told));
+    for actual in ["98.77", "87.65", "98765", "176.54", "TTFT mean"] {
+        assert!(!burst.contains(actual), "{}", line(&burst, actual));
     }
     assert!(burst.contains("is not shown as TTFT"), "{burst}");
     let closed = Written::of(&[row("a", Some(10)), row("b", Some(10))]).report(&["r"], "markdown");
@@ -396,9 +396,9 @@ fn published_figures_are_compared_by_none_and_the_first_line_says_so() {
         (vec![published, published], 5),
         (vec![published, "--arms", "engine=sglang,vllm"], 3),
     ] {
-        let (code, text, told) = written.compare(&pair);
+        let (code, text, actual) = written.compare(&pair);
         assert_eq!(code, exit, "{text}");
-        let all = told["figures"].as_u64().expect("they are counted");
+        let all = actual["figures"].as_u64().expect("they are counted");
         let first = text.lines().next().expect("it says something");
         assert_eq!(first, format!("{all} of {all} metrics not judged"));
         assert!(text.contains("the prompts of both sides are unknown"), "{text}");
@@ -421,10 +421,10 @@ fn goodput_that_falls_to_zero_is_worse_and_from_zero_it_is_better() {
         let written = Written::new();
         written.run("r1", &host("h"), &[row(before)]);
         written.run("r2", &host("h"), &[row(after)]);
-        let (ended, text, told) = written.compare(&["results/r1", "results/r2"]);
-        let rows = told["rows"].as_array().expect("there are rows");
+        let (ended, text, actual) = written.compare(&["results/r1", "results/r2"]);
+        let rows = actual["rows"].as_array().expect("there are rows");
         let goodput = rows.iter().find(|row| row["figure"] == "goodput_req_s");
-        let goodput = goodput.unwrap_or_else(|| panic!("{told}"));
+        let goodput = goodput.unwrap_or_else(|| panic!("{actual}"));
         assert_eq!(
             (ended, goodput["verdict"].as_str()),
             (code, Some(verdict)),
@@ -457,7 +457,7 @@ fn loads_that_differ_in_more_than_prompts_are_told_in_values() {
         slo("22ms"),
         &json!({ "arrival": { "rate": 30.0, "spacing": "constant", "concurrency": null } }),
     );
-    for (other, told, is_judged) in [
+    for (other, actual, is_judged) in [
         (slo("100ms"), "SLO | TTFT 22ms | TTFT 100ms", true),
         (even, "spacing | poisson | constant", false),
         (
@@ -475,7 +475,7 @@ fn loads_that_differ_in_more_than_prompts_are_told_in_values() {
         written.run("r1", &host("h"), &[row(slo("22ms"))]);
         written.run("r2", &host("h"), &[row(other)]);
         let (_, text, json) = written.compare(&["results/r1", "results/r2"]);
-        assert!(text.contains(told), "{told}: {text}");
+        assert!(text.contains(actual), "{actual}: {text}");
         assert!(!text.contains("definition of the cell"), "{text}");
         let rows = json["rows"].as_array().expect("there are rows");
         let of = |figure: &str| {
@@ -483,8 +483,8 @@ fn loads_that_differ_in_more_than_prompts_are_told_in_values() {
                 .find(|row| row["figure"] == figure)
                 .expect("it is there")
         };
-        assert_eq!(of(E2E)["verdict"].is_string(), is_judged, "{told}: {text}");
-        if told.starts_with("SLO") {
+        assert_eq!(of(E2E)["verdict"].is_string(), is_judged, "{actual}: {text}");
+        if actual.starts_with("SLO") {
             assert!(of("goodput_req_s")["verdict"].is_null(), "{text}");
         }
     }
@@ -551,9 +551,9 @@ fn a_steady_state_of_one_wave_decides_nothing() {
         "{b}"
     );
     assert_eq!(standing(b), "not-judged", "its ends may decide: {b}");
-    let (code, text, told) = written.compare(&["r", "--arms", "engine=a,b"]);
+    let (code, text, actual) = written.compare(&["r", "--arms", "engine=a,b"]);
     assert_eq!(code, 5, "{text}");
-    assert_eq!(told["rows"][0]["figure"], OUTPUT, "{told}");
+    assert_eq!(actual["rows"][0]["figure"], OUTPUT, "{actual}");
     assert!(
         text.contains("76 % of the run is outside its steady state"),
         "{text}"
@@ -604,8 +604,8 @@ fn report_and_compare_tell_one_interval_for_one_ratio() {
     let document = written.document(&["r"]);
     for engine in ["b", "c"] {
         let ratio = &row_of(&document, engine)["ratio"];
-        let (_, text, told) = written.compare(&["r", "--arms", &format!("engine=a,{engine}")]);
-        let row = &told["rows"][0];
+        let (_, text, actual) = written.compare(&["r", "--arms", &format!("engine=a,{engine}")]);
+        let row = &actual["rows"][0];
         let number = |value: &Value| value.as_f64().unwrap_or_else(|| panic!("{ratio} {text}"));
         let pairs = [
             (&ratio["value"], &row["change_share"]),
@@ -642,10 +642,10 @@ fn a_goodput_that_falls_to_zero_in_an_arm_is_worse_round_by_round() {
             .with("request_throughput_req_s", 29.5)
     };
     let written = Written::of(&[row("a", &around(28.2)), row("b", &[0.0, 0.0, 0.03, 0.0, 0.0])]);
-    let (code, text, told) = written.compare(&["r", "--arms", "engine=a,b"]);
-    let rows = told["rows"].as_array().expect("there are rows");
+    let (code, text, actual) = written.compare(&["r", "--arms", "engine=a,b"]);
+    let rows = actual["rows"].as_array().expect("there are rows");
     let goodput = rows.iter().find(|row| row["figure"] == "goodput_req_s");
-    let goodput = goodput.unwrap_or_else(|| panic!("{told}"));
+    let goodput = goodput.unwrap_or_else(|| panic!("{actual}"));
     assert_eq!((code, goodput["verdict"].as_str()), (1, Some("worse")), "{text}");
     let document = written.document(&["r"]);
     assert_eq!(standing(row_of(&document, "b")), "worse", "{document}");
@@ -697,10 +697,10 @@ fn a_goodput_of_zero_on_both_sides_is_not_judged_however_fast_the_misses_are() {
     let written = Written::new();
     written.run("r1", &host("h"), &[row(29.5)]);
     written.run("r2", &host("h"), &[row(11.0)]);
-    let (code, text, told) = written.compare(&["results/r1", "results/r2"]);
-    let rows = told["rows"].as_array().expect("there are rows");
+    let (code, text, actual) = written.compare(&["results/r1", "results/r2"]);
+    let rows = actual["rows"].as_array().expect("there are rows");
     let goodput = rows.iter().find(|row| row["figure"] == "goodput_req_s");
-    let goodput = goodput.unwrap_or_else(|| panic!("{told}"));
+    let goodput = goodput.unwrap_or_else(|| panic!("{actual}"));
     assert_eq!((code, &goodput["verdict"]), (0, &Value::Null), "{text}");
     assert_eq!(goodput["change_share"], Value::Null, "{goodput}");
 }
@@ -723,11 +723,11 @@ fn a_change_to_zero_or_from_it_has_no_percentage_made_up() {
         let written = Written::new();
         written.run("r1", &host("h"), &[row(before)]);
         written.run("r2", &host("h"), &[row(after)]);
-        let (_, text, told) = written.compare(&["results/r1", "results/r2"]);
+        let (_, text, actual) = written.compare(&["results/r1", "results/r2"]);
         assert!(text.contains(words), "{text}");
-        let rows = told["rows"].as_array().expect("there are rows");
+        let rows = actual["rows"].as_array().expect("there are rows");
         let goodput = rows.iter().find(|row| row["figure"] == "goodput_req_s");
-        let goodput = goodput.unwrap_or_else(|| panic!("{told}"));
+        let goodput = goodput.unwrap_or_else(|| panic!("{actual}"));
         assert_eq!(goodput["change_share"], change, "{goodput}");
         assert_eq!(goodput["interval_share"], Value::Null, "{goodput}");
     }
@@ -757,8 +757,11 @@ fn a_report_on_runs_of_other_loads_judges_no_more_than_compare() {
         written.run("r1", &host("h"), &[row("22ms", "poisson")]);
         written.run("r2", &host("h"), &[other]);
         let document = written.document(&["r1", "r2"]);
-        let told = document.to_string();
-        assert!(said.is_none_or(|said| told.contains(said)), "{said:?}: {told}");
+        let actual = document.to_string();
+        assert!(
+            said.is_none_or(|said| actual.contains(said)),
+            "{said:?}: {actual}"
+        );
         assert!(!has_best(&document), "{document}");
         let standings = document["standings"].as_array().expect("there are standings");
         for of_run in standings {
@@ -791,8 +794,8 @@ fn an_invalid_measurement_drops_its_round_in_report_and_compare_alike() {
         std::fs::write(&file, summary.to_string()).expect("a file can be written");
         let document = written.document(&["r"]);
         let ratio = row_of(&document, "b")["ratio"]["value"].as_f64();
-        let (_, text, told) = written.compare(&["r", "--arms", "engine=a,b"]);
-        let change = told["rows"][0]["change_share"].as_f64();
+        let (_, text, actual) = written.compare(&["r", "--arms", "engine=a,b"]);
+        let change = actual["rows"][0]["change_share"].as_f64();
         let (ratio, change) = ratio.zip(change).unwrap_or_else(|| panic!("{document} {text}"));
         assert!((ratio - 1.02).abs() < 1e-9, "{ratio}: {document}");
         assert!((change - 0.02).abs() < 1e-9, "{change}: {text}");

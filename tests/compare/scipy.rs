@@ -86,10 +86,10 @@ fn tests_intervals_and_adjustments_are_scipys() {
     drop(stdin);
     let output = peer.wait_with_output().expect("it ends");
     assert!(output.status.success());
-    let told: Value = serde_json::from_slice(&output.stdout).expect("it answers in JSON");
+    let actual: Value = serde_json::from_slice(&output.stdout).expect("it answers in JSON");
 
     for (at, (first, second)) in cases.iter().enumerate() {
-        let theirs = &told["cases"][at];
+        let theirs = &actual["cases"][at];
         let name = format!("case {at}, {} against {}", first.len(), second.len());
         let difference = t_test::difference(first, second).expect("they are enough");
         close(&format!("{name}: t"), difference.p_two_sided(), &theirs["t"]);
@@ -101,18 +101,18 @@ fn tests_intervals_and_adjustments_are_scipys() {
     close(
         "within",
         components.within.expect("there are repeats"),
-        &told["within"],
+        &actual["within"],
     );
     close(
         "between",
         components.between.expect("there are starts"),
-        &told["between"],
+        &actual["between"],
     );
     for (at, ours) in multiple_testing::holm_adjusted(&p, p.len())
         .into_iter()
         .enumerate()
     {
-        close("Holm", ours, &told["holm"][at]);
+        close("Holm", ours, &actual["holm"][at]);
     }
     for (at, asked) in percentiles.as_array().expect("it is a list").iter().enumerate() {
         let (n, share) = (
@@ -120,7 +120,7 @@ fn tests_intervals_and_adjustments_are_scipys() {
             asked[1].as_f64().expect("a number"),
         );
         let ours = metrics::order_interval(n as usize, share, 0.95).map(|(low, high)| json!([low, high]));
-        assert_eq!(ours.unwrap_or(Value::Null), told["percentiles"][at], "{asked}");
+        assert_eq!(ours.unwrap_or(Value::Null), actual["percentiles"][at], "{asked}");
     }
     for (at, (freedom, chance)) in [(1.0, 0.975), (4.0, 0.95), (9.0, 0.99986), (28.0, 0.0001)]
         .into_iter()
@@ -129,7 +129,7 @@ fn tests_intervals_and_adjustments_are_scipys() {
         close(
             "quantile of t",
             t_test::quantile(freedom, chance),
-            &told["quantiles"][at],
+            &actual["quantiles"][at],
         );
     }
 }

@@ -110,13 +110,13 @@ fn a_loss_on_a_noisy_host_is_never_called_the_same() {
         (0.03, [94.0, 94.5, 93.6, 94.2, 93.8]),
     ] {
         let noise = noise(&key("1"), share, 10);
-        let told = compared(&alone("1", &LEVEL), &alone("1", &lost), Some(&noise));
+        let actual = compared(&alone("1", &LEVEL), &alone("1", &lost), Some(&noise));
         assert!(
-            ["worse", "unclear"].contains(&told.verdict()),
+            ["worse", "unclear"].contains(&actual.verdict()),
             "{share}: {}",
-            told.text
+            actual.text
         );
-        assert_eq!(told.exit == 1, told.verdict() == "worse");
+        assert_eq!(actual.exit == 1, actual.verdict() == "worse");
     }
 }
 
@@ -131,12 +131,12 @@ fn every_verdict_on_running_servers_says_that_it_is_of_these() {
             side["cells"][key(version)]["attached"] = json!(true);
             side
         };
-        let told = compared(&attached("1", &steady), &attached("1", &values), None);
-        assert_eq!(told.verdict(), verdict, "{}", told.text);
+        let actual = compared(&attached("1", &steady), &attached("1", &values), None);
+        assert_eq!(actual.verdict(), verdict, "{}", actual.text);
         assert!(
-            told.text.contains("applies only to these two running servers"),
+            actual.text.contains("applies only to these two running servers"),
             "{}",
-            told.text
+            actual.text
         );
     }
 }
@@ -148,12 +148,12 @@ fn two_starts_a_side_are_not_judged_however_much_they_agree() {
         (&[106.0, 105.9, 106.1], &[94.0, 94.1, 93.9]),
         (&[76.61, 76.61], &[73.36, 73.36]),
     ] {
-        let told = compared(&alone("1", first), &alone("1", second), None);
-        assert_eq!((told.exit, told.verdict()), (5, "none"), "{}", told.text);
+        let actual = compared(&alone("1", first), &alone("1", second), None);
+        assert_eq!((actual.exit, actual.verdict()), (5, "none"), "{}", actual.text);
         assert!(
-            told.text.starts_with("1 of 1 metrics not judged\n"),
+            actual.text.starts_with("1 of 1 metrics not judged\n"),
             "{}",
-            told.text
+            actual.text
         );
     }
 }
@@ -165,30 +165,34 @@ fn one_step_of_a_search_is_no_regression() {
         cell["resolutions"] = json!({ "found_rate_req_s": 0.0222 });
         side(vec![(key("1"), cell)])
     };
-    let told = compared(&found(76.61), &found(73.36), None);
-    assert_eq!((told.exit, told.verdict()), (0, "unclear"), "{}", told.text);
-    let p = told.row()["p"].as_f64().expect("there is one");
+    let actual = compared(&found(76.61), &found(73.36), None);
+    assert_eq!((actual.exit, actual.verdict()), (0, "unclear"), "{}", actual.text);
+    let p = actual.row()["p"].as_f64().expect("there is one");
     assert!(p > 0.0, "{p}");
 }
 
 #[test]
 fn noise_of_one_version_is_known_of_the_next() {
     let noise = noise(&key("1"), 0.01, 10);
-    let told = compared(&alone("1", &LEVEL), &alone("2", &LEVEL), Some(&noise));
-    assert_eq!(told.row()["is_noise_known"], true, "{}", told.text);
+    let actual = compared(&alone("1", &LEVEL), &alone("2", &LEVEL), Some(&noise));
+    assert_eq!(actual.row()["is_noise_known"], true, "{}", actual.text);
 }
 
 #[test]
 fn value_and_change_come_from_one_estimator() {
     let skewed = [100.0, 100.0, 100.0, 100.0, 40.0];
-    let told = compared(&alone("1", &skewed), &alone("1", &[100.0; 5]), None);
-    let row = told.row();
+    let actual = compared(&alone("1", &skewed), &alone("1", &[100.0; 5]), None);
+    let row = actual.row();
     let number = |name: &str| row[name].as_f64().unwrap_or_else(|| panic!("no {name}: {row}"));
     assert!(
         (number("candidate") / number("baseline") - 1.0 - number("change_share")).abs() < 1e-9,
         "{row}"
     );
-    assert!(told.text.contains("83.26"), "the geometric mean: {}", told.text);
+    assert!(
+        actual.text.contains("83.26"),
+        "the geometric mean: {}",
+        actual.text
+    );
 }
 
 #[test]
@@ -220,9 +224,9 @@ fn what_was_not_judged_comes_first_with_its_reason_and_the_rest_is_judged() {
             ("engine=x,model=b,scenario=s".to_owned(), cell(FIGURE, few)),
         ])
     };
-    let told = compared(&of(&[100.0, 101.0]), &of(&[90.0, 91.0]), None);
-    let first: Vec<&str> = told.text.lines().take(2).collect();
-    assert_eq!(told.exit, 0);
+    let actual = compared(&of(&[100.0, 101.0]), &of(&[90.0, 91.0]), None);
+    let first: Vec<&str> = actual.text.lines().take(2).collect();
+    assert_eq!(actual.exit, 0);
     assert_eq!(first[0], "1 of 2 metrics not judged, 1 judged: 1 same");
     assert!(
         first[1].starts_with("- 1: n = 2 and 2 starts; a verdict needs five on each side"),
@@ -242,12 +246,12 @@ fn crashed(starts: std::ops::RangeInclusive<u32>) -> Value {
 fn starts_that_crash_where_none_did_are_a_regression() {
     let mut cell = cell(FIGURE, &QUIET[..2]);
     cell["excluded"] = crashed(3..=5);
-    let told = compared(&alone("1", &QUIET), &side(vec![(key("1"), cell)]), None);
-    assert_eq!(told.exit, 1, "{}", told.text);
+    let actual = compared(&alone("1", &QUIET), &side(vec![(key("1"), cell)]), None);
+    assert_eq!(actual.exit, 1, "{}", actual.text);
     assert!(
-        told.text.contains("3 of 5 starts crashed, baseline 0 of 5"),
+        actual.text.contains("3 of 5 starts crashed, baseline 0 of 5"),
         "{}",
-        told.text
+        actual.text
     );
 }
 
@@ -261,10 +265,10 @@ fn failed_requests_are_counted_exactly_and_a_few_more_are_no_finding() {
         side(vec![(key("1"), cell)])
     };
     for (before, after, exit) in [(1, 0, 0), (0, 9, 0), (2, 9, 0), (0, 40, 1), (300, 310, 0)] {
-        let told = compared(&of(before), &of(after), None);
-        assert_eq!(told.exit, exit, "{before} {after}: {}", told.text);
+        let actual = compared(&of(before), &of(after), None);
+        assert_eq!(actual.exit, exit, "{before} {after}: {}", actual.text);
         let shown = format!("less reliable: {after} of 10000 requests failed in ");
-        assert_eq!(told.text.contains(&shown), exit == 1, "{}", told.text);
+        assert_eq!(actual.text.contains(&shown), exit == 1, "{}", actual.text);
     }
 }
 
@@ -278,24 +282,29 @@ fn failed_requests_of_one_start_are_shown_and_no_regression() {
             json!({ "starts": 5, "crashed": 0, "requests": 1000, "failed": sum, "by_start": by_start });
         side(vec![(key("1"), cell)])
     };
-    let told = compared(&of([0; 5]), &of([0, 0, 9, 0, 0]), None);
-    assert_eq!(told.exit, 0, "{}", told.text);
+    let actual = compared(&of([0; 5]), &of([0, 0, 9, 0, 0]), None);
+    assert_eq!(actual.exit, 0, "{}", actual.text);
     let shown =
         "unclear: 9 of 1000 requests failed in 1 of 5 starts, baseline 0 of 1000 requests in 0 of 5 starts";
-    assert!(told.text.contains(shown), "{}", told.text);
-    assert_eq!(told.json["failures"][0]["is_regression"], false, "{}", told.json);
-    let told = compared(&of([0; 5]), &of([2, 3, 2, 4, 2]), None);
-    assert_eq!(told.exit, 1, "{}", told.text);
+    assert!(actual.text.contains(shown), "{}", actual.text);
+    assert_eq!(
+        actual.json["failures"][0]["is_regression"], false,
+        "{}",
+        actual.json
+    );
+    let actual = compared(&of([0; 5]), &of([2, 3, 2, 4, 2]), None);
+    assert_eq!(actual.exit, 1, "{}", actual.text);
     // Of files from before requests of each start were kept nothing tells how starts differ.
     let mut older = of([2, 3, 2, 4, 2]);
     older["cells"][key("1")]["tried"]["by_start"] = json!([]);
-    let told = compared(&of([0; 5]), &older, None);
-    assert_eq!(told.exit, 0, "{}", told.text);
+    let actual = compared(&of([0; 5]), &older, None);
+    assert_eq!(actual.exit, 0, "{}", actual.text);
     assert!(
-        told.text
+        actual
+            .text
             .contains("; not judged: this needs the requests of three starts"),
         "{}",
-        told.text
+        actual.text
     );
 }
 
@@ -312,75 +321,76 @@ fn paced(e2e: f64, good: [f64; 5]) -> Value {
 #[test]
 fn a_goodput_that_collapses_hides_no_loss_of_latency_and_is_a_regression() {
     let fine = paced(1.0, [1.0; 5]);
-    let told = compared(&fine, &paced(1.08, [1.0, 1.0, 1.0, 0.0, 0.0]), None);
-    assert_eq!(told.row()["verdict"], "worse", "{}", told.text);
-    let told = compared(&fine, &paced(1.0, [1.0, 1.0, 1.0, 0.0, 0.0]), None);
+    let actual = compared(&fine, &paced(1.08, [1.0, 1.0, 1.0, 0.0, 0.0]), None);
+    assert_eq!(actual.row()["verdict"], "worse", "{}", actual.text);
+    let actual = compared(&fine, &paced(1.0, [1.0, 1.0, 1.0, 0.0, 0.0]), None);
     assert_eq!(
-        (told.exit, &told.row()["verdict"]),
+        (actual.exit, &actual.row()["verdict"]),
         (1, &json!("same")),
         "{}",
-        told.text
+        actual.text
     );
     assert!(
-        told.text
+        actual
+            .text
             .contains("less reliable: goodput 0 on 2 of 5 starts, baseline 0 of 5"),
         "{}",
-        told.text
+        actual.text
     );
 }
 
 #[test]
 fn zeros_and_single_requests_are_no_certainty() {
-    let goodput = |told: &Told| told.json["rows"][1].clone();
-    let told = compared(&paced(1.0, [0.0; 5]), &paced(1.001, [0.0; 5]), None);
-    let row = goodput(&told);
+    let goodput = |actual: &Told| actual.json["rows"][1].clone();
+    let actual = compared(&paced(1.0, [0.0; 5]), &paced(1.001, [0.0; 5]), None);
+    let row = goodput(&actual);
     assert_eq!(
         (&row["not_judged"], &row["interval_share"]),
         (&json!("missing"), &Value::Null),
         "{}",
-        told.text
+        actual.text
     );
     assert!(
-        told.text.contains("is 0 on every start of both sides"),
+        actual.text.contains("is 0 on every start of both sides"),
         "{}",
-        told.text
+        actual.text
     );
     // One request of twenty on each start, and none.
-    let told = compared(&paced(1.0, [0.05; 5]), &paced(1.0, [0.0; 5]), None);
-    let row = goodput(&told);
+    let actual = compared(&paced(1.0, [0.05; 5]), &paced(1.0, [0.0; 5]), None);
+    let row = goodput(&actual);
     assert_eq!(
-        (told.exit, &row["verdict"]),
+        (actual.exit, &row["verdict"]),
         (0, &json!("unclear")),
         "{}",
-        told.text
+        actual.text
     );
     let reason = row["reason"].as_str().unwrap_or_default();
     assert!(
         reason.starts_with("the change to zero is beyond the bound"),
         "{reason}"
     );
-    let told = compared(&paced(1.0, [1.0; 5]), &paced(1.0, [0.0; 5]), None);
-    let row = goodput(&told);
+    let actual = compared(&paced(1.0, [1.0; 5]), &paced(1.0, [0.0; 5]), None);
+    let row = goodput(&actual);
     assert_eq!(
         (&row["verdict"], &row["change_share"]),
         (&json!("worse"), &json!(-1.0)),
         "{}",
-        told.text
+        actual.text
     );
 }
 
 #[test]
 fn what_is_decided_asks_for_no_starts() {
-    let told = compared(
+    let actual = compared(
         &alone("1", &QUIET),
         &alone("1", &QUIET.map(|value| value * 0.9)),
         None,
     );
     assert_eq!(
-        (told.verdict(), &told.row()["starts_to_decide"]),
+        (actual.verdict(), &actual.row()["starts_to_decide"]),
         ("worse", &Value::Null),
         "{}",
-        told.json
+        actual.json
     );
 }
 
@@ -391,13 +401,14 @@ fn a_cell_that_the_candidate_lacks_is_found() {
         "engine=x,version=1,model=b,scenario=s".to_owned(),
         cell(FIGURE, &QUIET),
     );
-    let told = compared(&side(vec![one(), lost]), &side(vec![one()]), None);
-    assert_eq!(told.exit, 3, "{}", told.text);
+    let actual = compared(&side(vec![one(), lost]), &side(vec![one()]), None);
+    assert_eq!(actual.exit, 3, "{}", actual.text);
     assert!(
-        told.text
+        actual
+            .text
             .starts_with("1 of 2 metrics not judged, 1 judged: 1 same\n- 1: the candidate lacks the cell\n"),
         "{}",
-        told.text
+        actual.text
     );
 }
 
@@ -407,20 +418,21 @@ fn suspect_is_shown_where_a_verdict_is() {
     let doubt =
         |start| json!({ "start": start, "repeat": 1, "reason": "throttled-power (80 % against 10 %)" });
     doubted["suspect"] = (1..=5).map(doubt).collect();
-    let told = compared(&alone("1", &QUIET), &side(vec![(key("1"), doubted)]), None);
+    let actual = compared(&alone("1", &QUIET), &side(vec![(key("1"), doubted)]), None);
     assert!(
-        told.text.contains("| x 1 a s \\[suspect\\] |") || told.text.contains("| x 1 a s [suspect] |"),
+        actual.text.contains("| x 1 a s \\[suspect\\] |") || actual.text.contains("| x 1 a s [suspect] |"),
         "{}",
-        told.text
+        actual.text
     );
     assert!(
-        told.text
+        actual
+            .text
             .contains("suspect: candidate, start 1, 2, 3, 4, 5: throttled-power"),
         "{}",
-        told.text
+        actual.text
     );
     assert!(
-        told.row()["suspect"][0]
+        actual.row()["suspect"][0]
             .as_str()
             .is_some_and(|doubt| doubt.contains("throttled-power"))
     );
@@ -442,13 +454,13 @@ fn what_several_cells_are_suspect_of_is_one_line_for_each_code_and_side() {
         });
         side(cells.into())
     };
-    let told = compared(&of(&["host-busy"]), &of(&["host-busy", "cpu-stolen"]), None);
-    let lines: Vec<&str> = told
+    let actual = compared(&of(&["host-busy"]), &of(&["host-busy", "cpu-stolen"]), None);
+    let lines: Vec<&str> = actual
         .text
         .lines()
         .filter(|line| line.contains("suspect: "))
         .collect();
-    assert_eq!(lines.len(), 3, "{}", told.text);
+    assert_eq!(lines.len(), 3, "{}", actual.text);
     for (side, code) in [
         ("baseline", "host-busy"),
         ("candidate", "host-busy"),
@@ -457,15 +469,15 @@ fn what_several_cells_are_suspect_of_is_one_line_for_each_code_and_side() {
         let line = lines
             .iter()
             .find(|line| line.contains(side) && line.contains(code));
-        let line = line.unwrap_or_else(|| panic!("no {code}: {}", told.text));
+        let line = line.unwrap_or_else(|| panic!("no {code}: {}", actual.text));
         assert!(line.contains("15 starts of 3 cells"), "{line}");
     }
     // Machines get all of it.
     assert_eq!(
-        told.row()["suspect"].as_array().map(Vec::len),
+        actual.row()["suspect"].as_array().map(Vec::len),
         Some(15),
         "{}",
-        told.json
+        actual.json
     );
 }
 
@@ -491,10 +503,10 @@ fn compared_with(noise: &Value, args: &[&str]) -> (Value, String) {
         .current_dir(folder.path())
         .output()
         .expect("the binary runs");
-    let told = String::from_utf8_lossy(&ended.stderr).into_owned();
+    let actual = String::from_utf8_lossy(&ended.stderr).into_owned();
     (
-        serde_json::from_slice(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {told}")),
-        told,
+        serde_json::from_slice(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {actual}")),
+        actual,
     )
 }
 
@@ -503,10 +515,10 @@ fn noise_that_no_measurement_gives_is_named_and_not_used() {
     let mut edited = noise(&key("1"), 0.01, 16);
     edited["cells"][key("1")][FIGURE]["df"] = json!(1e9);
     edited["cells"][key("1")][FIGURE]["bound_share"] = json!(0.012);
-    let (json, told) = compared_with(&edited, &[]);
+    let (json, actual) = compared_with(&edited, &[]);
     assert!(
-        told.contains("1000000000 degrees of freedom from 16 starts") && told.contains("matrix noise"),
-        "{told}"
+        actual.contains("1000000000 degrees of freedom from 16 starts") && actual.contains("matrix noise"),
+        "{actual}"
     );
     assert_eq!(json["rows"][0]["is_noise_known"], json!(false), "{json}");
 }
@@ -514,6 +526,6 @@ fn noise_that_no_measurement_gives_is_named_and_not_used() {
 #[test]
 fn a_figure_that_is_named_twice_is_one_test() {
     let noise = noise(&key("1"), 0.01, 16);
-    let (json, told) = compared_with(&noise, &["--gate", FIGURE, "--gate", "output_throughput"]);
-    assert_eq!(json["rows"].as_array().map(Vec::len), Some(1), "{json} {told}");
+    let (json, actual) = compared_with(&noise, &["--gate", FIGURE, "--gate", "output_throughput"]);
+    assert_eq!(json["rows"].as_array().map(Vec::len), Some(1), "{json} {actual}");
 }

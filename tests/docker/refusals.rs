@@ -78,11 +78,11 @@ fn a_registry_that_never_answers_is_told_while_it_is_waited_for() {
     let mut child = bench.begin(&["run", "matrices/m.yaml", "--no-calibration"]);
     let stderr = BufReader::new(child.stderr.take().expect("it is piped"));
     let line = stderr.lines().map(|line| line.expect("it is text"));
-    let told = line.into_iter().find(|line| line.contains("asking"));
+    let actual = line.into_iter().find(|line| line.contains("asking"));
     child.kill().expect("it lives");
     child.wait().expect("it ends");
-    let told = told.expect("the wait is told");
-    assert_eq!(told, format!("asking {at} for the digest of `{at}/slow:2`…"));
+    let actual = actual.expect("the wait is reported");
+    assert_eq!(actual, format!("asking {at} for the digest of `{at}/slow:2`…"));
 }
 
 #[test]

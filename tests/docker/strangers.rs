@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use matrix::results::record::cell::{FailureClass, MeasurementStatus, Summary};
+use matrix::results::record::cell::{FailureClass, MeasurementStatus, MeasurementSummary};
 
 use crate::daemon::{Daemon, begin, end, until_measuring};
 use crate::harness::{Bench, summary};
@@ -39,7 +39,7 @@ fn meddled(
 /// The cell is done after a try that failed by somebody's doing.
 fn is_done_again(bench: &Bench, name: &str, said: &str, reason: &str) {
     let run = bench.finished();
-    let summary: &Summary = summary(&run, name, "random-1k-1k");
+    let summary: &MeasurementSummary = summary(&run, name, "random-1k-1k");
     assert_eq!(summary.status, MeasurementStatus::Done, "{said}");
     let retry = summary
         .retries

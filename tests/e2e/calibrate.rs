@@ -14,8 +14,8 @@ fn the_client_is_measured_and_the_result_kept_with_the_machine() {
     let ran = bench
         .call(&["calibrate", "--streams", "1,32", "--tokens", "10", "--json"])
         .exits(0);
-    let told: serde_json::Value = serde_json::from_str(&ran.stdout).expect("it is JSON");
-    let points = told["points"].as_array().expect("there are points");
+    let actual: serde_json::Value = serde_json::from_str(&ran.stdout).expect("it is JSON");
+    let points = actual["points"].as_array().expect("there are points");
     assert_eq!(
         (points[0]["streams"].as_u64(), points[1]["streams"].as_u64()),
         (Some(1), Some(32))
@@ -26,11 +26,14 @@ fn the_client_is_measured_and_the_result_kept_with_the_machine() {
             assert!(p99 > 0.0 && p99 < bound, "{what} of {point}");
         }
     }
-    assert!(told["flood"]["events_per_s"].as_f64() > Some(1000.0), "{told}");
+    assert!(
+        actual["flood"]["events_per_s"].as_f64() > Some(1000.0),
+        "{actual}"
+    );
     let kept = bench.results().with_file_name("cache").join("calibration.json");
     let kept: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(kept).expect("it is kept")).expect("it is JSON");
-    assert_eq!(kept, told);
+    assert_eq!(kept, actual);
     let ran = bench
         .call(&["calibrate", "--streams", "2", "--tokens", "3"])
         .exits(0);
@@ -51,10 +54,10 @@ fn the_client_is_measured_and_the_result_kept_with_the_machine() {
             "--json",
         ])
         .exits(0);
-    let told: serde_json::Value = serde_json::from_str(&ran.stdout).expect("it is JSON");
-    let rates: Vec<_> = told["points"].as_array().into_iter().flatten().collect();
+    let actual: serde_json::Value = serde_json::from_str(&ran.stdout).expect("it is JSON");
+    let rates: Vec<_> = actual["points"].as_array().into_iter().flatten().collect();
     let rates: Vec<_> = rates.iter().map(|point| point["events_per_s"].as_f64()).collect();
-    assert_eq!(rates, [Some(50.0), Some(250.0)], "the longest first: {told}");
+    assert_eq!(rates, [Some(50.0), Some(250.0)], "the longest first: {actual}");
     bench.leaves_no_process();
 }
 
@@ -115,10 +118,10 @@ fn a_point_in_which_the_client_was_stopped_is_measured_again_and_never_kept() {
         .exits(0)
         .says("the measurement of 4 streams is repeated: the client was stopped or got no CPU time for ");
     let before = fs::read_to_string(&kept).expect("it is kept");
-    let told: serde_json::Value = serde_json::from_str(&before).expect("it is JSON");
+    let actual: serde_json::Value = serde_json::from_str(&before).expect("it is JSON");
     for what in ["ttft_ms", "itl_ms"] {
-        let p99 = told["points"][0][what]["p99"].as_f64().expect("it is a number");
-        assert!(p99 < 290.0, "{told}");
+        let p99 = actual["points"][0][what]["p99"].as_f64().expect("it is a number");
+        assert!(p99 < 290.0, "{actual}");
     }
     // Each try of 1.2 s is disturbed, also where this test has no processor for a second.
     let mut disturbed = begin("50");

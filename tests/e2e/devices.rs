@@ -118,10 +118,10 @@ fn what_the_devices_of_a_launch_went_through_is_in_its_row() {
          process gpu=1 {own} 300 from=engine\nthrottle gpu=0 hot from=engine\n"
     ));
     // A GPU that is too hot or shared measures nothing.
-    let (told, codes) = loaded(&stub, 3);
-    let devices: Vec<u32> = told.gpus.iter().map(|gpu| gpu.device).collect();
+    let (actual, codes) = loaded(&stub, 3);
+    let devices: Vec<u32> = actual.gpus.iter().map(|gpu| gpu.device).collect();
     assert_eq!(devices, [0, 1], "two of three are the launch's");
-    let (first, second) = (&told.gpus[0], &told.gpus[1]);
+    let (first, second) = (&actual.gpus[0], &actual.gpus[1]);
     assert_eq!(
         first.throttled.get("thermal"),
         Some(&1.0),
@@ -138,7 +138,7 @@ fn what_the_devices_of_a_launch_went_through_is_in_its_row() {
             .collect::<Vec<_>>(),
         [own]
     );
-    for gpu in &told.gpus {
+    for gpu in &actual.gpus {
         assert_eq!(gpu.rest_memory_bytes, Some(512 << 20));
         assert!(
             (gpu.idle_w.expect("it was measured") - 70.0).abs() < 1.0,
@@ -154,7 +154,7 @@ fn what_the_devices_of_a_launch_went_through_is_in_its_row() {
         );
         assert_eq!(gpu.busy_clock_mhz, Some(1755.0));
     }
-    let energy = told.energy.expect("it is told");
+    let energy = actual.energy.expect("it is reported");
     assert_eq!(energy.source, EnergySource::Counter);
     assert!((energy.mean_w - 740.0).abs() < 40.0, "{} W", energy.mean_w);
     let above = energy.above_idle_j.expect("idle was measured");
@@ -247,8 +247,8 @@ fn devices_that_die_or_hang_under_a_load_are_told_and_hold_up_nobody() {
     let stub = Stub::of(
         "gpus 2\nlost gpu=0 from=engine+2\nhang nvmlDeviceGetClockInfo gpu=1 from=engine+2 until=engine+4\n",
     );
-    let (told, codes) = loaded(&stub, 0);
-    let troubles: Vec<&str> = told
+    let (actual, codes) = loaded(&stub, 0);
+    let troubles: Vec<&str> = actual
         .sources
         .iter()
         .filter_map(|source| source.trouble.as_deref())

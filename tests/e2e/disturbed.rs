@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use matrix::results::record::cell::Summary;
+use matrix::results::record::cell::MeasurementSummary;
 use matrix::results::record::validity::{ReasonCode, Verdict};
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ fn bounded(matrix: &str, bounds: &str) -> Bench {
 }
 
 /// The codes of a cell with their weights and what was measured.
-fn found(summary: &Summary) -> BTreeMap<ReasonCode, (Verdict, String)> {
+fn found(summary: &MeasurementSummary) -> BTreeMap<ReasonCode, (Verdict, String)> {
     let validity = summary.validity.as_ref().expect("what ended is judged");
     let reasons = validity.reasons.iter();
     reasons
@@ -155,13 +155,13 @@ fn what_a_host_goes_through_is_named() {
 
 /// The report of the one run as JSON.
 fn report(bench: &Bench) -> Value {
-    let told = bench.call(&[
+    let actual = bench.call(&[
         "report",
         &bench.run_folder().display().to_string(),
         "--format",
         "json",
     ]);
-    serde_json::from_str(&told.exits(0).stdout).expect("a report is JSON")
+    serde_json::from_str(&actual.exits(0).stdout).expect("a report is JSON")
 }
 
 /// The row of an engine in the first comparison.
@@ -375,13 +375,13 @@ fn clocks_that_differ_between_two_sides_give_no_verdict() {
         "{}",
         compared.stdout
     );
-    let told = bench
+    let actual = bench
         .call(&["report", &paths[0], &paths[1], "--format", "json"])
         .exits(0);
     assert!(
-        !told.stdout.contains("\"is_best\": true") && !told.stdout.contains("\"standing\": \"better\""),
+        !actual.stdout.contains("\"is_best\": true") && !actual.stdout.contains("\"standing\": \"better\""),
         "{}",
-        told.stdout
+        actual.stdout
     );
 }
 

@@ -1,19 +1,19 @@
 //! Loads that end with their time: what never fell due is no failure, and what is under way has the time that it was given.
 
 use matrix::analysis::metrics::{self, Metric};
-use matrix::results::record::cell::{Definitions, MeasurementStatus, Summary};
+use matrix::results::record::cell::{Definitions, MeasurementStatus, MeasurementSummary};
 use matrix::results::record::request::Request;
 use matrix::results::record::validity::Verdict;
 use matrix::results::store::Run as Finished;
 
 use crate::harness::{Bench, sims};
 
-fn figure(summary: &Summary, metric: Metric) -> Option<f64> {
+fn figure(summary: &MeasurementSummary, metric: Metric) -> Option<f64> {
     metrics::metric_value(&summary.figures[&Definitions::Matrix], metric)
 }
 
 /// The only cell of a finished run, with its requests.
-fn cell(run: &Finished) -> (&Summary, Vec<Request>) {
+fn cell(run: &Finished) -> (&MeasurementSummary, Vec<Request>) {
     let [summary] = run.summaries.as_slice() else {
         panic!("one cell is expected: {:?}", run.summaries)
     };
@@ -105,13 +105,13 @@ fn prompts_that_run_out_before_the_time_is_over_are_told() {
         let bench = ran("10ms", scenario);
         let run = bench.finished();
         let (summary, _) = cell(&run);
-        let told: Vec<&String> = summary
+        let actual: Vec<&String> = summary
             .warnings
             .iter()
             .filter(|warning| warning.contains("ran out"))
             .collect();
         assert!(
-            matches!(told[..], [told] if told.starts_with("the 5 prompts ran out after ") && told.ends_with("raise `prompts`")),
+            matches!(actual[..], [actual] if actual.starts_with("the 5 prompts ran out after ") && actual.ends_with("raise `prompts`")),
             "{scenario}: {:?}",
             summary.warnings
         );

@@ -30,7 +30,12 @@ fn an_engine_that_dies_while_loading_fails_the_launch_with_its_last_words() {
     let run = bench.finished();
     // The reason is on the screen, with the file that tells the rest.
     let last = "      | torch.OutOfMemoryError";
-    assert_eq!(ran.stderr.matches(last).count(), 1, "told once:\n{}", ran.stderr);
+    assert_eq!(
+        ran.stderr.matches(last).count(),
+        1,
+        "printed once:\n{}",
+        ran.stderr
+    );
     let details = ran
         .stderr
         .lines()
@@ -70,8 +75,8 @@ fn an_engine_that_dies_while_loading_fails_the_launch_with_its_last_words() {
         .stderr
         .lines()
         .find(|line| line.contains("--die-while-loading"));
-    let line = line.expect("the command is told").trim();
-    let port = ran.stderr.split(", port ").nth(1).expect("the port is told");
+    let line = line.expect("the command is reported").trim();
+    let port = ran.stderr.split(", port ").nth(1).expect("the port is reported");
     let port: String = port.chars().take_while(char::is_ascii_digit).collect();
     assert!(line.contains(&format!("--port {port}")), "{port}: {line}");
     assert!(page.contains(line), "{page}");

@@ -5,7 +5,7 @@ use std::fs;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use matrix::results::record::cell::Summary;
+use matrix::results::record::cell::MeasurementSummary;
 use matrix::results::record::validity::{ReasonCode, Verdict};
 use matrix::results::store::Run;
 use serde_json::Value;
@@ -28,7 +28,7 @@ fn attached(servers: &[(&str, &Fake)], scenarios: &str, more: &str) -> Bench {
 }
 
 /// What was found of a measurement that weighs more than a note.
-fn doubts(summary: &Summary) -> BTreeSet<ReasonCode> {
+fn doubts(summary: &MeasurementSummary) -> BTreeSet<ReasonCode> {
     let reasons = summary.validity.iter().flat_map(|validity| &validity.reasons);
     reasons
         .filter(|reason| reason.weight > Verdict::Valid)
@@ -36,7 +36,7 @@ fn doubts(summary: &Summary) -> BTreeSet<ReasonCode> {
         .collect()
 }
 
-fn codes(summary: &Summary) -> BTreeSet<ReasonCode> {
+fn codes(summary: &MeasurementSummary) -> BTreeSet<ReasonCode> {
     let reasons = summary.validity.iter().flat_map(|validity| &validity.reasons);
     reasons.map(|reason| reason.code).collect()
 }
@@ -180,8 +180,8 @@ fn starts_on_a_running_server_that_remembers_are_one_start_and_cold() {
     }
     let [one, two] = folders.map(|folder| folder.display().to_string());
     // Six times three requests of one process are one observation a side.
-    let told = bench.call(&["compare", &one, &two, "--format", "json"]);
-    assert_eq!(told.code, Some(5), "{}", told.stdout);
+    let actual = bench.call(&["compare", &one, &two, "--format", "json"]);
+    assert_eq!(actual.code, Some(5), "{}", actual.stdout);
     let page = bench
         .call(&["report", &one, &two, "--format", "json"])
         .exits(0)

@@ -99,13 +99,13 @@ fn instances_of_a_gpu_are_devices() {
             !codes.contains(&"gpu-shared") && !codes.contains(&"telemetry-gap"),
             "{codes:?}"
         );
-        let told = summary.telemetry.as_ref().expect("it was watched");
+        let actual = summary.telemetry.as_ref().expect("it was watched");
         // What the whole GPU takes is not what an instance takes; the simulated engine tells of itself.
         let source = match summary.engine.devices == [3] {
             true => EnergySource::Counter,
             false => EnergySource::Engine,
         };
-        assert_eq!(told.energy.as_ref().map(|energy| energy.source), Some(source));
+        assert_eq!(actual.energy.as_ref().map(|energy| energy.source), Some(source));
         let line = summary.engine.exact_command.clone().unwrap_or_default();
         (summary.engine.devices.clone(), line, run.machine.clone())
     };

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use matrix::base::clock;
-use matrix::results::record::cell::{MeasurementStatus, Phase, Summary};
+use matrix::results::record::cell::{MeasurementStatus, MeasurementSummary, Phase};
 use matrix::results::store::Run as Finished;
 use tempfile::TempDir;
 
@@ -250,8 +250,8 @@ pub fn sims(engines: &[(&str, &str, &str)], scenarios: &str) -> String {
 }
 
 /// The summary of the cell whose key holds both parts.
-pub fn summary<'r>(run: &'r Finished, engine: &str, scenario: &str) -> &'r Summary {
-    let fits = |summary: &&Summary| {
+pub fn summary<'r>(run: &'r Finished, engine: &str, scenario: &str) -> &'r MeasurementSummary {
+    let fits = |summary: &&MeasurementSummary| {
         let key = summary.cell.as_str();
         key.contains(&format!("engine={engine},")) && key.contains(&format!("scenario={scenario},"))
     };
@@ -262,7 +262,7 @@ pub fn summary<'r>(run: &'r Finished, engine: &str, scenario: &str) -> &'r Summa
 }
 
 /// The phase and reason of a failed cell, with the engine's last words.
-pub fn failure(summary: &Summary) -> (Phase, String, String) {
+pub fn failure(summary: &MeasurementSummary) -> (Phase, String, String) {
     match &summary.status {
         MeasurementStatus::Failed {
             phase, reason, tail, ..

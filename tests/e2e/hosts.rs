@@ -12,9 +12,10 @@ use crate::harness::{Bench, Ran, sims};
 const FIGURE: &str = "output_throughput_tok_s";
 const CELL: &str = "engine=a,model=m,scenario=s";
 
-fn facts(told: &[(&str, &str)]) -> Facts {
-    let told = told.iter();
-    told.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+fn facts(actual: &[(&str, &str)]) -> Facts {
+    let actual = actual.iter();
+    actual
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
         .collect()
 }
 
@@ -111,9 +112,9 @@ fn compared(before: &[(&str, &str)], after: &[(&str, &str)], noisy: &[(&str, &st
     (call("markdown"), call("json"))
 }
 
-fn is_noise_known(told: &Ran) -> bool {
-    let told: serde_json::Value = serde_json::from_str(&told.stdout).expect("it is JSON");
-    told["rows"][0]["is_noise_known"] == true
+fn is_noise_known(actual: &Ran) -> bool {
+    let actual: serde_json::Value = serde_json::from_str(&actual.stdout).expect("it is JSON");
+    actual["rows"][0]["is_noise_known"] == true
 }
 
 const MACHINE: [(&str, &str); 5] = [
@@ -177,14 +178,14 @@ fn noise_is_found_again_under_another_host_name_and_not_used_on_another_machine(
         uuids("runner-1", "GPU-1, GPU-2"),
         uuids("runner-2", "GPU-1, GPU-2"),
     );
-    let (page, told) = compared(&first, &renamed, &first);
+    let (page, actual) = compared(&first, &renamed, &first);
     page.exits(1);
-    assert!(is_noise_known(&told), "{}", told.stdout);
-    let (page, told) = compared(&first, &uuids("runner-1", "GPU-7, GPU-8"), &first);
+    assert!(is_noise_known(&actual), "{}", actual.stdout);
+    let (page, actual) = compared(&first, &uuids("runner-1", "GPU-7, GPU-8"), &first);
     page.exits(1).shows("another one of the same class");
-    assert!(!is_noise_known(&told), "{}", told.stdout);
+    assert!(!is_noise_known(&actual), "{}", actual.stdout);
     // What was measured before machines had an identity is of the host of that name.
-    let (page, told) = compared(&MACHINE, &first, &MACHINE);
+    let (page, actual) = compared(&MACHINE, &first, &MACHINE);
     page.exits(1);
-    assert!(is_noise_known(&told), "{}", told.stdout);
+    assert!(is_noise_known(&actual), "{}", actual.stdout);
 }

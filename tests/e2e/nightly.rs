@@ -171,7 +171,7 @@ fn a_loss_on_one_model_is_confirmed_told_once_and_quiet_when_accepted() {
     nightly(&bench, &GATE)
         .exits(0)
         .shows("t: nothing got worse in 2 judged");
-    assert!(posted.try_recv().is_err(), "quiet nights are not told");
+    assert!(posted.try_recv().is_err(), "quiet nights are not reported");
 
     bench.rewrite(&matrix(3, 10_600));
     let slow = nightly(&bench, &[&GATE[..], &["--junit", "junit.xml"]].concat()).exits(1);
@@ -204,7 +204,7 @@ fn a_loss_on_one_model_is_confirmed_told_once_and_quiet_when_accepted() {
     assert!(junit.contains("<failure type=\"worse\""), "{junit}");
     let message = posted
         .recv_timeout(Duration::from_secs(5))
-        .expect("the loss is told");
+        .expect("the loss is reported");
     let text = message["text"].as_str().expect("it has a text");
     assert!(text.contains("1 worse") && text.contains("model=b"), "{text}");
 
@@ -223,7 +223,7 @@ fn a_loss_on_one_model_is_confirmed_told_once_and_quiet_when_accepted() {
     nightly(&bench, &GATE).exits(0).shows("t: nothing got worse");
     let message = posted
         .recv_timeout(Duration::from_secs(5))
-        .expect("its end is told");
+        .expect("its end is reported");
     assert!(
         message["text"]
             .as_str()
@@ -475,10 +475,10 @@ datasets: {{ sharegpt: data/conversations.json }}
 {LENIENT}"
     );
     let bench = Bench::of(&matrix);
-    let told = nightly(&bench, &["--floor", "60%"]).exits(0).stdout;
+    let actual = nightly(&bench, &["--floor", "60%"]).exits(0).stdout;
     assert!(
-        told.contains("larger than 60 %") && !told.contains("[best]"),
-        "{told}"
+        actual.contains("larger than 60 %") && !actual.contains("[best]"),
+        "{actual}"
     );
     let page = fs::read_to_string(newest(&bench).join("report.md")).expect("there is a report");
     assert!(page.contains("larger than 60 %"), "{page}");

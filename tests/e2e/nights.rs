@@ -158,7 +158,7 @@ fn a_cell_that_failed_or_was_not_measured_is_told_everywhere() {
     let (url, posted) = receiver();
     let bench = bench.variable("MATRIX_WEBHOOK", &url);
     let more = [&GATE[..], &["--junit", "junit.xml"]].concat();
-    let told = |bench: &Bench, kind: &str| {
+    let actual = |bench: &Bench, kind: &str| {
         let page = fs::read_to_string(newest(bench).join("nightly.md")).expect("there is a page");
         assert!(page.contains(&format!("| **{kind}** | ")), "{page}");
         let junit = junit(bench);
@@ -166,7 +166,9 @@ fn a_cell_that_failed_or_was_not_measured_is_told_everywhere() {
             junit.contains("errors=\"1\"") && junit.contains(&format!("<error type=\"{kind}\"")),
             "{junit}"
         );
-        let message = posted.recv_timeout(Duration::from_secs(5)).expect("it is told");
+        let message = posted
+            .recv_timeout(Duration::from_secs(5))
+            .expect("it is reported");
         let text = message["text"].as_str().expect("it has a text").to_owned();
         assert!(text.contains(&format!("1 {kind}")), "{text}");
     };
@@ -174,7 +176,7 @@ fn a_cell_that_failed_or_was_not_measured_is_told_everywhere() {
     nightly(&bench, &more)
         .exits(3)
         .shows("t: no baseline yet, 1 failed\n");
-    told(&bench, "failed");
+    actual(&bench, "failed");
     let set = [
         "baseline",
         "set",
@@ -414,10 +416,10 @@ fn a_new_host_name_hides_no_loss_and_a_power_limit_gives_no_verdict() {
     assert_eq!(first_line(&night.stdout), "t: 1 worse");
     let page = fs::read_to_string(newest(&bench).join("nightly.md")).expect("there is a page");
     // What differs besides the figures stands beside the verdict, everywhere.
-    for told in [&night.stdout, &page, &junit(&bench)] {
+    for actual in [&night.stdout, &page, &junit(&bench)] {
         assert!(
-            told.contains("engine differences: ") && told.contains("--itl: 5ms → 15ms"),
-            "{told}"
+            actual.contains("engine differences: ") && actual.contains("--itl: 5ms → 15ms"),
+            "{actual}"
         );
     }
     change_machine(&bench, "GPU 0 power limit", "350 W");
@@ -461,7 +463,7 @@ fn a_start_that_does_not_count_is_told_with_what_measures_it_again() {
     let run = five.run_folder();
     spoil(&run, 3);
     let name = run.file_name().expect("it has a name").to_string_lossy();
-    let told = set(&five)
+    let actual = set(&five)
         .says("1 of 1 cell has too few starts that count")
         .says(" with 4; until the baseline has five starts (three if `matrix noise` measured this host) of such a cell, a nightly run judges only its suspected losses, by fresh starts")
         .says("1 of the 5 planned starts does not count")
@@ -469,7 +471,11 @@ fn a_start_that_does_not_count_is_told_with_what_measures_it_again() {
             "measure failed and invalid cells again with `matrix run matrices/m.yaml --resume {name} --failed`"
         ))
         .says("`--retry-invalid`");
-    assert!(!told.stderr.contains("measure with `repeats"), "{}", told.stderr);
+    assert!(
+        !actual.stderr.contains("measure with `repeats"),
+        "{}",
+        actual.stderr
+    );
     five.call(&["report", "t"]).exits(0).shows("done, n=4, 1 invalid");
     let three = Bench::of(&small(5, 10));
     three.run(&[]).exits(0);

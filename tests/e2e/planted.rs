@@ -204,7 +204,7 @@ fn planted_secrets_are_in_no_file_stream_or_page() {
     seen.is_clean();
     let body = posted
         .recv_timeout(Duration::from_secs(5))
-        .expect("what failed is told");
+        .expect("what failed is reported");
     seen.look("the webhook's body", body.to_string().as_bytes());
     let first = newest(&bench).display().to_string();
     let again = ["run", file, "--no-calibration", "--json"];

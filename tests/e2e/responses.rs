@@ -1,6 +1,6 @@
 //! Servers that answer something else than they were asked for are found out, whatever they report.
 
-use matrix::results::record::cell::Summary;
+use matrix::results::record::cell::MeasurementSummary;
 use matrix::results::record::validity::{Reason, Verdict};
 
 use crate::harness::{Bench, Ran, sims, summary};
@@ -10,7 +10,7 @@ use crate::server::{Server, attached};
 const LOAD: &str = "  - load: { dataset: random-ids, prompts: 16, input_len: 64, output_len: 48, concurrency: 4, range_ratio: 1.0, tokenize_prompt: true }\n";
 
 /// What was found of a cell under this code.
-pub fn reason<'s>(summary: &'s Summary, code: &str) -> &'s Reason {
+pub fn reason<'s>(summary: &'s MeasurementSummary, code: &str) -> &'s Reason {
     let validity = summary.validity.as_ref().expect("it is judged");
     let found = validity.reasons.iter().find(|reason| reason.code.name() == code);
     found.unwrap_or_else(|| panic!("no {code} in {:#?}", validity.reasons))

@@ -108,10 +108,10 @@ fn a_matrix_finds_a_capacity_and_keeps_every_point() {
         &stages.figures[&Definitions::Matrix],
         Metric::from_name("max_e2e_ms").unwrap(),
     );
-    let told = all.e2e.expect("answers took some time").max;
+    let actual = all.e2e.expect("answers took some time").max;
     assert!(
-        (told / exact.expect("answers took some time") - 1.0).abs() < 1.1e-3,
-        "{told} {exact:?}"
+        (actual / exact.expect("answers took some time") - 1.0).abs() < 1.1e-3,
+        "{actual} {exact:?}"
     );
     bench.leaves_no_process();
 }

@@ -430,7 +430,7 @@ fn servers_that_lie_are_named_and_win_nothing() {
         "name: t\nengines:\n{entries}models:\n  - m: {{ tokenizer: data/tokenizer.json }}\nscenarios:\n{LOAD}datasets: {{ sharegpt: data/conversations.json }}\n{BOUNDS}"
     ));
     let ran = bench.run(&[]);
-    let told = bench
+    let actual = bench
         .call(&[
             "report",
             &bench.run_folder().display().to_string(),
@@ -438,7 +438,7 @@ fn servers_that_lie_are_named_and_win_nothing() {
             "json",
         ])
         .exits(0);
-    let report: Value = serde_json::from_str(&told.stdout).expect("a report is JSON");
+    let report: Value = serde_json::from_str(&actual.stdout).expect("a report is JSON");
     // What an honest server does is no lie.
     let honest = honest.iter().flat_map(|(name, _)| {
         let (row, cell) = placed(&report, name);
@@ -547,13 +547,13 @@ fn a_server_that_keeps_its_answers_is_unproven() {
         bench.rewrite(&matrix.replace("unique_prefixes: false, ", ""));
     }
     let ran = bench.run(&[]).exits(0);
-    let told = bench.call(&[
+    let actual = bench.call(&[
         "report",
         &bench.run_folder().display().to_string(),
         "--format",
         "json",
     ]);
-    let report: Value = serde_json::from_str(&told.exits(0).stdout).expect("a report is JSON");
+    let report: Value = serde_json::from_str(&actual.exits(0).stdout).expect("a report is JSON");
     let (row, cell) = placed(&report, "keeping");
     let codes: Vec<&str> = reasons(cell)
         .filter_map(|reason| reason["code"].as_str())
@@ -602,9 +602,9 @@ fn counters_are_held_against_answers_beside_failures_and_in_searches() {
             false => ReasonCode::TokensDisagree,
         };
         let validity = summary.validity.as_ref().expect("it was judged");
-        let told = validity.reasons.iter().find(|reason| reason.code == code);
-        let told = told.unwrap_or_else(|| panic!("{}: {validity:?}", summary.cell));
-        assert!(told.measured.contains("by the engine's counter"), "{told:?}");
+        let actual = validity.reasons.iter().find(|reason| reason.code == code);
+        let actual = actual.unwrap_or_else(|| panic!("{}: {validity:?}", summary.cell));
+        assert!(actual.measured.contains("by the engine's counter"), "{actual:?}");
     }
 }
 

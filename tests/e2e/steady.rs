@@ -1,7 +1,7 @@
 //! The steady state of a closed loop whose requests are of one length and end in waves.
 
 use matrix::analysis::metrics::{self, Metric};
-use matrix::results::record::cell::{Definitions, Summary};
+use matrix::results::record::cell::{Definitions, MeasurementSummary};
 
 use crate::harness::Bench;
 
@@ -16,7 +16,7 @@ scenarios:
   - waves: { dataset: random-ids, prompts: 40, input_len: 64, output_len: 32, concurrency: 10, range_ratio: 1.0 }
 ";
 
-fn figure(summary: &Summary, name: &str) -> f64 {
+fn figure(summary: &MeasurementSummary, name: &str) -> f64 {
     let metric = Metric::from_name(name).unwrap_or_else(|| panic!("{name} is no metric"));
     metrics::metric_value(&summary.figures[&Definitions::Matrix], metric)
         .unwrap_or_else(|| panic!("no {name}: {summary:?}"))

@@ -1,6 +1,6 @@
 //! What is known of the machine and the engine while a cell is measured: sampled, kept, joined to the window, and never in the way.
 
-use matrix::results::record::cell::{Definitions, MeasurementStatus, Summary};
+use matrix::results::record::cell::{Definitions, MeasurementStatus, MeasurementSummary};
 use matrix::results::record::telemetry::{Sample, SourceFacts, Telemetry, TelemetrySource};
 use matrix::results::store::Run;
 
@@ -8,7 +8,7 @@ use crate::harness::{Bench, sims, summary};
 
 const ONE: &str = "  - random-1k-1k: { prompts: 40, input_len: 32, output_len: 64, rate: 20 }\n";
 
-fn telemetry(summary: &Summary) -> &Telemetry {
+fn telemetry(summary: &MeasurementSummary) -> &Telemetry {
     summary.telemetry.as_ref().expect("it is kept with the summary")
 }
 
@@ -17,7 +17,7 @@ fn facts(telemetry: &Telemetry, source: TelemetrySource) -> &SourceFacts {
     found.unwrap_or_else(|| panic!("{source:?} was not asked: {telemetry:?}"))
 }
 
-fn samples(run: &Run, summary: &Summary, source: TelemetrySource) -> Vec<Sample> {
+fn samples(run: &Run, summary: &MeasurementSummary, source: TelemetrySource) -> Vec<Sample> {
     let cells = run.plan.starts.iter().flat_map(|start| &start.cells);
     let measurement = cells
         .into_iter()
@@ -32,8 +32,8 @@ fn samples(run: &Run, summary: &Summary, source: TelemetrySource) -> Vec<Sample>
 
 /// Insists that what a real engine and the host tell fits what was sent and received: the engine's own counters over the window are
 /// those of the records, its own times are not above ours, and it worked for them.
-pub fn agrees(run: &Run, summary: &Summary) {
-    let told = telemetry(summary);
+pub fn agrees(run: &Run, summary: &MeasurementSummary) {
+    let actual = telemetry(summary);
     let cells = run.plan.starts.iter().flat_map(|start| &start.cells);
     let measurement = cells
         .into_iter()
@@ -42,14 +42,23 @@ pub fn agrees(run: &Run, summary: &Summary) {
     let requests = run.read_requests(measurement).expect("requests are kept");
     let output: u32 = requests
         .iter()
-        .map(|request| request.output_tokens().expect("it is told"))
+        .map(|request| request.output_tokens().expect("it is reported"))
         .sum();
     let prompt: u32 = requests
         .iter()
-        .map(|request| request.usage.expect("it is told").prompt.expect("it is told"))
+        .map(|request| {
+            request
+                .usage
+                .expect("it is reported")
+                .prompt
+                .expect("it is reported")
+        })
         .sum();
     let cell = &summary.cell;
-    let window = told.engine.as_ref().unwrap_or_else(|| panic!("{cell}: {told:?}"));
+    let window = actual
+        .engine
+        .as_ref()
+        .unwrap_or_else(|| panic!("{cell}: {actual:?}"));
     assert!(window.reset.is_empty(), "{cell}: {window:?}");
     assert_eq!(
         window.grown["generation_tokens"],
@@ -64,7 +73,7 @@ pub fn agrees(run: &Run, summary: &Summary) {
     if let Some(ended) = window.grown.get("requests") {
         assert_eq!(*ended, requests.len() as f64, "{cell}: {window:?}");
     }
-    let ours = summary.figures[&Definitions::Matrix]["mean_ttft_ms"].expect("it is told");
+    let ours = summary.figures[&Definitions::Matrix]["mean_ttft_ms"].expect("it is reported");
     if let Some(theirs) = window.means.get("ttft_s") {
         assert!(
             theirs * 1e3 <= ours,
@@ -72,14 +81,14 @@ pub fn agrees(run: &Run, summary: &Summary) {
         );
     }
     for source in [TelemetrySource::Engine, TelemetrySource::Host] {
-        let facts = facts(told, source);
+        let facts = facts(actual, source);
         assert!(facts.is_bracketed && facts.trouble.is_none(), "{cell}: {facts:?}");
     }
-    let host = told.host.as_ref().expect("it is told");
-    let (engine, cpus) = (host.engine_cpus.expect("it is told"), f64::from(host.cpus));
+    let host = actual.host.as_ref().expect("it is reported");
+    let (engine, cpus) = (host.engine_cpus.expect("it is reported"), f64::from(host.cpus));
     assert!(engine > 0.02 && engine <= cpus * 1.05, "{cell}: {host:?}");
     assert_eq!(host.shares_cpus, Some(true), "{cell}: {host:?}");
-    let all = engine + host.client_cpus.expect("it is told") + host.other_cpus.expect("it is told");
+    let all = engine + host.client_cpus.expect("it is reported") + host.other_cpus.expect("it is reported");
     assert!(all <= cpus * 1.1, "{cell}: {host:?}");
 }
 
@@ -94,8 +103,8 @@ fn engine_host_and_energy_agree_with_what_was_sent() {
     for engine in ["one", "two"] {
         let summary = summary(&run, engine, "random-1k-1k");
         assert_eq!(summary.status, MeasurementStatus::Done);
-        let told = telemetry(summary);
-        let window = told.engine.as_ref().unwrap();
+        let actual = telemetry(summary);
+        let window = actual.engine.as_ref().unwrap();
         let figures = &summary.figures[&Definitions::Matrix];
         assert_eq!(window.grown["generation_tokens"], 40.0 * 64.0);
         assert_eq!(
@@ -113,7 +122,7 @@ fn engine_host_and_energy_agree_with_what_was_sent() {
         assert!(window.gauges["running"].max >= 1.0, "{window:?}");
         assert!(summary.cache_reset.as_ref().unwrap().hits_in_window.is_some());
 
-        let host = told.host.as_ref().unwrap();
+        let host = actual.host.as_ref().unwrap();
         assert!(host.cpus >= 1);
         let client = host.client_cpus.unwrap();
         let engine = host.engine_cpus.unwrap();
@@ -121,23 +130,23 @@ fn engine_host_and_energy_agree_with_what_was_sent() {
         assert!(engine > 0.0 && engine < f64::from(host.cpus), "{host:?}");
         assert!(host.ranges["memory_available_bytes"].min > 0.0);
         for source in [TelemetrySource::Engine, TelemetrySource::Host] {
-            let facts = facts(told, source);
+            let facts = facts(actual, source);
             assert!(facts.is_bracketed && facts.trouble.is_none(), "{facts:?}");
             // The load lasts three seconds, and a busy machine may be late by some of them.
             assert!(facts.samples >= 1 && facts.longest_gap_s < 5.0, "{facts:?}");
         }
 
         // An idle device takes 80 W, and one with anything to do at least 300.
-        let energy = told.energy.as_ref().unwrap();
+        let energy = actual.energy.as_ref().unwrap();
         assert!(energy.is_simulated && energy.above_idle_j.is_none());
         assert!(energy.mean_w > 80.0 && energy.mean_w <= 700.0, "{energy:?}");
         assert!(energy.peak_w.unwrap() >= energy.mean_w && energy.peak_w.unwrap() <= 700.0);
-        assert!((energy.joules - energy.mean_w * told.seconds).abs() < 1e-6);
+        assert!((energy.joules - energy.mean_w * actual.seconds).abs() < 1e-6);
         let per_token = figures["energy_per_output_token_j"].unwrap();
         assert!((per_token * 2560.0 - energy.joules).abs() < 1e-6 * energy.joules);
 
         let samples = samples(&run, summary, TelemetrySource::Engine);
-        assert!(samples[0].at_ns <= 0 && samples.last().unwrap().at_ns as f64 / 1e9 >= told.seconds);
+        assert!(samples[0].at_ns <= 0 && samples.last().unwrap().at_ns as f64 / 1e9 >= actual.seconds);
     }
     bench.leaves_no_process();
 }
@@ -151,10 +160,14 @@ fn metrics_that_never_come_are_reported_and_the_load_goes_on() {
     assert!(ran.stdout.contains("100/0"), "{}", ran.stdout);
     let run = bench.finished();
     let summary = summary(&run, "mute", "random-1k-1k");
-    let told = telemetry(summary);
+    let actual = telemetry(summary);
     // It lasts five seconds, and was silent but for the first half of one.
-    assert!(told.seconds > 4.5 && told.seconds < 10.0, "{}", told.seconds);
-    let engine = facts(told, TelemetrySource::Engine);
+    assert!(
+        actual.seconds > 4.5 && actual.seconds < 10.0,
+        "{}",
+        actual.seconds
+    );
+    let engine = facts(actual, TelemetrySource::Engine);
     let trouble = engine.trouble.as_deref().unwrap();
     assert!(
         trouble.contains("no response within") || trouble.contains("no response for"),
@@ -162,10 +175,10 @@ fn metrics_that_never_come_are_reported_and_the_load_goes_on() {
     );
     assert!(!engine.is_bracketed && engine.longest_gap_s > 3.0, "{engine:?}");
     assert!(
-        facts(told, TelemetrySource::Host).longest_gap_s < 3.0,
+        facts(actual, TelemetrySource::Host).longest_gap_s < 3.0,
         "the host is asked all the same"
     );
-    assert_eq!(told.energy, None);
+    assert_eq!(actual.energy, None);
     assert_eq!(summary.cache_reset.as_ref().unwrap().hits_in_window, None);
     bench.leaves_no_process();
 }

@@ -129,14 +129,14 @@ fn a_summary_that_contradicts_itself_is_told_and_not_shown() {
         ("mean_ttft_ms", -3.0, "`mean_ttft_ms` is -3"),
         ("output_throughput_tok_s", 32.0, ""),
     ] {
-        let mut told: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+        let mut actual: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
         let mut figures = serde_json::json!({
             "duration_s": 10.0, "output_tokens": 320.0, "output_throughput_tok_s": 32.0,
             "completed_requests": 10.0, "request_throughput_req_s": 1.0, "mean_ttft_ms": 3.0
         });
         figures[figure] = value.into();
-        told["figures"]["matrix"] = figures;
-        fs::write(&path, told.to_string()).expect("it can be written");
+        actual["figures"]["matrix"] = figures;
+        fs::write(&path, actual.to_string()).expect("it can be written");
         let ran = bench.call(&["report", "results/r"]).exits(0);
         let is_told = names(&ran, "summary.json") && names(&ran, "is not valid: ");
         assert_eq!(
@@ -181,12 +181,12 @@ fn copies_of_a_start_count_once() {
     let (bench, run) = copy();
     let first = summary(&run);
     let text = fs::read_to_string(&first).expect("it can be read");
-    let mut told: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
-    told["start"] = 2.into();
+    let mut actual: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+    actual["start"] = 2.into();
     let folder = first.parent().expect("it lies in a folder");
     let second = folder.with_file_name("copy-s2-r1");
     fs::create_dir(&second).expect("it can be made");
-    fs::write(second.join("summary.json"), told.to_string()).expect("it can be written");
+    fs::write(second.join("summary.json"), actual.to_string()).expect("it can be written");
     let path = run.join("plan.json");
     let plan = fs::read_to_string(&path).expect("it can be read");
     let mut plan: serde_json::Value = serde_json::from_str(&plan).expect("it is JSON");

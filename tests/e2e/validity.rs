@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use matrix::analysis::validity::code_entry;
-use matrix::results::record::cell::Summary;
+use matrix::results::record::cell::MeasurementSummary;
 use matrix::results::record::validity::{Reason, ReasonCode, Verdict};
 
 use crate::harness::{Bench, sims, summary};
@@ -28,13 +28,13 @@ const INFORMATIONAL: [ReasonCode; 4] = [
 ];
 
 /// What was found in a cell.
-fn codes(summary: &Summary) -> BTreeSet<ReasonCode> {
+fn codes(summary: &MeasurementSummary) -> BTreeSet<ReasonCode> {
     let validity = summary.validity.as_ref().expect("what ended is judged");
     validity.reasons.iter().map(|reason| reason.code).collect()
 }
 
 /// The cell has this reason, with the table's weight, and nothing that the table does not tell as its consequence.
-fn finds(summary: &Summary, planted: ReasonCode) {
+fn finds(summary: &MeasurementSummary, planted: ReasonCode) {
     let validity = summary
         .validity
         .as_ref()
@@ -212,13 +212,14 @@ fn a_warm_cache_is_found_and_so_is_a_reset_that_nobody_can_prove() {
     bench.run(&[]).exits(3);
     let run = bench.finished();
     let second = |engine: &str| {
-        let fits = |summary: &&Summary| summary.repeat == 2 && summary.cell.as_str().contains(engine);
+        let fits =
+            |summary: &&MeasurementSummary| summary.repeat == 2 && summary.cell.as_str().contains(engine);
         run.summaries.iter().find(fits).expect("it was measured twice")
     };
     finds(second("liar"), ReasonCode::CacheWarm);
     finds(second("honest"), ReasonCode::Simulated);
     finds(second("silent"), ReasonCode::ResetUnproven);
-    let unproven = |summary: &Summary| codes(summary).contains(&ReasonCode::ResetUnproven);
+    let unproven = |summary: &MeasurementSummary| codes(summary).contains(&ReasonCode::ResetUnproven);
     assert!(
         !unproven(summary(&run, "silent", "random-1k-1k")),
         "the first one on its start is cold"
@@ -243,13 +244,15 @@ fn unique_prefixes_keep_caches_cold_and_lengths_as_they_are() {
         .shows("the prompts of each measurement start with a unique prefix")
         .shows("prompts as drawn against prompts with unique prefixes");
     let run = bench.finished();
-    let of = |engine: &str| -> Vec<&Summary> {
-        let fits = |summary: &&Summary| summary.cell.as_str().contains(&format!("engine={engine},"));
+    let of = |engine: &str| -> Vec<&MeasurementSummary> {
+        let fits =
+            |summary: &&MeasurementSummary| summary.cell.as_str().contains(&format!("engine={engine},"));
         run.summaries.iter().filter(fits).collect()
     };
     let (unique, plain) = (of("unique"), of("plain"));
     assert_eq!((unique.len(), plain.len()), (4, 4));
-    let proof = |summary: &Summary| summary.cache_reset.clone().expect("what is known of its caches");
+    let proof =
+        |summary: &MeasurementSummary| summary.cache_reset.clone().expect("what is known of its caches");
     let mut letters = BTreeSet::new();
     for summary in &unique {
         finds(summary, ReasonCode::Simulated);
@@ -274,8 +277,8 @@ fn unique_prefixes_keep_caches_cold_and_lengths_as_they_are() {
         let all = run.plan.starts.iter().flat_map(|start| &start.cells);
         let own = all.filter(|one| one.cell.as_str().contains(&format!("engine={engine},")));
         let requests = own.flat_map(|one| run.read_requests(one).expect("requests are kept"));
-        let told = requests.map(|request| request.usage.and_then(|usage| usage.prompt));
-        told.map(|count| count.expect("the engine tells")).collect()
+        let actual = requests.map(|request| request.usage.and_then(|usage| usage.prompt));
+        actual.map(|count| count.expect("the engine tells")).collect()
     };
     let (with, without) = (counts("unique"), counts("plain"));
     assert_eq!((with.len(), without.len()), (32, 32));

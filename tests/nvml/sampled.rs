@@ -40,10 +40,10 @@ async fn the_energy_of_a_window_is_told_alike_by_counter_and_by_power() {
     let stub = Stub::of(
         "gpus 3\npower gpu=0 0:100 2:600 4:100\npower gpu=1 250\nutil 95 50\nclock 1755\nthrottle gpu=1 thermal\n",
     );
-    let told = watched(&stub, &[0, 1], 4.0).await;
-    let devices: Vec<u32> = told.gpus.iter().map(|gpu| gpu.device).collect();
+    let actual = watched(&stub, &[0, 1], 4.0).await;
+    let devices: Vec<u32> = actual.gpus.iter().map(|gpu| gpu.device).collect();
     assert_eq!(devices, [0, 1], "the third is not the launch's");
-    for gpu in &told.gpus {
+    for gpu in &actual.gpus {
         let (counter, integral) = (
             gpu.counter_j.expect("counted"),
             gpu.integral_j.expect("integrated"),
@@ -54,28 +54,34 @@ async fn the_energy_of_a_window_is_told_alike_by_counter_and_by_power() {
         );
         assert_eq!(gpu.clock_spread, Some(0.0));
     }
-    assert_eq!(told.gpus[0].throttled.get("thermal").copied().unwrap_or(0.0), 0.0);
-    assert_eq!(told.gpus[1].throttled.get("thermal"), Some(&1.0));
-    let energy = told.energy.expect("both tell");
+    assert_eq!(
+        actual.gpus[0].throttled.get("thermal").copied().unwrap_or(0.0),
+        0.0
+    );
+    assert_eq!(actual.gpus[1].throttled.get("thermal"), Some(&1.0));
+    let energy = actual.energy.expect("both tell");
     assert_eq!((energy.source, energy.disagrees_j), (EnergySource::Counter, None));
     let mean = 250.0 + 350.0;
     assert!((energy.mean_w - mean).abs() < 0.1 * mean, "{} W", energy.mean_w);
-    assert!(energy.peak_w.expect("power is told") > 700.0);
+    assert!(energy.peak_w.expect("power is reported") > 700.0);
     let above = energy.above_idle_j.expect("idle is known");
-    assert!((above - (energy.joules - 140.0 * told.seconds)).abs() < 1.0);
+    assert!((above - (energy.joules - 140.0 * actual.seconds)).abs() < 1.0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_device_that_hangs_is_cut_off_and_one_that_dies_says_so_while_the_third_goes_on() {
     let stub = Stub::of("gpus 3\nhang nvmlDeviceGetUtilizationRates gpu=0 from=1\nlost gpu=1 from=1\n");
     let began = clock::now();
-    let told = watched(&stub, &[0, 1, 2], 5.0).await;
+    let actual = watched(&stub, &[0, 1, 2], 5.0).await;
     assert!(
         clock::now().since(began) < Duration::from_secs(12),
         "nobody waited for it"
     );
     let trouble = |device: u32| -> Vec<&str> {
-        let of = told.sources.iter().filter(|source| source.device == Some(device));
+        let of = actual
+            .sources
+            .iter()
+            .filter(|source| source.device == Some(device));
         of.filter_map(|source| source.trouble.as_deref()).collect()
     };
     let hung = trouble(0);
@@ -86,7 +92,7 @@ async fn a_device_that_hangs_is_cut_off_and_one_that_dies_says_so_while_the_thir
         "{died:?}"
     );
     assert!(trouble(2).is_empty(), "{:?}", trouble(2));
-    let third = told
+    let third = actual
         .sources
         .iter()
         .find(|source| source.device == Some(2))

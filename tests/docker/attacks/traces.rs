@@ -160,7 +160,7 @@ pub fn repeated(case: &Case) -> Vec<String> {
         }
         faults.extend(run.warnings.iter().map(|doubt| format!("doubt: {doubt}")));
         let lines = fs::read_to_string(folder.join("results.jsonl")).unwrap_or_default();
-        let told: Vec<String> = lines
+        let actual: Vec<String> = lines
             .lines()
             .map(|line| {
                 let value: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
@@ -168,9 +168,9 @@ pub fn repeated(case: &Case) -> Vec<String> {
                 format!("{} {} {}", ours["cell"], ours["start"], ours["repeat"])
             })
             .collect();
-        let once: BTreeSet<&String> = told.iter().collect();
-        if (told.len(), once.len()) != (run.summaries.len(), run.summaries.len()) {
-            faults.push(format!("results.jsonl tells {told:?}"));
+        let once: BTreeSet<&String> = actual.iter().collect();
+        if (actual.len(), once.len()) != (run.summaries.len(), run.summaries.len()) {
+            faults.push(format!("results.jsonl tells {actual:?}"));
         }
         for measurement in run.plan.starts.iter().flat_map(|start| &start.cells) {
             let is_done = |event: &Event| matches!(event, Event::CellEnded { measurement: ended, status: ending, .. } if ended == measurement && ending == "done");

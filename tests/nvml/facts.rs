@@ -115,8 +115,8 @@ fn values_come_under_our_names_and_units() {
     );
     let gpus = open(&stub);
     let (mut quick, mut slow) = probes(&gpus, 1, &DeviceProcesses::default());
-    let mut told = values(&mut *quick);
-    let joules = told.remove("energy_j").expect("it has a counter");
+    let mut actual = values(&mut *quick);
+    let joules = actual.remove("energy_j").expect("it has a counter");
     assert!(joules > 123_456.0, "{joules}");
     let expected = [
         ("gpu_util_share", 0.87),
@@ -136,7 +136,7 @@ fn values_come_under_our_names_and_units() {
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value))
         .collect();
-    assert_eq!(told, expected);
+    assert_eq!(actual, expected);
     let first = values(&mut *slow);
     assert_eq!(first.get("pcie_tx_bytes_per_s"), Some(&2e6));
     assert_eq!(first.get("pcie_rx_bytes_per_s"), Some(&3e6));
@@ -156,12 +156,12 @@ fn a_driver_that_takes_its_time_is_asked_for_power_each_time_and_for_the_rest_in
     let stub = Stub::of("gpus 1\npower 250\nutil 87 40\nslow * 2\n");
     let (mut quick, _) = probes(&open(&stub), 0, &DeviceProcesses::default());
     let first = values(&mut *quick);
-    let told: Vec<SampleValues> = (0..9).map(|_| values(&mut *quick)).collect();
-    let of = |name: &str| told.iter().filter(|values| values.contains_key(name)).count();
+    let actual: Vec<SampleValues> = (0..9).map(|_| values(&mut *quick)).collect();
+    let of = |name: &str| actual.iter().filter(|values| values.contains_key(name)).count();
     assert_eq!((of("power_w"), of("energy_j")), (9, 9));
     assert_eq!((of("gpu_util_share"), of("sm_clock_mhz")), (3, 3));
     assert_eq!((of("throttled_power"), of("memory_used_bytes")), (3, 1));
-    for values in &told {
+    for values in &actual {
         assert!(values.keys().all(|name| first.contains_key(name)), "{values:?}");
     }
 }
@@ -178,18 +178,18 @@ fn the_energy_counter_is_the_integral_of_the_power_that_is_told() {
 fn adds_up(stub: &Stub) {
     let gpus = open(stub);
     let (mut quick, _) = probes(&gpus, 0, &DeviceProcesses::default());
-    let mut told: Vec<(f64, f64, f64)> = Vec::new();
+    let mut actual: Vec<(f64, f64, f64)> = Vec::new();
     let began = clock::now();
     let elapsed = || clock::now().since(began);
     while elapsed() < Duration::from_millis(2500) {
         let asked = elapsed();
         let now = values(&mut *quick);
         let at = (asked + elapsed()).as_secs_f64() / 2.0;
-        told.push((at, now["power_w"], now["energy_j"]));
+        actual.push((at, now["power_w"], now["energy_j"]));
         std::thread::sleep(Duration::from_millis(20));
     }
-    let by_counter = told.last().expect("it told").2 - told[0].2;
-    let by_power: f64 = told
+    let by_counter = actual.last().expect("it is reported").2 - actual[0].2;
+    let by_power: f64 = actual
         .windows(2)
         .map(|pair| (pair[0].1 + pair[1].1) / 2.0 * (pair[1].0 - pair[0].0))
         .sum();
@@ -198,7 +198,7 @@ fn adds_up(stub: &Stub) {
         apart < 0.03,
         "{by_counter} J by the counter, {by_power} J by power"
     );
-    let most = told.iter().map(|(_, watts, _)| *watts).fold(0.0, f64::max);
+    let most = actual.iter().map(|(_, watts, _)| *watts).fold(0.0, f64::max);
     assert!(most > 250.0, "it went up: {most} W");
     let (mut steady, _) = probes(&gpus, 1, &DeviceProcesses::default());
     assert_eq!(values(&mut *steady)["power_w"], 300.0);
@@ -241,11 +241,11 @@ fn who_computes_on_a_device_is_named_and_strangers_are_told_from_our_own() {
     assert_eq!(look.values["memory_used_bytes"], 2812.0 * 1_048_576.0);
     let processes = DeviceProcesses::new(vec![own], Vec::new());
     let (_, mut slow) = probes(&gpus, 0, &processes);
-    let told = values(&mut *slow);
-    assert_eq!((told["processes"], told["foreign_processes"]), (2.0, 1.0));
+    let actual = values(&mut *slow);
+    assert_eq!((actual["processes"], actual["foreign_processes"]), (2.0, 1.0));
     std::thread::sleep(Duration::from_millis(600));
-    let told = values(&mut *slow);
-    assert_eq!((told["processes"], told["foreign_processes"]), (1.0, 0.0));
+    let actual = values(&mut *slow);
+    assert_eq!((actual["processes"], actual["foreign_processes"]), (1.0, 0.0));
     let foreign = processes.foreign(0);
     assert_eq!(foreign.len(), 1, "who has left was there");
     assert_eq!(
@@ -291,16 +291,16 @@ fn what_a_library_or_device_does_not_offer_is_absent_and_the_rest_is_told() {
     );
     let (mut quick, mut slow) = probes(&gpus, 0, &DeviceProcesses::default());
     for _ in 0..2 {
-        let told = values(&mut *quick);
+        let actual = values(&mut *quick);
         for absent in [
             "energy_j",
             "memory_used_bytes",
             "gpu_util_share",
             "memory_temperature_c",
         ] {
-            assert!(!told.contains_key(absent), "{absent} in {told:?}");
+            assert!(!actual.contains_key(absent), "{absent} in {actual:?}");
         }
-        assert_eq!(told["power_w"], 70.0);
+        assert_eq!(actual["power_w"], 70.0);
     }
     let said = slow.read().expect_err("there is nothing that it tells");
     assert!(said.contains("GPU 0 cannot be read"), "{said}");
