@@ -368,3 +368,6 @@ pub struct ExecArgs {
     #[arg(last = true, required = true)]
     pub command: Vec<std::ffi::OsString>,
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use matrix::results::record::cell::Summary;
+use matrix::results::record::cell::MeasurementSummary;
 use matrix::results::store::Run;
 use serde_json::Value;
 
@@ -202,7 +202,7 @@ fn refuses(comparison: &str) {
     assert!(!fair.contains("no ratio"), "{fair}");
     for said in [
         "the GPU model is not known for both sides",
-        "engine from pip against from an image",
+        "engine source pip package against container image",
     ] {
         assert!(fair.contains(said), "{said}\n{fair}");
     }
@@ -214,7 +214,7 @@ fn refuses(comparison: &str) {
 }
 
 /// The summary with the places of its warnings and without the texts of its reasons, which are those of the version that wrote them.
-fn without_texts(mut summary: Summary) -> Summary {
+fn without_texts(mut summary: MeasurementSummary) -> MeasurementSummary {
     for reason in summary
         .validity
         .iter_mut()
@@ -244,7 +244,7 @@ fn shipped_is(files: &[String], folder: &Path) {
     assert_eq!(ours.summaries.len(), shipped.summaries.len());
     for (ours, shipped) in ours.summaries.into_iter().zip(shipped.summaries) {
         let format = shipped.format;
-        let ours = Summary { format, ..ours };
+        let ours = MeasurementSummary { format, ..ours };
         assert_eq!(without_texts(ours), without_texts(shipped));
     }
 }
@@ -409,12 +409,12 @@ fn what_files_lack_is_told_by_flags_or_beside_them() {
     fs::write(folder.path().join("two.log.import.yaml"), beside).expect("a file can be written");
     let ran = matrix(&["import", "two.log", "--name", "two"], folder.path());
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    let told = matrix(
+    let actual = matrix(
         &["report", "results/one", "results/two", "--format", "json"],
         folder.path(),
     );
-    assert_eq!(told.code, Some(0), "{}", told.stderr);
-    let document: Value = serde_json::from_str(&told.stdout).expect("it is JSON");
+    assert_eq!(actual.code, Some(0), "{}", actual.stderr);
+    let document: Value = serde_json::from_str(&actual.stdout).expect("it is JSON");
     let rows = document["comparisons"][0]["rows"]
         .as_array()
         .expect("they stand side by side");

@@ -1,17 +1,10 @@
-//! Everything that is shipped parses, plans, matches its snapshot and its schema; and nothing leaks between cells.
+//! Shipped matrices and recipes plan, match their snapshots and satisfy their schemas.
 
 #[path = "support/binary.rs"]
 mod binary;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-use matrix::config::engine::{Recipe, Recipes};
-use matrix::config::matrix::Matrix;
-use matrix::config::yaml::{self, Source};
-use matrix::plan::{Cell, Launch, Plan, command, expand};
-use proptest::prelude::*;
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -25,38 +18,6 @@ fn yaml_files(folder: &str) -> Vec<PathBuf> {
         .collect();
     files.sort();
     files
-}
-
-fn read<T: serde::de::DeserializeOwned>(path: &Path) -> T {
-    let source = Source::new(
-        path.display().to_string(),
-        std::fs::read_to_string(path).expect("the file is readable"),
-    );
-    let (value, mistakes) = yaml::read::<T>(&source);
-    assert!(
-        mistakes.is_empty(),
-        "{}",
-        yaml::render(&mistakes, &[source], false)
-    );
-    value.expect("a file without mistakes gives a value")
-}
-
-fn recipes() -> Recipes {
-    yaml_files("engines")
-        .iter()
-        .map(|path| {
-            let recipe: Recipe = read(path);
-            assert_eq!(
-                Some(recipe.name.value.as_str()),
-                path.file_stem().and_then(|stem| stem.to_str())
-            );
-            (recipe.name.value.clone(), recipe)
-        })
-        .collect()
-}
-
-fn plan(matrix: &Matrix, recipes: &Recipes) -> Plan {
-    expand(matrix, recipes).unwrap_or_else(|mistakes| panic!("{mistakes:#?}"))
 }
 
 fn shell(args: &[&str]) -> (i32, String, String) {
@@ -159,34 +120,6 @@ fn passes_check(matrix: &Path) {
 }
 
 #[test]
-fn every_variant_and_executor_of_every_recipe_gives_a_launch() {
-    let recipes = recipes();
-    for (name, recipe) in &recipes {
-        let variants = recipe.variants.names().map(Some).chain([None]);
-        for variant in variants {
-            for executor in &recipe.executors {
-                let variant = variant
-                    .map(|variant| format!("variant: {variant}, "))
-                    .unwrap_or_default();
-                let text = format!(
-                    "name: t\nengines:\n  - {name}: {{ {variant}executor: {}, url: \"http://127.0.0.1:1\" }}\nmodels: [some/model]\nscenarios: [sharegpt]\n",
-                    executor.name()
-                );
-                let (matrix, mistakes) = yaml::read::<Matrix>(&Source::new("t.yaml", text.clone()));
-                assert!(mistakes.is_empty(), "{text}\n{mistakes:?}");
-                let plan = plan(&matrix.expect("it reads"), &recipes);
-                let launch = &plan.launches[0];
-                let line = command::command_line(launch).to_line();
-                assert!(executor.name() == "attach" || line.contains("model"), "{line}");
-                for hole in ["{model}", "{served}", "{tp}", "{version}"] {
-                    assert!(!line.contains(hole), "{name}: {hole} is left in {line}");
-                }
-            }
-        }
-    }
-}
-
-#[test]
 fn shipped_files_satisfy_the_schemas_they_name() {
     for (folder, kind) in [("matrices", "matrix"), ("engines", "engine")] {
         let (code, schema, _) = shell(&["schema", kind]);
@@ -230,169 +163,5 @@ fn the_committed_schemas_are_those_that_the_binary_prints() {
             committed == printed,
             "schemas/{kind}.json is old: run `matrix schema {kind} > schemas/{kind}.json`"
         );
-    }
-}
-
-#[test]
-fn qwen3_is_the_published_reports() {
-    let plan = plan(&read(&root().join("matrices/qwen3.yaml")), &recipes());
-    assert_eq!((plan.cells.len(), plan.launches.len()), (48, 12));
-    let lines: BTreeMap<(String, String), String> = plan
-        .launches
-        .iter()
-        .map(|launch| {
-            (
-                (launch.engine.name.clone(), launch.model.clone()),
-                command::command_line(launch).to_line(),
-            )
-        })
-        .collect();
-    let line = |engine: &str, model: &str| lines[&(engine.to_owned(), format!("Qwen/{model}"))].clone();
-    for (engine, sizes, image, serve) in [
-        (
-            "sglang",
-            [1, 2, 2, 8],
-            "lmsysorg/sglang:v0.5.1-cu126",
-            // As published, and with the metrics without which rows cannot be judged.
-            "python3 -m sglang.launch_server --model-path MODEL --tp TP --host 0.0.0.0 --enable-metrics",
-        ),
-        (
-            "vllm",
-            [1, 2, 2, 8],
-            "vllm/vllm-openai:v0.10.1",
-            "--model MODEL --tensor-parallel-size TP --host 0.0.0.0",
-        ),
-    ] {
-        for (model, tp) in ["Qwen3-8B", "Qwen3-32B", "Qwen3-30B-A3B", "Qwen3-235B-A22B"]
-            .into_iter()
-            .zip(sizes)
-        {
-            let line = line(engine, model);
-            let serve = serve
-                .replace("MODEL", &format!("Qwen/{model}"))
-                .replace("TP", &tp.to_string());
-            assert!(line.ends_with(&format!("{image} {serve}")), "{line}");
-            for part in [
-                "docker run --runtime nvidia --gpus all",
-                "--net host",
-                "--ipc=host",
-                ",target=/root/.cache/huggingface_hub",
-                "-e HF_HOME=/root/.cache/huggingface_hub",
-                "-e TRANSFORMERS_OFFLINE=1",
-            ] {
-                assert!(line.contains(part), "{part} is missing in {line}");
-            }
-            assert!(
-                !line.contains(" -p "),
-                "a port is mapped beside host network: {line}"
-            );
-            assert_eq!(line.contains("VLLM_LOGGING_LEVEL=ERROR"), engine == "vllm");
-        }
-    }
-    assert_eq!(
-        line("lmdeploy", "Qwen3-8B"),
-        "lmdeploy serve api_server Qwen/Qwen3-8B-FP8 --tp 1 --enable-metrics"
-    );
-    assert_eq!(
-        line("lmdeploy", "Qwen3-32B"),
-        "lmdeploy serve api_server Qwen/Qwen3-32B-FP8 --tp 1 --enable-metrics"
-    );
-    assert_eq!(
-        line("lmdeploy", "Qwen3-30B-A3B"),
-        "lmdeploy serve api_server Qwen/Qwen3-30B-A3B-FP8 --tp 1 --enable-metrics"
-    );
-    assert_eq!(
-        line("lmdeploy", "Qwen3-235B-A22B"),
-        "lmdeploy serve api_server Qwen/Qwen3-235B-A22B-FP8 --tp 4 --enable-metrics --communicator cuda-ipc"
-    );
-}
-
-#[test]
-fn a_newer_lmdeploy_is_not_asked_for_metrics() {
-    let text = "name: t\nengines: [{lmdeploy: {version: 0.16.0}}]\nmodels: [m]\nscenarios: [sharegpt]\n";
-    let matrix = yaml::read::<Matrix>(&Source::new("t.yaml", text))
-        .0
-        .expect("it reads");
-    let plan = plan(&matrix, &recipes());
-    assert!(
-        !command::command_line(&plan.launches[0])
-            .to_line()
-            .contains("--enable-metrics")
-    );
-}
-
-/// The engines, models and scenarios of a matrix with much to leak: every level has arguments and variables of its own.
-const RICH: &str = r#"
-name: rich
-engines:
-  - sglang: { args: [--a, "1"], env: { E: sglang } }
-  - vllm: { version: [v0.10.1, v0.11.0], args: [--b], env: { F: vllm } }
-  - lmdeploy: { executor: process, precision: fp8, args: [--c] }
-  - sim: { as: sim-a, variant: sglang, args: [--preset, fast] }
-  - sim: { as: sim-b, variant: lmdeploy, env: { G: sim } }
-models:
-  - Qwen/Qwen3-8B: { tp: 1, args: { vllm: [--model-only], default: [--others] } }
-  - Qwen/Qwen3-32B: { tp: { lmdeploy: 1, default: [2, 4] }, env: { M: big } }
-  - other/model: { tokenizer: other/tokenizer }
-scenarios:
-  - sharegpt
-  - random-1k-1k: { rate: [1, 2] }
-axes:
-  args: { plain: [], tuned: { vllm: [--tuned], default: [] } }
-overrides:
-  - { when: { engine: vllm, model: "*32B*" }, args: [--only-here], env: { O: "1" } }
-"#;
-
-type Rendered = BTreeMap<String, (String, String, String)>;
-
-/// Every cell with everything that was made for it.
-fn rendered(plan: &Plan) -> Rendered {
-    let whole = |launch: &Launch| serde_json::to_string(launch).expect("a launch is JSON");
-    let of = |cell: &Cell| {
-        let launch = plan.launch(&cell.launch);
-        let scenario = serde_json::to_string(&cell.scenario).expect("a scenario is JSON");
-        (
-            cell.key.to_string(),
-            (
-                command::command_line(launch).to_line(),
-                whole(launch),
-                format!("{} {scenario}", cell.content),
-            ),
-        )
-    };
-    plan.cells.iter().map(of).collect()
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-
-    #[test]
-    fn permuting_or_dropping_entries_changes_no_other_cell(
-        engines in Just((0..5).collect::<Vec<usize>>()).prop_shuffle(),
-        models in Just((0..3).collect::<Vec<usize>>()).prop_shuffle(),
-        scenarios in Just((0..2).collect::<Vec<usize>>()).prop_shuffle(),
-        keep in (1usize..=5, 1usize..=3, 1usize..=2),
-    ) {
-        let recipes = recipes();
-        let full: Matrix = yaml::read::<Matrix>(&Source::new("rich.yaml", RICH)).0.expect("it reads");
-        let all = rendered(&plan(&full, &recipes));
-        let mut some = full.clone();
-        some.engines.value = engines[..keep.0].iter().map(|at| full.engines[*at].clone()).collect();
-        some.models.value = models[..keep.1].iter().map(|at| full.models[*at].clone()).collect();
-        some.scenarios.value = scenarios[..keep.2].iter().map(|at| full.scenarios[*at].clone()).collect();
-        // By-engine entries may only name engines that are there.
-        let names: Vec<&str> = some.engines.iter().map(|named| named.name.value.as_str()).collect();
-        prop_assume!(names.contains(&"vllm") && names.contains(&"lmdeploy"));
-        // An override that selects none of the cells is an error.
-        let mut alone = some.clone();
-        some.overrides.retain(|over| {
-            alone.overrides = vec![over.clone()];
-            expand(&alone, &recipes).is_ok()
-        });
-        let part = rendered(&plan(&some, &recipes));
-        prop_assert!(!part.is_empty());
-        for (key, made) in &part {
-            prop_assert_eq!(Some(made), all.get(key), "{}", key);
-        }
     }
 }

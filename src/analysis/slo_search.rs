@@ -4,7 +4,7 @@
 use crate::analysis::metrics;
 use crate::config::scenario::Slo;
 use crate::config::search::{Search, SearchVariable};
-use crate::config::validity::Bounds;
+use crate::config::validity::ValidityBounds;
 use crate::results::record::request::Request;
 use crate::results::record::search::{Point, PointJudgement, SearchRecord, SearchStopReason, UnreachedRate};
 
@@ -28,7 +28,8 @@ pub(crate) fn judge(requests: &[Request], slo: &Slo, search: &Search) -> PointJu
     };
     let rates = metrics::request_rates(requests)
         .filter(|_| search.by == SearchVariable::Rate && total >= MIN_REQUESTS);
-    let is_reached = rates.is_none_or(|rates| rates.sent >= rates.due * (1.0 - Bounds::default().rate));
+    let is_reached =
+        rates.is_none_or(|rates| rates.sent >= rates.due * (1.0 - ValidityBounds::default().rate));
     PointJudgement {
         requests: total as u64,
         good: good as u64,
@@ -50,7 +51,7 @@ pub(crate) fn judge(requests: &[Request], slo: &Slo, search: &Search) -> PointJu
 /// Judges a point at a concurrency. `peak` is the highest number of requests in flight. A concurrency that
 /// was not reached does not hold.
 pub(crate) fn judge_concurrency(judged: PointJudgement, value: f64, peak: f64) -> PointJudgement {
-    let is_reached = peak >= value * (1.0 - Bounds::default().rate);
+    let is_reached = peak >= value * (1.0 - ValidityBounds::default().rate);
     PointJudgement {
         holds: judged.holds && is_reached,
         peak_concurrency: (!is_reached).then_some(peak),

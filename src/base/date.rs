@@ -65,8 +65,8 @@ mod tests {
     fn a_moment_is_a_number_and_comes_back() {
         assert_eq!(days_since_epoch("1970-01-02T12:00:00Z"), Some(1.5));
         assert_eq!(days_since_epoch("soon"), None);
-        let told = days_since_epoch("2026-11-21T06:53:11.250Z").unwrap();
-        assert_eq!(format_date(told, "%Y-%m-%d %H:%M"), "2026-11-21 06:53");
+        let actual = days_since_epoch("2026-11-21T06:53:11.250Z").unwrap();
+        assert_eq!(format_date(actual, "%Y-%m-%d %H:%M"), "2026-11-21 06:53");
     }
 
     #[test]
@@ -75,13 +75,13 @@ mod tests {
             days_since_epoch("2026-01-15T00:00:00Z").unwrap(),
             days_since_epoch("2026-07-01T00:00:00Z").unwrap(),
         );
-        let told = |every| -> Vec<String> {
+        let actual = |every| -> Vec<String> {
             month_starts(from, to, every)
                 .into_iter()
                 .map(|day| format_date(day, "%m-%d"))
                 .collect()
         };
-        assert_eq!(told(1), ["02-01", "03-01", "04-01", "05-01", "06-01", "07-01"]);
-        assert_eq!(told(3), ["04-01", "07-01"]);
+        assert_eq!(actual(1), ["02-01", "03-01", "04-01", "05-01", "06-01", "07-01"]);
+        assert_eq!(actual(3), ["04-01", "07-01"]);
     }
 }

@@ -13,7 +13,7 @@ use crate::config::yaml::nearest_name;
 use crate::exit::Exit;
 use crate::plan::Measurement;
 use crate::report;
-use crate::results::record::cell::Summary;
+use crate::results::record::cell::MeasurementSummary;
 use crate::results::record::validity::{ReasonCode, Validity};
 use crate::results::store::{self, Run};
 
@@ -160,7 +160,7 @@ fn entry_as_json(entry: &CodeEntry) -> String {
     format!("{text}\n")
 }
 
-fn post_mortem(run: &Run, summary: &Summary) -> Option<PathBuf> {
+fn post_mortem(run: &Run, summary: &MeasurementSummary) -> Option<PathBuf> {
     run.post_mortem(&Measurement {
         cell: summary.cell.clone(),
         start: summary.start,
@@ -169,7 +169,7 @@ fn post_mortem(run: &Run, summary: &Summary) -> Option<PathBuf> {
 }
 
 /// The stored validity of a measurement; a measurement of an older version is judged now.
-fn judgement(run: &Run, summary: &Summary) -> store::Result<Option<Validity>> {
+fn judgement(run: &Run, summary: &MeasurementSummary) -> store::Result<Option<Validity>> {
     if summary.validity.is_some() {
         return Ok(summary.validity.clone());
     }
@@ -206,18 +206,21 @@ fn find_run(args: &ExplainArgs) -> Result<Run, CommandError> {
 }
 
 /// The measurements of the selected cells: by a part of their names, or by a selector as for `--only`.
-fn select_measurements<'a>(args: &ExplainArgs, run: &'a Run) -> Result<Vec<&'a Summary>, CommandError> {
+fn select_measurements<'a>(
+    args: &ExplainArgs,
+    run: &'a Run,
+) -> Result<Vec<&'a MeasurementSummary>, CommandError> {
     let Some(selection) = &args.cell else {
         return Ok(run.summaries.iter().collect());
     };
     let selector: Option<Selector> = selection.parse().ok();
-    let fits = |summary: &&Summary| {
+    let fits = |summary: &&MeasurementSummary| {
         summary.cell.as_str().contains(selection.as_str())
             || selector
                 .as_ref()
                 .is_some_and(|selector| selector.matches(&run.plan.cell(&summary.cell).axes))
     };
-    let chosen: Vec<&Summary> = run.summaries.iter().filter(fits).collect();
+    let chosen: Vec<&MeasurementSummary> = run.summaries.iter().filter(fits).collect();
     if chosen.is_empty() {
         let known: Vec<String> = run
             .summaries

@@ -27,7 +27,7 @@ use crate::report::document::{Document, MeasurementTimeSeries, ReportedRun};
 use crate::report::format::{self, FORMATS, ReportFormat};
 use crate::report::terminal::PageLayout;
 use crate::report::{self, ReportCell};
-use crate::results::record::cell::Summary;
+use crate::results::record::cell::MeasurementSummary;
 use crate::results::record::cell_stats::Noise;
 use crate::results::store::{self, Run, Store, atomic};
 
@@ -174,7 +174,7 @@ pub(crate) fn append_result(plan: &Plan, store: &Store, measurement: &Measuremen
     Ok(())
 }
 
-fn results_jsonl_line(plan: &Plan, summary: &Summary) -> anyhow::Result<serde_json::Value> {
+fn results_jsonl_line(plan: &Plan, summary: &MeasurementSummary) -> anyhow::Result<serde_json::Value> {
     let cell = plan.cell(&summary.cell);
     let line = report::bench_serving::jsonl::line(plan.launch(&cell.launch), cell, summary);
     serde_json::from_str(&line).context("a line of results is JSON")

@@ -16,10 +16,9 @@ const MAX_SHOWN_CELLS: usize = 20;
 /// The error of a command whose session failed.
 pub(crate) fn session_error(error: SessionError, colors: Colors) -> CommandError {
     match error {
-        SessionError::UnknownFlags {
-            mistakes: diagnostics,
-            sources,
-        } => diagnostics_error(&diagnostics, &sources, colors.stderr),
+        SessionError::UnknownFlags { diagnostics, sources } => {
+            diagnostics_error(&diagnostics, &sources, colors.stderr)
+        }
         SessionError::Selection(error) => usage_error(&error),
         SessionError::Resume(error) => usage_error(&error),
         SessionError::Outdated(outdated) => CommandError::usage(format!(

@@ -35,8 +35,6 @@ pub(crate) struct ProtocolFacts {
     pub(crate) generates_text: bool,
     /// Whether the field `stream` turns streaming off.
     pub(crate) stream_field: bool,
-    /// Whether each line of a stream is a JSON object, without `data:`.
-    pub(crate) json_lines: bool,
     /// Whether every complete stream marks its end: by a finish reason, a usage report or `[DONE]`.
     pub(crate) marks_end: bool,
     /// Whether the field `stream_options` requests token counts.
@@ -89,6 +87,21 @@ pub(crate) enum CountedAs {
     UnaskedUsage,
 }
 
+/// The facts of a protocol with plain text prompts and no further marks; each protocol states what differs.
+const USUAL_FACTS: ProtocolFacts = ProtocolFacts {
+    name: "",
+    path: "",
+    carries: &[Feature::TokenIds],
+    template: ServerTemplate::Unknown,
+    generates_text: true,
+    stream_field: true,
+    marks_end: false,
+    stream_options: false,
+    sampling: SamplingFields::TopLevel,
+    limit_fields: &["max_tokens"],
+    bench_serving_tokens: CountedAs::Requested,
+};
+
 impl Protocol {
     /// Its name, as recipes write it.
     pub const fn name(self) -> &'static str {
@@ -107,84 +120,52 @@ impl Protocol {
                 path: "/generate",
                 carries: &[TokenIds, Images, LoraName, RoutingKey],
                 template: ServerTemplate::NotApplied,
-                generates_text: true,
-                stream_field: true,
-                json_lines: false,
-                marks_end: false,
-                stream_options: false,
                 sampling: SamplingFields::Nested("sampling_params"),
                 limit_fields: &["max_new_tokens"],
                 bench_serving_tokens: CountedAs::Reported,
+                ..USUAL_FACTS
             },
             Self::Completions => ProtocolFacts {
                 name: "completions",
                 path: "/v1/completions",
                 carries: &[TokenIds, Images, LoraName, RoutingKey],
                 template: ServerTemplate::NotApplied,
-                generates_text: true,
-                stream_field: true,
-                json_lines: false,
                 marks_end: true,
                 stream_options: true,
-                sampling: SamplingFields::TopLevel,
-                limit_fields: &["max_tokens"],
                 bench_serving_tokens: CountedAs::LastEvent,
+                ..USUAL_FACTS
             },
             Self::Chat => ProtocolFacts {
                 name: "chat",
                 path: "/v1/chat/completions",
                 carries: &[Messages, Images, LoraName, RoutingKey],
                 template: ServerTemplate::Applied,
-                generates_text: true,
-                stream_field: true,
-                json_lines: false,
                 marks_end: true,
                 stream_options: true,
-                sampling: SamplingFields::TopLevel,
                 limit_fields: &["max_completion_tokens", "max_tokens"],
                 bench_serving_tokens: CountedAs::UnaskedUsage,
+                ..USUAL_FACTS
             },
             Self::Trt => ProtocolFacts {
                 name: "trt",
                 path: "/v2/models/ensemble/generate_stream",
-                carries: &[TokenIds],
-                template: ServerTemplate::Unknown,
-                generates_text: true,
                 stream_field: false,
-                json_lines: false,
-                marks_end: false,
-                stream_options: false,
-                sampling: SamplingFields::TopLevel,
-                limit_fields: &["max_tokens"],
-                bench_serving_tokens: CountedAs::Requested,
+                ..USUAL_FACTS
             },
             Self::Truss => ProtocolFacts {
                 name: "truss",
                 path: "/v1/models/model:predict",
-                carries: &[TokenIds],
-                template: ServerTemplate::Unknown,
-                generates_text: true,
-                stream_field: true,
-                json_lines: false,
-                marks_end: false,
-                stream_options: false,
-                sampling: SamplingFields::TopLevel,
-                limit_fields: &["max_tokens"],
-                bench_serving_tokens: CountedAs::Requested,
+                ..USUAL_FACTS
             },
             Self::Embeddings => ProtocolFacts {
                 name: "embeddings",
                 path: "/v1/embeddings",
                 carries: &[TokenIds, LoraName, RoutingKey],
-                template: ServerTemplate::Unknown,
                 generates_text: false,
                 stream_field: false,
-                json_lines: false,
-                marks_end: false,
-                stream_options: false,
                 sampling: SamplingFields::None,
                 limit_fields: &[],
-                bench_serving_tokens: CountedAs::Requested,
+                ..USUAL_FACTS
             },
         }
     }

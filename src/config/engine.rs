@@ -10,8 +10,8 @@ use crate::base::units::{Bytes, HumanDuration};
 use crate::config::api::{CacheResetSpec, JsonField, Protocol, UsageRequest};
 use crate::config::container::{ContainerGpus, ContainerNetwork, Mount};
 use crate::config::forms::OrderedMap;
-use crate::config::log_patterns::Signs;
-use crate::config::metrics::Metrics;
+use crate::config::log_patterns::LogPatterns;
+use crate::config::metrics::MetricDefinitions;
 use crate::config::template::Template;
 use crate::config::yaml::Spanned;
 
@@ -116,7 +116,7 @@ pub struct Recipe {
     /// Log lines that show a phase of the start or a fatal error.
     #[serde(default)]
     #[serde(rename = "log_patterns")]
-    pub log_patterns: Signs,
+    pub log_patterns: LogPatterns,
     /// Timeouts for starting, probing and stopping the engine.
     #[serde(default)]
     #[serde(rename = "timeouts")]
@@ -287,7 +287,7 @@ pub struct ApiRecipe {
     pub info: Option<String>,
     /// Its Prometheus metrics.
     #[serde(default)]
-    pub metrics: Option<Metrics>,
+    pub metrics: Option<MetricDefinitions>,
     /// How the prefix cache is emptied; absent: it cannot be emptied. A recipe sets at most one of `reset`,
     /// `unique_prefixes` and `restart_for_cells`.
     #[serde(default)]

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Patterns of an engine's log. Each pattern is plain text that a line must contain.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Signs {
+pub struct LogPatterns {
     /// Lines that begin a phase of the start.
     pub phases: Vec<PhasePattern>,
     /// Lines that report a fatal error, even if the process keeps running.

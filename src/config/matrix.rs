@@ -19,7 +19,7 @@ use crate::config::scenario::Slo;
 use crate::config::search::Search;
 use crate::config::select::Selector;
 use crate::config::template::Template;
-use crate::config::validity::Bounds;
+use crate::config::validity::ValidityBounds;
 use crate::config::workload::{Profile, Workload};
 use crate::config::yaml::Spanned;
 
@@ -85,7 +85,7 @@ pub struct Matrix {
     /// Bounds that decide whether a measurement is valid, such as `{ window: 60s, max_cache_hits: 0.02 }`.
     /// `matrix explain --codes` describes each.
     #[serde(default)]
-    pub validity: Option<Spanned<Bounds>>,
+    pub validity: Option<Spanned<ValidityBounds>>,
     /// Files of data sets, relative to the matrix file, such as `sharegpt: data/ShareGPT.json`.
     #[serde(default)]
     pub datasets: OrderedMap<Spanned<String>>,

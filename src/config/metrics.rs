@@ -10,7 +10,7 @@ use crate::config::forms::OrderedMap;
 /// An engine's Prometheus metrics.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Metrics {
+pub struct MetricDefinitions {
     /// Path that returns the metrics as Prometheus text.
     pub path: String,
     /// Metric names of `matrix`, each with the engine's names for it; the first name found is used. Known:
@@ -24,9 +24,9 @@ pub struct Metrics {
     pub names: OrderedMap<Vec<String>>,
 }
 
-impl Metrics {
-    /// The same with the names that metrics have today, in their order.
-    pub(crate) fn with_todays_names(self) -> Self {
+impl MetricDefinitions {
+    /// The same definitions under the current metric names, sorted by name.
+    pub(crate) fn with_current_names(self) -> Self {
         let names = self.names.into_iter();
         let names: BTreeMap<_, _> = names
             .map(|(name, theirs)| (current_name(&name).to_owned(), theirs))
@@ -41,7 +41,7 @@ impl Metrics {
     }
 }
 
-/// How a figure of an engine's metrics is read. An engine may tell it once for each of its parts (ranks, replicas, reasons).
+/// How a metric of an engine is read. An engine may report it once for each of its parts (ranks, replicas, reasons).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MetricKind {
     /// How much there is at a moment; the parts add up.

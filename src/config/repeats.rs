@@ -242,14 +242,14 @@ mod tests {
 
     #[test]
     fn a_half_width_is_read_in_percent_or_as_a_share_and_told_in_percent() {
-        for (written, told) in [
+        for (written, actual) in [
             ("\"2%\"", "±2 %"),
             ("0.02", "±2 %"),
             ("\"7 %\"", "±7 %"),
             ("0.0125", "±1.25 %"),
         ] {
             let half: HalfWidth = serde_json::from_str(written).unwrap();
-            assert_eq!(half.to_string(), told);
+            assert_eq!(half.to_string(), actual);
             let again: HalfWidth = serde_json::from_str(&serde_json::to_string(&half).unwrap()).unwrap();
             assert_eq!(again, half);
         }

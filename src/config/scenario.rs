@@ -23,7 +23,7 @@ pub struct Scenario {
     /// When requests are sent.
     pub arrival: Arrival,
     /// Limits and timeouts of the load.
-    pub limits: Limits,
+    pub limits: LoadLimits,
     /// The limits that make a request good.
     pub slo: Option<Slo>,
     /// The search that replaces a single arrival.
@@ -42,7 +42,7 @@ pub struct Scenario {
 
 /// Limits and timeouts of a load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Limits {
+pub struct LoadLimits {
     /// Number of warm-up requests.
     pub warmup: u32,
     /// Timeout of a request.
@@ -66,7 +66,7 @@ pub struct Limits {
     pub abort_error_share: Option<f64>,
 }
 
-impl Default for Limits {
+impl Default for LoadLimits {
     fn default() -> Self {
         Self {
             warmup: 1,

@@ -11,7 +11,7 @@ use crate::base::units::{Bytes, HumanDuration};
 /// the scenario.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Bounds {
+pub struct ValidityBounds {
     /// Maximum lag of 99 of 100 requests: how late the client may send them; default 10ms. The bound that
     /// applies is at least three times the lag in this machine's calibration, and a twentieth of the median
     /// TTFT.
@@ -72,7 +72,7 @@ pub struct Bounds {
     pub queue_growth: f64,
 }
 
-impl Default for Bounds {
+impl Default for ValidityBounds {
     fn default() -> Self {
         Self {
             send_lag: HumanDuration(std::time::Duration::from_millis(10)),
@@ -103,7 +103,7 @@ impl Default for Bounds {
     }
 }
 
-impl Bounds {
+impl ValidityBounds {
     /// Whether they are the defaults.
     pub(crate) fn is_default(&self) -> bool {
         *self == Self::default()
@@ -225,22 +225,22 @@ mod tests {
 
     #[test]
     fn bounds_that_allow_more_are_told_and_stricter_ones_are_not() {
-        assert!(Bounds::default().describe_loosened().is_empty());
-        let strict = Bounds {
+        assert!(ValidityBounds::default().describe_loosened().is_empty());
+        let strict = ValidityBounds {
             max_cache_hits: 0.0,
             window: HumanDuration::from_secs(60),
             tail: 50,
             steady: 0.9,
             send_lag: HumanDuration(std::time::Duration::from_millis(1)),
-            ..Bounds::default()
+            ..ValidityBounds::default()
         };
         assert!(strict.describe_loosened().is_empty());
-        let loose = Bounds {
+        let loose = ValidityBounds {
             max_cache_hits: 0.2,
             window: HumanDuration::from_secs(0),
             tail: 0,
             swap: Bytes(1 << 30),
-            ..Bounds::default()
+            ..ValidityBounds::default()
         };
         assert_eq!(
             loose.describe_loosened(),

@@ -6,7 +6,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
 
 use crate::config::dataset::{
-    Dataset, DatasetName, Facts, OPTIONS, Objection, Options, Rules, TemplateUse, readers, too_many_tokens,
+    Dataset, DatasetName, Facts, OPTIONS, Options, Rules, TemplateUse, WorkloadError, readers,
+    too_many_tokens,
 };
 pub use crate::config::profile::Profile;
 use crate::config::yaml::backtick_list;
@@ -92,7 +93,7 @@ impl Workload {
     }
 
     /// Why its prompts do not fit in memory.
-    pub(crate) fn memory_errors(&self) -> Vec<Objection> {
+    pub(crate) fn memory_errors(&self) -> Vec<WorkloadError> {
         let input_len = self.facts().drawn.and_then(|drawn| drawn.input_len);
         let tokens = u64::from(input_len.unwrap_or(0)) * u64::from(self.prompts);
         let image_bytes = self.rules().image_bytes().saturating_mul(self.prompts.into());
@@ -106,20 +107,20 @@ impl Workload {
         let errors = [("input_len", too_many_tokens(tokens)), ("pictures", images)];
         let errors = errors.into_iter().filter_map(|(field, why)| Some((field, why?)));
         errors
-            .map(|(field, says)| Objection {
+            .map(|(field, message)| WorkloadError {
                 field: field.to_owned(),
-                says,
+                message,
             })
             .collect()
     }
 
     /// Everything about this workload that the profile's rules do not allow.
-    pub(crate) fn find_errors(&self, profile: Profile) -> Vec<Objection> {
+    pub(crate) fn find_errors(&self, profile: Profile) -> Vec<WorkloadError> {
         let mut errors = self.memory_errors();
         let mut report = |field: &str, message| {
-            errors.push(Objection {
+            errors.push(WorkloadError {
                 field: field.to_owned(),
-                says: message,
+                message,
             });
         };
         let facts = self.facts();
@@ -128,9 +129,9 @@ impl Workload {
             report("prompts", "`prompts` is 0; write at least 1".to_owned());
         }
         if let Some(drawn) = facts.drawn {
-            drawn.objections(self.dataset.bench_serving_name(), &mut report);
+            drawn.find_errors(self.dataset.bench_serving_name(), &mut report);
         }
-        self.rules().objections(profile, &mut report);
+        self.rules().find_errors(profile, &mut report);
         for field in self.foreign.keys().filter(|field| *field != "range_ratio") {
             report(field, unread_option(self.dataset.name(), field));
         }
@@ -207,8 +208,8 @@ mod tests {
     }
 
     fn fields(text: &str, profile: Profile) -> Vec<String> {
-        let objections = workload(text).find_errors(profile).into_iter();
-        objections.map(|mistake| mistake.field).collect()
+        let errors = workload(text).find_errors(profile).into_iter();
+        errors.map(|error| error.field).collect()
     }
 
     #[test]

@@ -71,8 +71,8 @@ pub(super) async fn fetch_status(
 
 /// Reads what an engine reports about itself: version, models, configuration. The rest stays empty.
 pub(crate) async fn fetch_facts(launch: &Launch, control: &ControlClient) -> EngineFacts {
-    let contact = &launch.api;
-    let version = match &contact.version {
+    let api = &launch.api;
+    let version = match &api.version {
         Some(reading) => {
             let answer = control.json(&reading.path, REQUEST_TIMEOUT).await.ok();
             answer
@@ -82,11 +82,11 @@ pub(crate) async fn fetch_facts(launch: &Launch, control: &ControlClient) -> Eng
         }
         None => None,
     };
-    let models = match &contact.models {
+    let models = match &api.models {
         Some(path) => control.json(path, REQUEST_TIMEOUT).await.ok(),
         None => None,
     };
-    let info = match &contact.info {
+    let info = match &api.info {
         Some(path) => control.json(path, REQUEST_TIMEOUT).await.ok(),
         None => None,
     };

@@ -380,9 +380,10 @@ mod tests {
         let mut launch = crate::engine::testing::attach_launch(&url);
         launch.timeouts.start = crate::base::units::HumanDuration::from_secs(1);
         let mut running = env.start(&launch).await.unwrap();
-        let told = std::sync::Mutex::new(Vec::new());
-        let receiver =
-            |progress: crate::engine::start_progress::Progress| told.lock().unwrap().push(progress.last_line);
+        let actual = std::sync::Mutex::new(Vec::new());
+        let receiver = |progress: crate::engine::start_progress::Progress| {
+            actual.lock().unwrap().push(progress.last_line)
+        };
         let probe = || async { Ok(()) };
         let late = crate::engine::wait_until_ready(
             &mut running,
@@ -394,7 +395,7 @@ mod tests {
         )
         .await;
         assert!(late.is_err());
-        let last = told.into_inner().unwrap().pop().unwrap();
+        let last = actual.into_inner().unwrap().pop().unwrap();
         assert_eq!(last, format!("{url}/health returned 503; waiting for at most 1s"));
     }
 }

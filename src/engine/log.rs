@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use crate::base::clock::{self, MonotonicTime};
 use crate::base::secrets::Redactor;
 use crate::base::text::is_control;
-use crate::plan::{FatalPattern, FaultOwner, Signs};
+use crate::plan::{FatalPattern, FaultOwner, LogPatterns};
 use crate::results::record::cell::FailureClass;
 use crate::results::store;
 
@@ -86,7 +86,7 @@ struct LogStatus {
 
 #[derive(Debug)]
 struct LogState {
-    patterns: Signs,
+    patterns: LogPatterns,
     redactor: Redactor,
     lines: VecDeque<String>,
     /// Number of the first line in `lines`.
@@ -103,7 +103,7 @@ struct LogState {
 impl Log {
     /// The empty log of an engine whose output is not available.
     pub(crate) fn silent(redactor: &Redactor) -> Self {
-        let log = Self::new(Signs::default(), redactor);
+        let log = Self::new(LogPatterns::default(), redactor);
         log.shared.status.send_modify(|stage| stage.is_closed = true);
         log
     }
@@ -114,7 +114,7 @@ impl Log {
     pub(crate) fn follow(
         reader: io::PipeReader,
         sink: store::Log,
-        patterns: Signs,
+        patterns: LogPatterns,
         redactor: &Redactor,
     ) -> io::Result<Self> {
         let log = Self::new(patterns, redactor);
@@ -125,7 +125,7 @@ impl Log {
         Ok(log)
     }
 
-    fn new(patterns: Signs, redactor: &Redactor) -> Self {
+    fn new(patterns: LogPatterns, redactor: &Redactor) -> Self {
         let state = LogState {
             patterns,
             redactor: redactor.clone(),
@@ -393,7 +393,7 @@ mod tests {
     use super::*;
     use crate::plan::PhasePattern;
 
-    fn log(patterns: Signs) -> Log {
+    fn log(patterns: LogPatterns) -> Log {
         Log::new(patterns, &Redactor::new(["hunter2"]))
     }
 
@@ -409,7 +409,7 @@ mod tests {
 
     #[test]
     fn lines_are_whole_clean_and_without_secrets_however_they_arrive() {
-        let log = log(Signs::default());
+        let log = log(LogPatterns::default());
         for piece in [
             "key hun",
             "ter2\r",
@@ -428,7 +428,7 @@ mod tests {
 
     #[test]
     fn a_huge_line_is_cut_and_no_half_secret_stays_at_the_cut() {
-        let log = log(Signs::default());
+        let log = log(LogPatterns::default());
         let huge = "hunter2".repeat(200_000);
         for piece in huge.as_bytes().chunks(4099) {
             log.shared.push(piece);
@@ -445,7 +445,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_a_slice_says_what_is_missing() {
-        let log = log(Signs::default());
+        let log = log(LogPatterns::default());
         let line = "x".repeat(60_000);
         for _ in 0..100 {
             log.shared.push(format!("{line}\n").as_bytes());
@@ -458,7 +458,7 @@ mod tests {
 
     #[tokio::test]
     async fn signs_tell_phases_and_the_cause_of_death() {
-        let patterns = Signs {
+        let patterns = LogPatterns {
             phases: vec![
                 PhasePattern {
                     phase: "weights".into(),

@@ -134,7 +134,7 @@ fn own_lineage(processes: &[ProcessInfo]) -> BTreeSet<u32> {
 }
 
 /// Ends everything whose owner has ended: SIGTERM, and SIGKILL after `grace`. Containers at the daemon of
-/// `whereabouts` are removed.
+/// `docker_env` are removed.
 ///
 /// `cache` has the start records, by which untagged processes are found.
 pub(crate) async fn sweep(grace: Duration, docker_env: &DockerEnv, cache: &Path) -> SweepResult {

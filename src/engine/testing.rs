@@ -12,7 +12,7 @@ use crate::config::template::Template;
 use crate::engine::{Logs, RunningEngine, StartContext, StartError, free_port, start};
 use crate::plan::{
     Api, AttachedServer, CacheResetSpec, Container, Engine, ExecutorSpec, FatalPattern, FaultOwner,
-    JsonField, Launch, PhasePattern, Process, Protocol, Signs, Timeouts,
+    JsonField, Launch, LogPatterns, PhasePattern, Process, Protocol, Timeouts,
 };
 use crate::results::store::Store;
 
@@ -134,7 +134,7 @@ pub(crate) fn command_launch(words: &[&str]) -> Launch {
         simulated: true,
         ..Engine::new("test")
     };
-    let contact = Api {
+    let api = Api {
         models: Some("/v1/models".into()),
         version: Some(JsonField {
             path: "/version".into(),
@@ -150,7 +150,7 @@ pub(crate) fn command_launch(words: &[&str]) -> Launch {
     };
     Launch {
         id: LaunchId::new(format!("launch-{}", NEXT.fetch_add(1, Ordering::Relaxed))),
-        log_patterns: Signs {
+        log_patterns: LogPatterns {
             phases: vec![PhasePattern {
                 phase: "weights".into(),
                 pattern: "Loading".into(),
@@ -178,7 +178,7 @@ pub(crate) fn command_launch(words: &[&str]) -> Launch {
             stop: HumanDuration::from_secs(10),
             probe: HumanDuration(Duration::from_millis(400)),
         },
-        ..Launch::new(engine, "m", ExecutorSpec::Process(process), contact)
+        ..Launch::new(engine, "m", ExecutorSpec::Process(process), api)
     }
 }
 

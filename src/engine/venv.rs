@@ -19,7 +19,7 @@ use crate::engine::log::Log;
 use crate::engine::ownership::OwnershipTags;
 use crate::engine::process_group::{ProcessGroup, SpawnSpec};
 use crate::engine::program::find_program;
-use crate::plan::{Signs, Venv};
+use crate::plan::{LogPatterns, Venv};
 use crate::results::record::cell::FailureClass;
 use crate::results::store;
 
@@ -197,7 +197,7 @@ async fn install(request: &VenvRequest<'_>, folder: &Path, log: store::Log) -> R
     )
     .map_err(|error| VenvError::Python(error.to_string()))?;
     let (reader, writer) = io::pipe().map_err(io)?;
-    let log = Log::follow(reader, log, Signs::default(), request.redactor).map_err(io)?;
+    let log = Log::follow(reader, log, LogPatterns::default(), request.redactor).map_err(io)?;
     let venv_python = folder.join("bin/python");
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let mut venv = words(&["-m", "venv"]);

@@ -23,14 +23,14 @@ use crate::config::builtin_scenarios;
 use crate::config::scenario::Scenario;
 use crate::config::select::{AXES, AxisValues};
 use crate::plan::{Cell, ExecutorSpec, Launch, Measurement, Plan, Start};
-use crate::results::record::cell::{EngineFacts, Origin, Summary};
+use crate::results::record::cell::{EngineFacts, MeasurementSummary, Origin};
 use crate::results::record::provenance::{Provenance, UnknownFact};
 
 /// An imported run.
 #[derive(Clone, Debug)]
 pub(crate) struct ImportedRun {
     pub plan: Plan,
-    pub summaries: Vec<Summary>,
+    pub summaries: Vec<MeasurementSummary>,
     /// Every warning once, with file and line, in the order of files.
     pub warnings: Vec<String>,
 }
@@ -82,7 +82,7 @@ impl ImportedRun {
                 self.warnings.push(line.clone());
             }
         }
-        self.summaries.push(Summary {
+        self.summaries.push(MeasurementSummary {
             start: measurement.start,
             repeat: measurement.repeat,
             engine: EngineFacts {
@@ -109,7 +109,7 @@ impl ImportedRun {
                 .filter(|warning| warning.subject == WarningSubject::Nothing)
                 .map(|warning| warning.with_location(file))
                 .collect(),
-            ..Summary::new(
+            ..MeasurementSummary::new(
                 cell.key.clone(),
                 cell.content.clone(),
                 cell.launch.clone(),
@@ -160,7 +160,7 @@ impl ImportedRun {
                 cell.content = content_of(&cell.launch, &cell.scenario);
             }
             let known = self.summaries.iter().find(|summary| summary.cell == cell.key);
-            let is_repeat = |known: &Summary| {
+            let is_repeat = |known: &MeasurementSummary| {
                 let place = known.imported.as_ref();
                 known.content == cell.content && place.is_some_and(|place| place.file == file)
             };

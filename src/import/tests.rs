@@ -7,7 +7,7 @@ use crate::analysis::metrics::{LatencyKind, Metric, Quantity, Statistic, TokenCo
 use crate::config::workload::Profile;
 use crate::report::bench_serving::block::{self as printed, BlockFacts, Layout};
 use crate::report::bench_serving::traffic::Traffic;
-use crate::results::record::cell::{Definitions, Summary};
+use crate::results::record::cell::{Definitions, MeasurementSummary};
 use crate::results::record::provenance::{Tool, UnknownFact};
 use crate::results::record::validity::{ReasonCode, Verdict};
 
@@ -24,7 +24,7 @@ fn import(file: &str, text: &str) -> ImportedRun {
     build_run("t", &[read(file, text).unwrap()], ImportContent::WithCommands)
 }
 
-fn figure(summary: &Summary, definitions: Definitions, metric: Metric) -> Option<f64> {
+fn figure(summary: &MeasurementSummary, definitions: Definitions, metric: Metric) -> Option<f64> {
     crate::analysis::metrics::metric_value(&summary.figures[&definitions], metric)
 }
 
@@ -33,7 +33,7 @@ const fn mean(sample: LatencyKind) -> Metric {
 }
 
 /// The block of a summary, as reports draw it.
-fn block_text(imports: &ImportedRun, summary: &Summary) -> String {
+fn block_text(imports: &ImportedRun, summary: &MeasurementSummary) -> String {
     let cell = imports.plan.cell(&summary.cell);
     let (scenario, launch) = (&cell.scenario, imports.plan.launch(&cell.launch));
     let definitions = match scenario.profile {
@@ -192,7 +192,7 @@ fn lines_of_bench_serving_are_read_with_what_json_does_not_know() {
         current(first, Metric::Tokens(TokenCount::OutputCounted)),
         Some(127.0)
     );
-    let rate = |summary: &Summary| {
+    let rate = |summary: &MeasurementSummary| {
         imports
             .plan
             .cell(&summary.cell)
@@ -1062,7 +1062,7 @@ fn settings_of_the_client_are_compared() {
                 .with_declared(declared.clone())
         });
         let imports = build_run("t", &readings, ImportContent::WithCommands);
-        let summaries: Vec<&Summary> = imports.summaries.iter().collect();
+        let summaries: Vec<&MeasurementSummary> = imports.summaries.iter().collect();
         let [one, other] = [1, 0].map(|at| {
             let cell = imports.plan.cell(&summaries[at].cell);
             ComparedCell {

@@ -12,7 +12,7 @@ use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
 use crate::base::units::HumanDuration;
-use crate::config::scenario::Limits;
+use crate::config::scenario::LoadLimits;
 use crate::loadgen::dataset::Content;
 use crate::loadgen::generator::{LoadError, LoadSpec, PlannedRequest, run_load};
 use crate::loadgen::protocol::EncodeError;
@@ -96,10 +96,10 @@ pub(crate) async fn probe(target: &Target, limit: Duration) -> Result<ProbeAnswe
             extras: None,
         }],
         concurrency: None,
-        limits: Limits {
+        limits: LoadLimits {
             first_byte: HumanDuration(limit),
             request: HumanDuration(limit),
-            ..Limits::default()
+            ..LoadLimits::default()
         },
         body: Map::new(),
         // An answer that may end at the model's end token might be empty and would prove nothing.

@@ -9,16 +9,16 @@
 //! each event. The price is about 50 µs of parsing between two reads of other streams on the same thread,
 //! once per block.
 
-mod bounds;
 mod nonblocking;
 mod response;
+mod response_limits;
 mod response_trace;
 
 use std::time::Duration;
 
-pub(super) use self::bounds::Bounds;
 pub(super) use self::nonblocking::{InFlight, ReadState, ReadStats};
 pub(super) use self::response::{Response, nanos_since};
+pub(super) use self::response_limits::ResponseLimits;
 pub(super) use self::response_trace::COMPRESSED_MESSAGE;
 
 /// How long the client waits after `[DONE]` for the server to close the connection.

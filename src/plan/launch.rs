@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use crate::base::ids::LaunchId;
 use crate::base::units::HumanDuration;
 use crate::config::api::{CacheResetSpec, JsonField, Protocol, UsageRequest};
-use crate::config::log_patterns::Signs;
-use crate::config::metrics::Metrics;
+use crate::config::log_patterns::LogPatterns;
+use crate::config::metrics::MetricDefinitions;
 use crate::config::template::Template;
 use crate::plan::executor::ExecutorSpec;
 
@@ -46,7 +46,7 @@ pub struct Launch {
     pub api: Api,
     /// Patterns that show the engine's state in its log.
     #[serde(rename = "log_patterns", alias = "signs")]
-    pub log_patterns: Signs,
+    pub log_patterns: LogPatterns,
     /// Timeouts of the engine.
     #[serde(rename = "timeouts", alias = "patience")]
     pub timeouts: Timeouts,
@@ -54,7 +54,7 @@ pub struct Launch {
 
 impl Launch {
     /// Creates a launch without id, GPUs and timeouts.
-    pub fn new(engine: Engine, model: &str, place: ExecutorSpec, contact: Api) -> Self {
+    pub fn new(engine: Engine, model: &str, place: ExecutorSpec, api: Api) -> Self {
         Self {
             id: LaunchId::new(""),
             engine,
@@ -67,8 +67,8 @@ impl Launch {
             devices: 0,
             place,
             help: Vec::new(),
-            api: contact,
-            log_patterns: Signs::default(),
+            api,
+            log_patterns: LogPatterns::default(),
             timeouts: Timeouts::default(),
         }
     }
@@ -198,7 +198,7 @@ pub struct Api {
     /// The path of its live configuration, if there is one.
     pub info: Option<String>,
     /// Its Prometheus metrics.
-    pub metrics: Option<Metrics>,
+    pub metrics: Option<MetricDefinitions>,
     /// How its prefix cache is reset; `None` if that is impossible.
     pub reset: Option<CacheResetSpec>,
     /// Whether prompts of each measurement get a unique prefix, because its caches cannot be reset.

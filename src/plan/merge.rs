@@ -5,7 +5,7 @@
 use crate::base::ids::LaunchId;
 use crate::base::units::HumanDuration;
 use crate::config::engine::{Devices, TimeoutsRecipe};
-use crate::config::metrics::Metrics;
+use crate::config::metrics::MetricDefinitions;
 use crate::config::select::pattern_matches;
 use crate::config::template::Template;
 use crate::plan::grid::GridPoint;
@@ -73,9 +73,9 @@ impl ResolveContext<'_> {
             devices: layers.devices(),
             place: (executor::facts(point.executor).merge)(&layers),
             help: layers.help(),
-            api: layers.contact(),
+            api: layers.api(),
             log_patterns: recipe.log_patterns.clone(),
-            timeouts: layers.patience(),
+            timeouts: layers.timeouts(),
             checkpoint: checkpoint.clone(),
         };
         launch.id = launch_id(&launch);
@@ -120,17 +120,17 @@ impl Layers<'_> {
         self.filled(help.into_iter().flatten())
     }
 
-    fn contact(&self) -> Api {
+    fn api(&self) -> Api {
         let (recipe, entry) = (self.site.recipe, self.site.entry);
-        let contact = self.patched(|patch| patch.api.as_ref());
-        let contact = contact.unwrap_or(&recipe.api).clone();
+        let api = self.patched(|patch| patch.api.as_ref());
+        let api = api.unwrap_or(&recipe.api).clone();
         let port = self.patched(|patch| patch.port.as_ref()).unwrap_or(&recipe.port);
         let unique_prefixes = entry.unique_prefixes.as_ref();
-        let unique_prefixes = unique_prefixes.or(contact.unique_prefixes.as_ref());
+        let unique_prefixes = unique_prefixes.or(api.unique_prefixes.as_ref());
         // An attached server may have cached any prompts before the run.
         let starts_engine = executor::facts(self.point.executor).starts_engine;
-        let may_be_warm = !starts_engine && contact.reset.is_none();
-        let mut body = contact.body.0;
+        let may_be_warm = !starts_engine && api.reset.is_none();
+        let mut body = api.body.0;
         body.extend(entry.body.0.clone());
         Api {
             port: Port {
@@ -138,18 +138,18 @@ impl Layers<'_> {
                 fixed: entry.port.as_deref().copied(),
                 flag: self.filled(&port.flag),
             },
-            health: contact.health,
-            models: contact.models,
-            version: contact.version,
-            info: contact.info,
-            metrics: contact.metrics.map(Metrics::with_todays_names),
+            health: api.health,
+            models: api.models,
+            version: api.version,
+            info: api.info,
+            metrics: api.metrics.map(MetricDefinitions::with_current_names),
             unique_prefixes: unique_prefixes.map_or(may_be_warm, |unique| unique.value),
-            reset: contact.reset,
-            restart_for_cells: contact.restart_for_cells.value,
+            reset: api.reset,
+            restart_for_cells: api.restart_for_cells.value,
             dialect: ProtocolSpec {
-                protocol: contact.protocol,
-                path: contact.path,
-                usage: contact.usage,
+                protocol: api.protocol,
+                path: api.path,
+                usage: api.usage,
                 body,
             },
             headers: entry
@@ -160,7 +160,7 @@ impl Layers<'_> {
         }
     }
 
-    fn patience(&self) -> Timeouts {
+    fn timeouts(&self) -> Timeouts {
         let overrides = self.overrides.iter().map(|over| &over.timeouts);
         let layers = [&self.site.recipe.timeouts, &self.site.entry.timeouts];
         let layers: Vec<&TimeoutsRecipe> = layers.into_iter().chain(overrides).collect();

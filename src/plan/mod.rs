@@ -38,11 +38,11 @@ pub(crate) use crate::config::container::{ContainerGpus, ContainerNetwork};
 use crate::config::gpus::GpuList;
 #[cfg(test)]
 pub(crate) use crate::config::log_patterns::PhasePattern;
-pub(crate) use crate::config::log_patterns::{FatalPattern, FaultOwner, Signs};
+pub(crate) use crate::config::log_patterns::{FatalPattern, FaultOwner, LogPatterns};
 use crate::config::repeats::StopRule;
 use crate::config::scenario::Scenario;
 use crate::config::select::AxisValues;
-use crate::config::validity::Bounds;
+use crate::config::validity::ValidityBounds;
 
 /// Everything that will run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -69,8 +69,8 @@ pub struct Plan {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pull_ahead: bool,
     /// Bounds of the reason codes of validity.
-    #[serde(default, skip_serializing_if = "Bounds::is_default")]
-    pub validity: Bounds,
+    #[serde(default, skip_serializing_if = "ValidityBounds::is_default")]
+    pub validity: ValidityBounds,
     /// Whether nightly runs start the baseline beside every cell.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paired: bool,
@@ -92,7 +92,7 @@ impl Plan {
             gpus: None,
             reference: None,
             pull_ahead: false,
-            validity: Bounds::default(),
+            validity: ValidityBounds::default(),
             paired: false,
             until: None,
         }
@@ -195,3 +195,6 @@ pub struct ExcludedCell {
     /// The reason given in the matrix.
     pub why: String,
 }
+
+#[cfg(test)]
+mod tests;

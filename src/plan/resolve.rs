@@ -6,7 +6,7 @@ use crate::config::arrival::{Arrival, Ramp, RateProfile};
 use crate::config::builtin_scenarios;
 use crate::config::engine::{Patch, Recipe};
 use crate::config::matrix::{EngineEntry, Matrix, ModelEntry, Override, ScenarioEntry};
-use crate::config::scenario::{Limits, Scenario};
+use crate::config::scenario::{LoadLimits, Scenario};
 use crate::config::search::{Search, SearchVariable};
 use crate::config::select::AxisValues;
 use crate::plan::grid::GridPoint;
@@ -128,7 +128,7 @@ impl ResolveContext<'_> {
             let own = self.matrix.datasets.get(workload.facts().file?.key);
             own.map(|path| path.value.clone())
         });
-        let defaults = Limits::default();
+        let defaults = LoadLimits::default();
         let request = entry.timeout.unwrap_or(defaults.request);
         Scenario {
             name: self.scenario.to_owned(),
@@ -136,7 +136,7 @@ impl ResolveContext<'_> {
             seed: entry.seed.unwrap_or(self.matrix.seed),
             workload,
             arrival,
-            limits: Limits {
+            limits: LoadLimits {
                 warmup: entry.warmup.unwrap_or(defaults.warmup),
                 request,
                 first_byte: entry.first_byte_timeout.unwrap_or(request),

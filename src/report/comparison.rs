@@ -17,6 +17,12 @@ use crate::analysis::metrics::Unit;
 use crate::base::ids::CellKey;
 use crate::base::text::pluralize;
 
+/// The headline of a comparison, and its tables separated by empty lines.
+pub(crate) fn text(compared: &Comparison, names: [&str; 2], draw: impl Fn(&Table) -> String) -> String {
+    let tables: Vec<String> = tables(compared, names).iter().map(draw).collect();
+    format!("{}\n{}", headline(compared), tables.join("\n"))
+}
+
 /// One line with the number of metrics that were not judged and the verdicts of the others, then the reasons
 /// and the failures.
 pub(crate) fn headline(comparison: &Comparison) -> String {

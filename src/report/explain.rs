@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::analysis::metrics::{self, LatencyKind, Metric, Statistic};
 use crate::base::text::wrap;
 use crate::report::table::single_line;
-use crate::results::record::cell::{CacheResetRecord, Definitions, MeasurementStatus, Summary};
+use crate::results::record::cell::{CacheResetRecord, Definitions, MeasurementStatus, MeasurementSummary};
 use crate::results::record::client::ClientFacts;
 use crate::results::record::telemetry::{
     Energy, EnergySource, GpuWindow, SampledRange, SourceFacts, Telemetry,
@@ -22,7 +22,11 @@ const MAX_LOG_LINES: usize = 10;
 
 /// Explains the validity of a measurement. `post_mortem` is the path of the file about a failure. Text from
 /// elsewhere loses its control characters.
-pub(crate) fn explain(summary: &Summary, validity: Option<&Validity>, post_mortem: Option<&Path>) -> String {
+pub(crate) fn explain(
+    summary: &MeasurementSummary,
+    validity: Option<&Validity>,
+    post_mortem: Option<&Path>,
+) -> String {
     let began = match summary.began.is_empty() {
         true => String::new(),
         false => format!(", {}", summary.began),
@@ -59,7 +63,7 @@ pub(crate) fn explain(summary: &Summary, validity: Option<&Validity>, post_morte
 }
 
 /// One line for each measurement: its verdict and the codes of its reasons.
-pub(crate) fn overview(judged: &[(&Summary, Option<Validity>)]) -> String {
+pub(crate) fn overview(judged: &[(&MeasurementSummary, Option<Validity>)]) -> String {
     let mut text = String::new();
     for (summary, validity) in judged {
         let reasons = validity.iter().flat_map(|validity| &validity.reasons);
@@ -81,7 +85,7 @@ pub(crate) fn overview(judged: &[(&Summary, Option<Validity>)]) -> String {
     text
 }
 
-fn verdict(summary: &Summary, validity: Option<&Validity>) -> String {
+fn verdict(summary: &MeasurementSummary, validity: Option<&Validity>) -> String {
     match (&summary.status, validity) {
         (MeasurementStatus::Done, Some(validity)) => validity.verdict.name().to_owned(),
         (MeasurementStatus::Done, None) => "not judged (measured by an older version of matrix)".to_owned(),
@@ -109,7 +113,7 @@ fn append_wrapped(text: &mut String, head: &str, body: &str) {
     text.push_str(&wrap(head, head.chars().count(), body, WIDTH));
 }
 
-fn evidence(summary: &Summary) -> Vec<(String, String)> {
+fn evidence(summary: &MeasurementSummary) -> Vec<(String, String)> {
     let lines = [
         ("requests", requests_in_words(summary)),
         ("percentiles", percentiles(summary)),
@@ -124,11 +128,11 @@ fn evidence(summary: &Summary) -> Vec<(String, String)> {
         .collect()
 }
 
-fn figure(summary: &Summary, metric: Metric) -> Option<f64> {
+fn figure(summary: &MeasurementSummary, metric: Metric) -> Option<f64> {
     metrics::metric_value(summary.figures.get(&Definitions::Matrix)?, metric)
 }
 
-fn requests_in_words(summary: &Summary) -> Option<String> {
+fn requests_in_words(summary: &MeasurementSummary) -> Option<String> {
     let (due, completed) = (figure(summary, Metric::Due)?, figure(summary, Metric::Completed)?);
     let classes: Vec<String> = summary
         .failures
@@ -144,7 +148,7 @@ fn requests_in_words(summary: &Summary) -> Option<String> {
 }
 
 /// For each latency, the highest percentile that has a confidence interval.
-fn percentiles(summary: &Summary) -> Option<String> {
+fn percentiles(summary: &MeasurementSummary) -> Option<String> {
     let highest = [
         Statistic::P999,
         Statistic::P99,

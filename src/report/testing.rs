@@ -7,13 +7,13 @@ use crate::base::ids::{CellKey, ContentHash, LaunchId, RunId};
 use crate::base::units::{HumanDuration, RequestRate};
 use crate::config::arrival::{Arrival, ArrivalProcess};
 use crate::config::dataset::DatasetName;
-use crate::config::scenario::{Limits, Scenario};
+use crate::config::scenario::{LoadLimits, Scenario};
 use crate::config::template::Template;
 use crate::config::workload::{Profile, Workload};
 use crate::plan::{Api, Cell, Container, Engine, ExecutorSpec, Launch, Parallel, Protocol, Timeouts};
 use crate::results::record::FORMAT;
 use crate::results::record::cell::{
-    Definitions, FailureClass, MeasurementStatus, MetricValues, Origin, Phase, Summary,
+    Definitions, FailureClass, MeasurementStatus, MeasurementSummary, MetricValues, Origin, Phase,
 };
 use crate::results::record::nightly::{Finding, FindingKind, NightlyCell, NightlyRun};
 use crate::results::record::request::{Chunk, ChunkKind, Request, RequestFailureClass};
@@ -22,7 +22,7 @@ use crate::results::record::request::{Chunk, ChunkKind, Request, RequestFailureC
 pub(super) struct Case {
     pub(super) launch: Launch,
     pub(super) cell: Cell,
-    pub(super) summaries: Vec<Summary>,
+    pub(super) summaries: Vec<MeasurementSummary>,
 }
 
 impl Case {
@@ -157,7 +157,7 @@ fn cell(launch: &Launch) -> Cell {
                 spacing: ArrivalProcess::Poisson,
                 concurrency: None,
             },
-            limits: Limits::default(),
+            limits: LoadLimits::default(),
             slo: None,
             search: None,
             body: serde_json::Map::new(),
@@ -169,8 +169,8 @@ fn cell(launch: &Launch) -> Cell {
     }
 }
 
-fn summary(launch: &Launch, cell: &Cell, tok_s: f64) -> Summary {
-    Summary {
+fn summary(launch: &Launch, cell: &Cell, tok_s: f64) -> MeasurementSummary {
+    MeasurementSummary {
         began: "2026-11-21T06:53:11.250Z".to_owned(),
         ended: "2026-11-21T06:55:11.250Z".to_owned(),
         prompts_hash: Some(ContentHash::from_bytes(b"prompts")),
@@ -179,7 +179,7 @@ fn summary(launch: &Launch, cell: &Cell, tok_s: f64) -> Summary {
         figures: [Definitions::Classic, Definitions::Current, Definitions::Matrix]
             .map(|definitions| (definitions, figures(tok_s, launch.devices)))
             .into(),
-        ..Summary::new(
+        ..MeasurementSummary::new(
             cell.key.clone(),
             cell.content.clone(),
             launch.id.clone(),

@@ -183,8 +183,8 @@ mod tests {
 
     #[test]
     fn a_text_is_cut_where_its_chunks_meet_and_tool_calls_are_not_in_it() {
-        let told = request(None, &[("r", 1), ("t", 9), ("a", 3), ("a", 3)]);
-        assert_eq!(chunk_texts(&told, "hméllo").unwrap(), ["h", "", "mé", "llo"]);
+        let actual = request(None, &[("r", 1), ("t", 9), ("a", 3), ("a", 3)]);
+        assert_eq!(chunk_texts(&actual, "hméllo").unwrap(), ["h", "", "mé", "llo"]);
     }
 
     #[test]

@@ -118,8 +118,8 @@ pub(crate) async fn wait_until_free(run_context: &RunContext<'_>, launch: &Launc
         return;
     };
     let devices: Vec<u32> = rest.iter().map(|gpu| gpu.device).collect();
-    let patience = launch.timeouts.stop.duration();
-    let deadline = Instant::now() + patience;
+    let timeout = launch.timeouts.stop.duration();
+    let deadline = Instant::now() + timeout;
     loop {
         let looks = poll(gpus, &devices).await;
         // Do not wait for a GPU that cannot be read any more; its next user will report it.
@@ -135,7 +135,7 @@ pub(crate) async fn wait_until_free(run_context: &RunContext<'_>, launch: &Launc
             let message = format!(
                 "engine `{}` was stopped {} s ago, but {}",
                 launch.engine.name,
-                patience.as_secs(),
+                timeout.as_secs(),
                 leftovers.join("; ")
             );
             run_context.events.emit(Event::Warning { message });

@@ -2,7 +2,7 @@
 
 use crate::base::clock::{self, MonotonicTime};
 use crate::plan::Launch;
-use crate::results::record::cell::{FailureClass, MeasurementStatus, Phase, Summary};
+use crate::results::record::cell::{FailureClass, MeasurementStatus, MeasurementSummary, Phase};
 use crate::results::record::post_mortem::{EngineExitStatus, PostMortem};
 use crate::telemetry::dmesg;
 
@@ -22,7 +22,7 @@ pub(super) struct FailureArtifacts {
 /// for other cells. `began` is when its launch began.
 pub(super) fn create(
     launch: &Launch,
-    summary: &Summary,
+    summary: &MeasurementSummary,
     doubt: Option<String>,
     remains: FailureArtifacts,
     began: MonotonicTime,

@@ -34,16 +34,16 @@ impl ImagePrefetch {
         let Ok(log) = run_context.store.install_log(&launch.id, start.start) else {
             return;
         };
-        let (whereabouts, images) = (
+        let (docker_env, images) = (
             run_context.host.docker.clone(),
             Arc::clone(&run_context.host.images),
         );
         let (image, steps) = (image.to_owned(), Arc::clone(&self.steps));
         let pull = async move {
-            let tell = |_| {
+            let report_progress = |_| {
                 steps.fetch_add(1, Ordering::Relaxed);
             };
-            engine::prefetch_image(&whereabouts, &images, &image, log, &tell).await;
+            engine::prefetch_image(&docker_env, &images, &image, log, &report_progress).await;
         };
         let mut pulls = self.pulls.lock().unwrap_or_else(PoisonError::into_inner);
         pulls.spawn(pull);

@@ -252,7 +252,7 @@ mod tests {
         let (sender, receiver) = mpsc::channel();
         let _watcher = sender.clone();
         spawn_work(|| -> u32 { panic!("a test") }, sender).unwrap();
-        let told = receiver.recv_timeout(Duration::from_secs(60)).unwrap();
-        assert!(told.is_some_and(|outcome| outcome.is_err()));
+        let actual = receiver.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert!(actual.is_some_and(|outcome| outcome.is_err()));
     }
 }

@@ -93,11 +93,11 @@ pub(crate) async fn run(
 /// Tries once more to remove the containers that could not be removed, reports the remaining ones, and
 /// returns how many of them may run.
 pub(crate) async fn remove_orphans(host: &HostEnv, events: &EventBus, shutdown: &Shutdown) -> usize {
-    let patience = match shutdown.immediate.is_cancelled() {
+    let timeout = match shutdown.immediate.is_cancelled() {
         true => ORPHAN_TIMEOUT_ON_KILL,
         false => ORPHAN_TIMEOUT,
     };
-    let remaining = host.orphans.remove(patience).await;
+    let remaining = host.orphans.remove(timeout).await;
     for orphan in &remaining {
         let state = match orphan.may_run {
             true => "may still be running",

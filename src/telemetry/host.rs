@@ -1,5 +1,6 @@
 //! Metrics of the host from its kernel: CPU time by user, memory, network, disks.
 
+mod cpu_set;
 mod process_cpu;
 mod thread_cpu;
 
@@ -9,8 +10,8 @@ use std::time::Duration;
 use procfs::{Current, CurrentSI, KernelStats, LoadAverage, Meminfo};
 
 use crate::base::clock;
-use crate::base::proc;
 use crate::results::record::telemetry::{SampleValues, TelemetrySource};
+use crate::telemetry::host::cpu_set::{CpuRanges, allowed_cpus, parse_cpu_list, shares_cpus};
 use crate::telemetry::host::process_cpu::ProcessTreeCpu;
 use crate::telemetry::host::thread_cpu::ThreadCpu;
 use crate::telemetry::probe::{Probe, Reading};
@@ -178,32 +179,6 @@ fn read_traffic(values: &mut SampleValues) {
         values.insert("disk_read_bytes_total".to_owned(), sum.0 as f64 * SECTOR_BYTES);
         values.insert("disk_write_bytes_total".to_owned(), sum.1 as f64 * SECTOR_BYTES);
     }
-}
-
-/// Ranges of CPU numbers, both ends included.
-type CpuRanges = Vec<(u32, u32)>;
-
-/// CPUs on which a process may run; empty if unknown.
-fn allowed_cpus(pid: u32) -> CpuRanges {
-    proc::open(pid)
-        .and_then(|process| process.status().ok()?.cpus_allowed_list)
-        .unwrap_or_default()
-}
-
-/// Parses a CPU list of the kernel; `None` if it is invalid.
-fn parse_cpu_list(text: &str) -> Option<CpuRanges> {
-    let range = |part: &str| {
-        let (from, to) = part.split_once('-').unwrap_or((part, part));
-        Some((from.trim().parse().ok()?, to.trim().parse().ok()?))
-    };
-    text.split(',').map(range).collect()
-}
-
-/// Whether two sets of CPUs overlap; `None` if one is unknown.
-fn shares_cpus(one: &CpuRanges, other: &CpuRanges) -> Option<bool> {
-    let meet = |(a, b): &(u32, u32), (c, d): &(u32, u32)| a <= d && c <= b;
-    (!one.is_empty() && !other.is_empty())
-        .then(|| one.iter().any(|one| other.iter().any(|other| meet(one, other))))
 }
 
 #[cfg(test)]

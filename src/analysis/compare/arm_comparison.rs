@@ -7,7 +7,7 @@ use super::pairwise::{self, CompareOptions, Comparison, QuestionFn};
 use super::question;
 use crate::base::ids::CellKey;
 use crate::plan::Plan;
-use crate::results::record::cell::Summary;
+use crate::results::record::cell::MeasurementSummary;
 use crate::results::record::cell_stats::RunStats;
 
 #[derive(Debug, Error)]
@@ -38,7 +38,7 @@ pub(crate) enum ArmsError {
 /// No cells of the two arms form a pair, or a cell fits several.
 pub(crate) fn compare_arms(
     plan: &Plan,
-    summaries: &[Summary],
+    summaries: &[MeasurementSummary],
     side: &RunStats,
     axis: &str,
     values: [&str; 2],

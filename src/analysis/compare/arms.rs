@@ -10,7 +10,7 @@ use super::resolution;
 use crate::analysis::metrics::Metric;
 use crate::base::ids::CellKey;
 use crate::plan::Plan;
-use crate::results::record::cell::Summary;
+use crate::results::record::cell::MeasurementSummary;
 use crate::results::record::cell_stats::CellStats;
 
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +23,7 @@ pub(crate) struct Arms<'a> {
 /// a valid start, or all starts if the arms did not alternate.
 pub(crate) fn arms_question(
     plan: &Plan,
-    summaries: &[Summary],
+    summaries: &[MeasurementSummary],
     arms: Arms<'_>,
     metric: Metric,
     noise: Option<KnownNoise>,
@@ -59,7 +59,7 @@ pub(crate) fn arms_question(
 /// Zeros are replaced by `least`. `None` if the arms did not alternate.
 fn paired_rounds(
     plan: &Plan,
-    summaries: &[Summary],
+    summaries: &[MeasurementSummary],
     cells: [&CellKey; 2],
     metric: Metric,
     min_value: Option<f64>,
@@ -73,7 +73,7 @@ fn paired_rounds(
         return None;
     }
     let values = cells.map(|key| {
-        let of_cell: Vec<&Summary> = summaries
+        let of_cell: Vec<&MeasurementSummary> = summaries
             .iter()
             .filter(|summary| summary.cell == *key && is_counted(summary))
             .collect();

@@ -13,7 +13,7 @@ use super::nightly_gate::screen_result::{ScreenResult, SuspectedLoss};
 use crate::base::ids::CellKey;
 use crate::plan::arms::baseline_key;
 use crate::plan::{Launch, Plan};
-use crate::results::record::cell::Summary;
+use crate::results::record::cell::MeasurementSummary;
 use crate::results::record::cell_stats::{Baseline, CellStats, RunStats};
 
 /// A run in which the baseline was started in turn with the candidate.
@@ -21,7 +21,7 @@ use crate::results::record::cell_stats::{Baseline, CellStats, RunStats};
 pub(crate) struct PairedRun<'a> {
     pub(crate) baseline: &'a Baseline,
     pub(crate) plan: &'a Plan,
-    pub(crate) summaries: &'a [Summary],
+    pub(crate) summaries: &'a [MeasurementSummary],
     /// The cells of the run, including those of the baseline.
     pub(crate) side: &'a RunStats,
 }
@@ -126,7 +126,7 @@ pub(crate) fn add_baseline_starts(plan: &mut Plan, baseline: &Baseline) {
     plan.pair_with_baselines(&launches);
 }
 
-/// Pins the candidates of a plan to the builds that `tonight` measured.
+/// Pins the candidates of a plan to the builds that a nightly run measured.
 pub(crate) fn pin_candidates(mut plan: Plan, candidate_run: &RunStats) -> Plan {
     for launch in &mut plan.launches {
         let cells = candidate_run.cells.values();

@@ -200,9 +200,9 @@ fn compare_provenance(
         ("client", client(first), client(second)),
         ("profile", profile(first), profile(second)),
         (
-            "engine",
-            first.launch.place.settings().describe_origin(),
-            second.launch.place.settings().describe_origin(),
+            "engine source",
+            first.launch.place.settings().engine_source(),
+            second.launch.place.settings().engine_source(),
         ),
     ] {
         if first_value != second_value {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::analysis::metrics::{self, Metric};
 use crate::base::ids::ContentHash;
 use crate::plan::{Cell, Launch};
-use crate::results::record::cell::{Definitions, MeasurementStatus, Origin, Summary};
+use crate::results::record::cell::{Definitions, MeasurementStatus, MeasurementSummary, Origin};
 use crate::results::record::machine::Machine;
 use crate::results::record::provenance::{Provenance, UnknownFact};
 
@@ -13,7 +13,7 @@ use crate::results::record::provenance::{Provenance, UnknownFact};
 pub(crate) struct ComparedCell<'a> {
     pub launch: &'a Launch,
     pub cell: &'a Cell,
-    pub summaries: &'a [&'a Summary],
+    pub summaries: &'a [&'a MeasurementSummary],
     /// Machine that measured the cell. `None` if both sides are of one run, or if it is unknown.
     pub machine: Option<&'a Machine>,
 }
@@ -47,7 +47,7 @@ impl<'a> ComparedCell<'a> {
     /// Returns the digest of the prompts, if all measurements sent the same.
     pub(crate) fn prompts_hash(&self) -> Option<&'a ContentHash> {
         let first = self.summaries.first()?.prompts_hash.as_ref()?;
-        let is_same = |summary: &&Summary| summary.prompts_hash.as_ref() == Some(first);
+        let is_same = |summary: &&MeasurementSummary| summary.prompts_hash.as_ref() == Some(first);
         self.summaries.iter().all(is_same).then_some(first)
     }
 
@@ -83,7 +83,7 @@ impl<'a> ComparedCell<'a> {
     }
 
     pub(crate) fn is_simulated(&self) -> bool {
-        let is_simulated = |summary: &&Summary| summary.origin == Origin::Simulated;
+        let is_simulated = |summary: &&MeasurementSummary| summary.origin == Origin::Simulated;
         self.launch.engine.simulated || self.summaries.iter().any(is_simulated)
     }
 }

@@ -1,7 +1,7 @@
 //! Conditions in which the measurements of a cell were made and in which two sides must agree. They do not
 //! make a single cell suspect, but two cells that differ in them are not comparable.
 
-use crate::results::record::cell::Summary;
+use crate::results::record::cell::MeasurementSummary;
 use crate::results::record::telemetry::GpuWindow;
 
 /// Busy clocks are different if they differ by more than this share.
@@ -75,7 +75,7 @@ pub(crate) enum ConditionKind {
 }
 
 impl Conditions {
-    pub(crate) fn from_summaries(summaries: &[&Summary]) -> Self {
+    pub(crate) fn from_summaries(summaries: &[&MeasurementSummary]) -> Self {
         let gpus = || {
             let windows = summaries.iter().filter_map(|summary| summary.telemetry.as_ref());
             windows.flat_map(|telemetry| &telemetry.gpus)

@@ -6,7 +6,7 @@ use super::nightly_gate::screen_result::ScreenResult;
 use crate::base::date;
 use crate::base::ids::{CellKey, LaunchId};
 use crate::plan::Plan;
-use crate::results::record::cell::{Phase, PhaseTime, Summary};
+use crate::results::record::cell::{MeasurementSummary, Phase, PhaseTime};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Cost {
@@ -52,7 +52,7 @@ impl Allotment {
 /// start. The cost is doubled for the cells in `both`, because their baseline is started too.
 pub(crate) fn costs<T>(
     plan: &Plan,
-    summaries: &[Summary],
+    summaries: &[MeasurementSummary],
     both: &BTreeMap<CellKey, T>,
 ) -> BTreeMap<CellKey, Cost> {
     let mut starts: BTreeMap<&CellKey, BTreeMap<u32, (f64, f64)>> = BTreeMap::new();

@@ -12,7 +12,7 @@ pub(crate) enum DifferenceKind {
     /// The load, so the metrics describe different work.
     Load,
     /// Timeouts and SLO. They are reported, and goodput is not judged if the SLOs differ.
-    Limits,
+    LoadLimits,
     /// The engine, which is what a comparison is for.
     Engine,
     Tool,
@@ -24,7 +24,7 @@ impl DifferenceKind {
             Self::Environment => "environment",
             Self::Host => "host",
             Self::Load => "load",
-            Self::Limits => "limits",
+            Self::LoadLimits => "limits",
             Self::Engine => "engine",
             Self::Tool => "tool",
         }

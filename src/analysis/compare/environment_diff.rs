@@ -62,7 +62,7 @@ pub(crate) fn cell_differences(first: &CellStats, second: &CellStats) -> Vec<Dif
     }));
     let limits = cell_facts::differing_facts(&first.limits, &second.limits);
     differences.extend(limits.map(|(what, before, after)| Difference {
-        kind: DifferenceKind::Limits,
+        kind: DifferenceKind::LoadLimits,
         what: what.to_owned(),
         before: before.to_owned(),
         after: after.to_owned(),
@@ -91,7 +91,7 @@ pub(crate) fn cell_differences(first: &CellStats, second: &CellStats) -> Vec<Dif
     let is_told = |difference: &Difference| {
         matches!(
             difference.kind,
-            DifferenceKind::Engine | DifferenceKind::Load | DifferenceKind::Limits
+            DifferenceKind::Engine | DifferenceKind::Load | DifferenceKind::LoadLimits
         )
     };
     // Cells with different axes always have different definitions.
@@ -139,9 +139,12 @@ pub(crate) fn unknown_difference(first: &CellStats, second: &CellStats) -> Optio
 /// Returns the differences between the engines of two cells as text. Empty if there are none.
 pub(crate) fn engine_differences_in_words(first: &CellStats, second: &CellStats) -> String {
     let differences = cell_differences(first, second);
-    let of_engine = differences
-        .iter()
-        .filter(|difference| matches!(difference.kind, DifferenceKind::Engine | DifferenceKind::Limits));
+    let of_engine = differences.iter().filter(|difference| {
+        matches!(
+            difference.kind,
+            DifferenceKind::Engine | DifferenceKind::LoadLimits
+        )
+    });
     let parts: Vec<String> = of_engine
         .map(|difference| {
             format!(

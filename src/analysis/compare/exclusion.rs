@@ -1,11 +1,11 @@
 //! Which measurements a comparison excludes or marks as suspect.
 
-use crate::results::record::cell::{MeasurementStatus, Summary};
+use crate::results::record::cell::{MeasurementStatus, MeasurementSummary};
 use crate::results::record::cell_stats::{ExcludedMeasurement, ExclusionCause, SuspectMeasurement};
 use crate::results::record::validity::{Reason, Verdict};
 
 /// Says why a measurement is excluded. `None` if it is not.
-pub(super) fn exclusion(summary: &Summary) -> Option<ExcludedMeasurement> {
+pub(super) fn exclusion(summary: &MeasurementSummary) -> Option<ExcludedMeasurement> {
     let because = |cause, reason| {
         Some(ExcludedMeasurement {
             start: summary.start,
@@ -41,12 +41,12 @@ pub(super) fn exclusion(summary: &Summary) -> Option<ExcludedMeasurement> {
     because(ExclusionCause::Invalid, reasons_in_words.join(", "))
 }
 
-pub(super) fn is_counted(summary: &Summary) -> bool {
+pub(super) fn is_counted(summary: &MeasurementSummary) -> bool {
     exclusion(summary).is_none()
 }
 
 /// Returns the reasons why a valid measurement is suspect, with the metrics that each concerns.
-pub(super) fn suspect_reasons(summary: &Summary) -> impl Iterator<Item = SuspectMeasurement> {
+pub(super) fn suspect_reasons(summary: &MeasurementSummary) -> impl Iterator<Item = SuspectMeasurement> {
     let reasons = summary.validity.iter().flat_map(|validity| &validity.reasons);
     reasons
         .filter(|reason| reason.weight != Verdict::Valid)

@@ -8,7 +8,7 @@ use super::precision::{self, Candidate, CellPrecision, Cost, NextStep};
 use crate::base::date;
 use crate::base::ids::{CellKey, LaunchId};
 use crate::plan::{Plan, Start};
-use crate::results::record::cell::Summary;
+use crate::results::record::cell::MeasurementSummary;
 use crate::results::record::event::Event;
 use crate::results::record::machine::Machine;
 use crate::results::record::run::RunInfo;
@@ -31,7 +31,7 @@ pub(crate) fn run_precision(
     about: &RunInfo,
     plan: &Plan,
     machine: &Machine,
-    summaries: &[Summary],
+    summaries: &[MeasurementSummary],
     journal: &[(String, Event)],
 ) -> BTreeMap<CellKey, CellPrecision> {
     let Some(stop_rule) = &plan.until else {

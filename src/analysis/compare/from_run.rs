@@ -11,7 +11,9 @@ use super::search_bracket::unreliable_search_reason;
 use super::{cell_facts, gates, percentile, resolution, settings};
 use crate::analysis::metrics::{self, LatencyKind, Metric, Quantity, Statistic, Target};
 use crate::plan::{Cell, Plan};
-use crate::results::record::cell::{Definitions, FailureClass, MeasurementStatus, Origin, Summary};
+use crate::results::record::cell::{
+    Definitions, FailureClass, MeasurementStatus, MeasurementSummary, Origin,
+};
 use crate::results::record::cell_stats::{
     CellStats, ExcludedMeasurement, Facts, ReliabilityCounts, RunStats,
 };
@@ -49,10 +51,10 @@ pub(crate) fn run_stats(
     about: &RunInfo,
     plan: &Plan,
     machine: &Machine,
-    summaries: &[Summary],
+    summaries: &[MeasurementSummary],
     gates: &[Metric],
 ) -> RunStats {
-    let mut of_cells = Summary::by_cell(summaries);
+    let mut of_cells = MeasurementSummary::by_cell(summaries);
     RunStats {
         run: about.run.clone(),
         matrix: about.matrix.clone(),
@@ -70,13 +72,13 @@ pub(crate) fn run_stats(
     }
 }
 
-fn cell_stats(plan: &Plan, cell: &Cell, summaries: &[&Summary], gates: &[Metric]) -> CellStats {
+fn cell_stats(plan: &Plan, cell: &Cell, summaries: &[&MeasurementSummary], gates: &[Metric]) -> CellStats {
     let launch = plan.launch(&cell.launch);
     let excluded: Vec<ExcludedMeasurement> = summaries
         .iter()
         .filter_map(|summary| exclusion(summary))
         .collect();
-    let counted: Vec<&Summary> = summaries
+    let counted: Vec<&MeasurementSummary> = summaries
         .iter()
         .copied()
         .filter(|summary| exclusion(summary).is_none())
@@ -85,7 +87,8 @@ fn cell_stats(plan: &Plan, cell: &Cell, summaries: &[&Summary], gates: &[Metric]
         [] => measured_gates(cell, &counted),
         chosen => chosen.to_vec(),
     };
-    let completed = |summary: &&Summary| figure(summary, Metric::Completed).map(|count| count as u32);
+    let completed =
+        |summary: &&MeasurementSummary| figure(summary, Metric::Completed).map(|count| count as u32);
     let figures: BTreeMap<String, Vec<Vec<f64>>> = stored_metrics()
         .into_iter()
         .chain(gates.iter().copied())
@@ -147,7 +150,7 @@ fn cell_stats(plan: &Plan, cell: &Cell, summaries: &[&Summary], gates: &[Metric]
 }
 
 /// Returns the gating metrics of a cell. A metric that was not measured is replaced by that of the full run.
-fn measured_gates(cell: &Cell, counted: &[&Summary]) -> Vec<Metric> {
+fn measured_gates(cell: &Cell, counted: &[&MeasurementSummary]) -> Vec<Metric> {
     let has = |metric: Metric| {
         let all = || {
             counted
@@ -174,13 +177,13 @@ fn measured_gates(cell: &Cell, counted: &[&Summary]) -> Vec<Metric> {
 }
 
 /// Returns the number of valid starts that were planned before the stopping rule of `target_ci` ran.
-pub(crate) fn first_stage_starts(counted: &[&Summary], stage: u32) -> u32 {
+pub(crate) fn first_stage_starts(counted: &[&MeasurementSummary], stage: u32) -> u32 {
     let starts: BTreeSet<u32> = counted.iter().map(|summary| summary.start).collect();
     starts.range(..=stage).count() as u32
 }
 
 /// Returns the resolution of the metrics that have one.
-fn resolutions(summaries: &[&Summary], gates: &[Metric]) -> BTreeMap<String, f64> {
+fn resolutions(summaries: &[&MeasurementSummary], gates: &[Metric]) -> BTreeMap<String, f64> {
     stored_metrics()
         .into_iter()
         .chain(gates.iter().copied())
@@ -193,7 +196,7 @@ fn resolutions(summaries: &[&Summary], gates: &[Metric]) -> BTreeMap<String, f64
 }
 
 /// Returns the results of searches without a reliable bracket, with the reason.
-fn searches_without_ratio(summaries: &[&Summary]) -> Facts {
+fn searches_without_ratio(summaries: &[&MeasurementSummary]) -> Facts {
     let searches = summaries.iter().filter_map(|summary| summary.search.as_ref());
     let doubts = searches.filter_map(|search| {
         let why = unreliable_search_reason(search)?;
@@ -204,7 +207,7 @@ fn searches_without_ratio(summaries: &[&Summary]) -> Facts {
 
 /// Returns the gating metrics of imports that are only known in the definitions of their tool, which give no
 /// verdict.
-fn gates_without_verdict(counted: &[&Summary], gates: &[Metric]) -> Facts {
+fn gates_without_verdict(counted: &[&MeasurementSummary], gates: &[Metric]) -> Facts {
     let knows = |definitions: Definitions, metric: Metric| {
         let mut summaries = counted
             .iter()
@@ -229,7 +232,7 @@ fn gates_without_verdict(counted: &[&Summary], gates: &[Metric]) -> Facts {
 }
 
 /// Returns the throughput of a whole run that is dominated by the drain at its end.
-fn drained_gates(cell: &Cell, counted: &[&Summary]) -> Facts {
+fn drained_gates(cell: &Cell, counted: &[&MeasurementSummary]) -> Facts {
     let full = Metric::Throughput(Quantity::Output);
     let figures = counted
         .iter()
@@ -240,7 +243,7 @@ fn drained_gates(cell: &Cell, counted: &[&Summary]) -> Facts {
 
 /// Counts how often a cell was tried. A failure of the host, the client or the matrix says nothing about the
 /// engine.
-fn count_attempts(summaries: &[&Summary]) -> ReliabilityCounts {
+fn count_attempts(summaries: &[&MeasurementSummary]) -> ReliabilityCounts {
     let mut starts: BTreeMap<u32, bool> = BTreeMap::new();
     let mut by_start: BTreeMap<u32, [u64; 2]> = BTreeMap::new();
     for summary in summaries {
@@ -274,12 +277,12 @@ fn count_attempts(summaries: &[&Summary]) -> ReliabilityCounts {
     }
 }
 
-fn figure(summary: &Summary, metric: Metric) -> Option<f64> {
+fn figure(summary: &MeasurementSummary, metric: Metric) -> Option<f64> {
     metrics::metric_value(summary.figures.get(&Definitions::Matrix)?, metric)
 }
 
 /// Returns the repeats of a metric by the number of the start.
-pub(super) fn values_by_start(summaries: &[&Summary], metric: Metric) -> BTreeMap<u32, Vec<f64>> {
+pub(super) fn values_by_start(summaries: &[&MeasurementSummary], metric: Metric) -> BTreeMap<u32, Vec<f64>> {
     let mut starts: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
     for summary in summaries {
         starts
@@ -292,7 +295,7 @@ pub(super) fn values_by_start(summaries: &[&Summary], metric: Metric) -> BTreeMa
 }
 
 fn intervals(
-    summaries: &[&Summary],
+    summaries: &[&MeasurementSummary],
     values: &BTreeMap<String, Vec<Vec<f64>>>,
 ) -> BTreeMap<String, Vec<[f64; 2]>> {
     let mut intervals: BTreeMap<String, Vec<[f64; 2]>> = BTreeMap::new();
@@ -310,7 +313,7 @@ fn common_value<T: PartialEq>(mut values: impl Iterator<Item = Option<T>>) -> Op
         .then_some(first)
 }
 
-fn engine_facts(summaries: &[&Summary]) -> Facts {
+fn engine_facts(summaries: &[&MeasurementSummary]) -> Facts {
     let mut facts = Facts::new();
     for summary in summaries {
         let engine = &summary.engine;

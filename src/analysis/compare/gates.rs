@@ -146,7 +146,7 @@ mod tests {
     use crate::config::arrival::{Arrival, ArrivalProcess};
     use crate::config::dataset::DatasetName;
     use crate::config::dataset::custom::Custom;
-    use crate::config::scenario::{Limits, Slo};
+    use crate::config::scenario::{LoadLimits, Slo};
     use crate::config::search::Search;
     use crate::config::workload::{Profile, Workload};
 
@@ -165,7 +165,7 @@ mod tests {
                 spacing: ArrivalProcess::Poisson,
                 concurrency: concurrency.and_then(std::num::NonZeroU32::new),
             },
-            limits: Limits::default(),
+            limits: LoadLimits::default(),
             slo: None,
             search: None,
             body: serde_json::Map::new(),

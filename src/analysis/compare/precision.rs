@@ -401,7 +401,7 @@ mod tests {
             (3, "is zero or missing on one of the starts"),
         ] {
             assert!(
-                matches!(&outlooks[at], NextStep::NotPossible(told) if told.contains(why)),
+                matches!(&outlooks[at], NextStep::NotPossible(actual) if actual.contains(why)),
                 "{why}: {:?}",
                 outlooks[at]
             );

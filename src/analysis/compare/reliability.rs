@@ -365,7 +365,7 @@ mod tests {
     fn bursts_are_seldom_regressions_and_a_rise_in_every_start_is_found() {
         #[expect(
             clippy::disallowed_methods,
-            reason = "a test is told its length by its surroundings"
+            reason = "an environment variable sets the length of a test"
         )]
         let regressions = std::env::var("MATRIX_RUNS").ok();
         let runs = regressions.map_or(60, |text| text.parse().expect("MATRIX_RUNS is a number"));

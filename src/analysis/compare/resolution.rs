@@ -1,7 +1,7 @@
 //! Resolution of metrics: values closer than this may be the same value, however often they are measured.
 
 use crate::analysis::metrics::{self, Metric, Unit};
-use crate::results::record::cell::{Definitions, MetricValues, Origin, Summary};
+use crate::results::record::cell::{Definitions, MeasurementSummary, MetricValues, Origin};
 
 /// A value with at least this many decimals was computed, not printed.
 const COMPUTED_DECIMALS: u32 = 6;
@@ -14,7 +14,7 @@ const MIN_PRINTED_FIGURES: usize = 3;
 /// the drawn arrivals from their rate if that is larger. The value that another tool printed can be off by
 /// half of its last digit.
 pub(crate) fn resolution<'a>(
-    summaries: impl Iterator<Item = &'a Summary>,
+    summaries: impl Iterator<Item = &'a MeasurementSummary>,
     definitions: Definitions,
     metric: Metric,
 ) -> f64 {
@@ -67,7 +67,7 @@ pub(crate) fn raise_zeros(starts: &[Vec<f64>], min_value: Option<f64>) -> Vec<Ve
     starts.iter().map(repeats).collect()
 }
 
-fn search_resolution(summary: &Summary) -> Option<f64> {
+fn search_resolution(summary: &MeasurementSummary) -> Option<f64> {
     let search = summary.search.as_ref()?;
     let half = (search.fails_at? / search.found?).sqrt() - 1.0;
     // The deviation of the drawn arrivals from their rates counts if it is larger than the bracket.

@@ -2,17 +2,18 @@
 
 use crate::analysis::metrics::{self, Metric, TokenCount};
 use crate::config::scenario::Scenario;
-use crate::results::record::cell::{Definitions, Summary};
+use crate::results::record::cell::{Definitions, MeasurementSummary};
 
 /// Returns the mean output tokens of an answer, if the model ends its answers. `None` if lengths are
 /// requested or unknown.
-pub(crate) fn mean_response_tokens(scenario: &Scenario, summaries: &[&Summary]) -> Option<f64> {
+pub(crate) fn mean_response_tokens(scenario: &Scenario, summaries: &[&MeasurementSummary]) -> Option<f64> {
     if !scenario.stop_at_eos {
         return None;
     }
     let sum = |metric: Metric| -> f64 {
-        let read =
-            |summary: &&Summary| metrics::metric_value(summary.figures.get(&Definitions::Matrix)?, metric);
+        let read = |summary: &&MeasurementSummary| {
+            metrics::metric_value(summary.figures.get(&Definitions::Matrix)?, metric)
+        };
         summaries.iter().filter_map(read).sum()
     };
     let (tokens, answers) = (sum(Metric::Tokens(TokenCount::Output)), sum(Metric::Completed));

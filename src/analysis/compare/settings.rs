@@ -4,7 +4,7 @@
 use crate::analysis::validity::precision_family;
 use crate::config::template::Template;
 use crate::plan::Launch;
-use crate::results::record::cell::Summary;
+use crate::results::record::cell::MeasurementSummary;
 use crate::results::record::cell_stats::Facts;
 use crate::results::record::engine_change::setting;
 
@@ -118,7 +118,7 @@ pub(crate) const NOT_SET: &str = "not set";
 
 /// Returns the settings of an engine: those that it was started with, or those that an attached server
 /// reports.
-pub(crate) fn launch_settings(launch: &Launch, summaries: &[&Summary]) -> Facts {
+pub(crate) fn launch_settings(launch: &Launch, summaries: &[&MeasurementSummary]) -> Facts {
     let mut facts = started_settings(launch);
     facts.extend(reported_settings(launch, summaries));
     facts
@@ -156,7 +156,7 @@ fn started_settings(launch: &Launch) -> Facts {
 }
 
 /// Returns the settings that an attached server reports. Empty for other engines, whose settings are known.
-fn reported_settings(launch: &Launch, summaries: &[&Summary]) -> Facts {
+fn reported_settings(launch: &Launch, summaries: &[&MeasurementSummary]) -> Facts {
     if !launch.is_attached() {
         return Facts::new();
     }
@@ -169,7 +169,7 @@ fn reported_settings(launch: &Launch, summaries: &[&Summary]) -> Facts {
 
 /// Returns the precision of the weights that a server reports: its quantization, or else what the name of its
 /// checkpoint says.
-pub(crate) fn reported_precision(summaries: &[&Summary]) -> Option<String> {
+pub(crate) fn reported_precision(summaries: &[&MeasurementSummary]) -> Option<String> {
     let family_name = |name: &str| precision_family(name).map(str::to_owned);
     let is_chosen =
         |quantization: &String| !UNQUANTIZED.contains(&quantization.to_ascii_lowercase().as_str());
@@ -181,14 +181,14 @@ pub(crate) fn reported_precision(summaries: &[&Summary]) -> Option<String> {
 }
 
 /// Returns the number of GPUs for each copy of the model, as a server reports it.
-pub(crate) fn reported_parallel(summaries: &[&Summary]) -> Option<String> {
+pub(crate) fn reported_parallel(summaries: &[&MeasurementSummary]) -> Option<String> {
     let tp = reported_value(summaries, "tp_size")?;
     let pp = reported_value(summaries, "pp_size").unwrap_or_else(|| "1".to_owned());
     Some(format!("tp {tp} pp {pp}"))
 }
 
 /// Returns a value of the live configuration, or else of the model list.
-fn reported_value(summaries: &[&Summary], key: &str) -> Option<String> {
+fn reported_value(summaries: &[&MeasurementSummary], key: &str) -> Option<String> {
     let mut engines = summaries.iter().map(|summary| &summary.engine);
     engines.find_map(|facts| setting(facts, key).or_else(|| facts.served.get(key).cloned()))
 }

@@ -5,7 +5,7 @@ use super::reason::{new_reason, percent};
 use crate::config::api::ServerTemplate;
 use crate::config::dataset::TemplateUse;
 use crate::config::scenario::Scenario;
-use crate::config::validity::Bounds;
+use crate::config::validity::ValidityBounds;
 use crate::plan::Protocol;
 use crate::results::record::cell::{CacheResetRecord, UniquePrefix};
 use crate::results::record::request::Request;
@@ -24,7 +24,7 @@ const FIRST_TOKENS: f64 = 1.0;
 pub(crate) struct CacheEvidence<'a> {
     pub protocol: Protocol,
     pub scenario: &'a Scenario,
-    pub bounds: &'a Bounds,
+    pub bounds: &'a ValidityBounds,
     /// Share of prompt tokens that prompts share with each other. `None` if it is unknown.
     pub shared_share: Option<f64>,
     /// How the caches were reset before the load, and the hits that the engine counted.

@@ -7,7 +7,7 @@ use super::{host, steadiness};
 use crate::analysis::metrics::{self, LatencyKind, Metric, Rates, Statistic};
 use crate::config::arrival::Arrival;
 use crate::config::scenario::Scenario;
-use crate::config::validity::Bounds;
+use crate::config::validity::ValidityBounds;
 use crate::results::record::client::{ClientFacts, MAX_EVENTS_PER_S, SendLag};
 use crate::results::record::request::Request;
 use crate::results::record::telemetry::{HostWindow, Telemetry};
@@ -108,7 +108,7 @@ fn host_window<'a>(evidence: &Evidence<'a>) -> Option<&'a HostWindow> {
 pub(super) fn judge_read_lateness(
     client: &ClientFacts,
     gap_ms: Option<f64>,
-    bounds: &Bounds,
+    bounds: &ValidityBounds,
     reasons: &mut Vec<Reason>,
 ) {
     let Some(late) = client.late else {
@@ -143,7 +143,7 @@ pub(super) fn judge_read_lateness(
 }
 
 /// Judges the processor use of the client, and jumps of its clock.
-pub(super) fn judge_cpu_use(client: &ClientFacts, bounds: &Bounds, reasons: &mut Vec<Reason>) {
+pub(super) fn judge_cpu_use(client: &ClientFacts, bounds: &ValidityBounds, reasons: &mut Vec<Reason>) {
     if let Some(share) = client.cpu_share.filter(|share| *share > bounds.client_cpu) {
         let measured = format!("the busiest thread used {} of a processor", percent(share));
         reasons.push(new_reason(
@@ -189,7 +189,7 @@ fn times_in_words(count: u32) -> String {
 pub(super) fn judge_shared_cpus(
     telemetry: &Telemetry,
     threads: u32,
-    bounds: &Bounds,
+    bounds: &ValidityBounds,
     reasons: &mut Vec<Reason>,
 ) {
     let Some(host) = telemetry
@@ -257,7 +257,11 @@ fn judge_rate(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
 }
 
 /// Judges whether a load reached the requested rate, from its requests alone.
-pub(super) fn load_rate_reason(requests: &[Request], scenario: &Scenario, bounds: &Bounds) -> Option<Reason> {
+pub(super) fn load_rate_reason(
+    requests: &[Request],
+    scenario: &Scenario,
+    bounds: &ValidityBounds,
+) -> Option<Reason> {
     is_paced(scenario, &scenario.arrival, requests)
         .then(|| {
             reached_rate_reason(
@@ -297,7 +301,7 @@ fn reached_rate_reason(
     rates: &Rates,
     arrival: &Arrival,
     lag: Option<&SendLag>,
-    bounds: &Bounds,
+    bounds: &ValidityBounds,
 ) -> Option<Reason> {
     if requests.len() < MIN_ARRIVALS {
         return None;
@@ -398,7 +402,7 @@ mod tests {
             other_cpus: Some(1.98),
             ..HostWindow::default()
         };
-        let others = host::other_processes(&host, &Bounds::default());
+        let others = host::other_processes(&host, &ValidityBounds::default());
         let reason = lateness_reason(&lag(15.7, 15.0, 11.0), 10.0, others).unwrap();
         assert!(
             reason
@@ -418,7 +422,7 @@ mod tests {
             }))
             .unwrap();
             let mut reasons = Vec::new();
-            judge_read_lateness(&facts, Some(gap_ms), &Bounds::default(), &mut reasons);
+            judge_read_lateness(&facts, Some(gap_ms), &ValidityBounds::default(), &mut reasons);
             assert!(reasons.len() <= 1, "{reasons:?}");
             reasons.first().map(|reason| (reason.code, reason.weight))
         };
@@ -476,7 +480,7 @@ mod tests {
                 &metrics::request_rates(&requests)?,
                 &arrival(text),
                 lag,
-                &Bounds::default(),
+                &ValidityBounds::default(),
             )
         };
         let open = r#"{"rate": 8.0, "concurrency": null}"#;

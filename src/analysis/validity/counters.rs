@@ -3,7 +3,7 @@
 use super::caches::CacheEvidence;
 use super::evidence::Evidence;
 use super::reason::{new_reason, percent};
-use crate::config::validity::Bounds;
+use crate::config::validity::ValidityBounds;
 use crate::results::record::request::{Request, RequestFailureClass, Usage};
 use crate::results::record::search::ReportedTokens;
 use crate::results::record::telemetry::{EngineWindow, TelemetrySource};
@@ -103,7 +103,11 @@ pub(super) fn reliable_counters<'e>(evidence: &Evidence<'e>) -> Option<&'e Engin
 }
 
 /// Reports that the engine generated another number of output tokens than the answers report.
-fn output_mismatch(engine: &EngineWindow, reported: &ReportedTokens, bounds: &Bounds) -> Option<Reason> {
+fn output_mismatch(
+    engine: &EngineWindow,
+    reported: &ReportedTokens,
+    bounds: &ValidityBounds,
+) -> Option<Reason> {
     let counter = *engine.grown.get("generation_tokens")?;
     let (reported_tokens, unfinished) = (reported.output, reported.output_unfinished);
     // For a failed request, the engine may have generated all requested tokens or none of them, and counted
@@ -125,7 +129,11 @@ fn output_mismatch(engine: &EngineWindow, reported: &ReportedTokens, bounds: &Bo
 /// Reports that the engine counted far fewer prompt tokens than its answers, or more, which means that other
 /// clients used it. Shared and cached tokens may be missing from the counter, because some engines
 /// (llama.cpp) count only what they compute.
-fn prompt_mismatch(engine: &EngineWindow, reported: &ReportedTokens, bounds: &Bounds) -> Option<Reason> {
+fn prompt_mismatch(
+    engine: &EngineWindow,
+    reported: &ReportedTokens,
+    bounds: &ValidityBounds,
+) -> Option<Reason> {
     let grown = |name: &str| engine.grown.get(name).copied();
     let counter = grown("prompt_tokens")?;
     let (reported_tokens, unfinished) = (reported.prompt, reported.prompt_unfinished);
@@ -214,7 +222,7 @@ mod tests {
         reported_tokens(&CacheEvidence {
             protocol,
             scenario: &scenario(),
-            bounds: &Bounds::default(),
+            bounds: &ValidityBounds::default(),
             shared_share: Some(0.0),
             reset_proof: proof,
             requests,
@@ -233,7 +241,7 @@ mod tests {
                 .collect(),
             ..EngineWindow::default()
         };
-        let bounds = Bounds::default();
+        let bounds = ValidityBounds::default();
         let reason = output_mismatch(&engine, reported, &bounds)
             .or_else(|| prompt_mismatch(&engine, reported, &bounds));
         reason.map(|reason| reason.code)

@@ -2,9 +2,9 @@
 
 use super::responses::input::Responses;
 use crate::analysis::metrics::{self, Metric};
-use crate::config::validity::Bounds;
+use crate::config::validity::ValidityBounds;
 use crate::plan::{Cell, Launch};
-use crate::results::record::cell::{Definitions, Origin, Summary};
+use crate::results::record::cell::{Definitions, MeasurementSummary, Origin};
 use crate::results::record::machine::Machine;
 use crate::results::record::request::Request;
 
@@ -12,12 +12,12 @@ use crate::results::record::request::Request;
 pub(crate) struct Evidence<'a> {
     pub launch: &'a Launch,
     pub cell: &'a Cell,
-    pub summary: &'a Summary,
+    pub summary: &'a MeasurementSummary,
     pub requests: &'a [Request],
     /// The machine, where it is known.
     pub machine: Option<&'a Machine>,
     /// From where on it is doubted.
-    pub bounds: &'a Bounds,
+    pub bounds: &'a ValidityBounds,
 }
 
 impl Evidence<'_> {

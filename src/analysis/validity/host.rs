@@ -1,7 +1,7 @@
 //! Checks what else used the host: other processes, other virtual machines, swap.
 
 use super::reason::{new_reason, percent};
-use crate::config::validity::Bounds;
+use crate::config::validity::ValidityBounds;
 use crate::results::record::telemetry::{HostWindow, Telemetry};
 use crate::results::record::validity::{Reason, ReasonCode};
 
@@ -14,7 +14,7 @@ const MIN_CPU_SHARE: f64 = 0.25;
 const MIN_WINDOW_S: f64 = 2.0;
 
 /// Judges processor time of others, stolen processor time, and lack of memory.
-pub(super) fn judge(telemetry: &Telemetry, bounds: &Bounds, reasons: &mut Vec<Reason>) {
+pub(super) fn judge(telemetry: &Telemetry, bounds: &ValidityBounds, reasons: &mut Vec<Reason>) {
     let Some(host) = &telemetry.host else {
         return;
     };
@@ -57,7 +57,7 @@ pub(super) fn judge(telemetry: &Telemetry, bounds: &Bounds, reasons: &mut Vec<Re
 }
 
 /// Returns a text about the processors that other processes used, if they exceed [`max_other_cpus`].
-pub(super) fn other_processes(host: &HostWindow, bounds: &Bounds) -> Option<String> {
+pub(super) fn other_processes(host: &HostWindow, bounds: &ValidityBounds) -> Option<String> {
     let used = host.other_cpus.map(|used| used.min(f64::from(host.cpus)))?;
     if used <= max_other_cpus(host, bounds) {
         return None;
@@ -68,7 +68,7 @@ pub(super) fn other_processes(host: &HostWindow, bounds: &Bounds) -> Option<Stri
     ))
 }
 
-fn max_other_cpus(host: &HostWindow, bounds: &Bounds) -> f64 {
+fn max_other_cpus(host: &HostWindow, bounds: &ValidityBounds) -> f64 {
     let cpus = f64::from(host.cpus);
     (bounds.other_cpus * cpus).max(1.0f64.min(MIN_CPU_SHARE * cpus))
 }

@@ -3,7 +3,7 @@
 use super::evidence::Evidence;
 use super::reason::{new_reason, percent};
 use crate::base::units::Bytes;
-use crate::config::validity::Bounds;
+use crate::config::validity::ValidityBounds;
 use crate::results::record::engine_change::EngineChange;
 use crate::results::record::machine::Machine;
 use crate::results::record::telemetry::{Gpu, GpuWindow, SourceFacts, Telemetry, TelemetrySource};
@@ -59,7 +59,7 @@ pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
 pub(super) fn judge_devices(
     telemetry: &Telemetry,
     machine: Option<&Machine>,
-    bounds: &Bounds,
+    bounds: &ValidityBounds,
     reasons: &mut Vec<Reason>,
 ) {
     for gpu in &telemetry.gpus {
@@ -144,7 +144,12 @@ fn judge_engine(evidence: &Evidence<'_>, telemetry: &Telemetry, reasons: &mut Ve
     }
 }
 
-fn judge_clocks(gpu: &GpuWindow, machine_gpu: Option<&Gpu>, bounds: &Bounds, reasons: &mut Vec<Reason>) {
+fn judge_clocks(
+    gpu: &GpuWindow,
+    machine_gpu: Option<&Gpu>,
+    bounds: &ValidityBounds,
+    reasons: &mut Vec<Reason>,
+) {
     for (name, code, bound) in [
         ("thermal", ReasonCode::ThrottledThermal, bounds.throttled),
         ("power", ReasonCode::ThrottledPower, bounds.power_capped),
@@ -239,7 +244,12 @@ fn judge_device_faults(gpu: &GpuWindow, machine_gpu: Option<&Gpu>, reasons: &mut
 }
 
 /// Judges other processes that use or used the GPU.
-fn judge_other_users(gpu: &GpuWindow, machine_gpu: Option<&Gpu>, bounds: &Bounds, reasons: &mut Vec<Reason>) {
+fn judge_other_users(
+    gpu: &GpuWindow,
+    machine_gpu: Option<&Gpu>,
+    bounds: &ValidityBounds,
+    reasons: &mut Vec<Reason>,
+) {
     if !gpu.foreign.is_empty() {
         let named: Vec<String> = gpu
             .foreign
@@ -276,7 +286,7 @@ fn judge_other_users(gpu: &GpuWindow, machine_gpu: Option<&Gpu>, bounds: &Bounds
 }
 
 /// Judges memory of no known process. It belongs to another container, user or virtual machine.
-fn judge_unexplained_memory(gpu: &GpuWindow, bounds: &Bounds, reasons: &mut Vec<Reason>) {
+fn judge_unexplained_memory(gpu: &GpuWindow, bounds: &ValidityBounds, reasons: &mut Vec<Reason>) {
     let bound = bounds.unexplained_memory;
     let Some(taken) = gpu.ranges.get("memory_used_bytes") else {
         return;

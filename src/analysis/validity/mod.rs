@@ -34,7 +34,7 @@ pub(crate) use served_model::precision_family;
 
 use crate::analysis::calibration;
 use crate::analysis::metrics::{LatencyKind, Metric, Statistic};
-use crate::config::validity::Bounds;
+use crate::config::validity::ValidityBounds;
 use crate::results::record::cell::{MeasurementStatus, Origin};
 use crate::results::record::client::ClientFacts;
 use crate::results::record::machine::Machine;
@@ -106,7 +106,7 @@ fn client_and_machine_reasons(
     gap_ms: Option<f64>,
     telemetry: Option<&Telemetry>,
     machine: Option<&Machine>,
-    bounds: &Bounds,
+    bounds: &ValidityBounds,
 ) -> Vec<Reason> {
     let mut reasons = Vec::new();
     if let Some(client) = client {

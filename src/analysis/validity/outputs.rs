@@ -5,7 +5,7 @@ use super::evidence::Evidence;
 use super::reason::{new_reason, percent};
 use super::responses::token_counts::{excess_factor, excess_reason};
 use crate::config::scenario::Scenario;
-use crate::config::validity::Bounds;
+use crate::config::validity::ValidityBounds;
 use crate::results::record::request::{Request, format_failures};
 use crate::results::record::search::SearchStopReason;
 use crate::results::record::validity::{Reason, ReasonCode};
@@ -72,7 +72,7 @@ fn judge_counts(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
 pub(crate) fn text_count_reason(
     requests: &[Request],
     scenario: &Scenario,
-    bounds: &Bounds,
+    bounds: &ValidityBounds,
 ) -> Option<Reason> {
     let completed = || requests.iter().filter(|request| request.is_completed());
     let both: Vec<(f64, f64)> = completed()

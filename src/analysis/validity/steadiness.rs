@@ -5,7 +5,7 @@ use super::evidence::Evidence;
 use super::reason::{new_reason, percent};
 use crate::config::arrival::Arrival;
 use crate::config::scenario::Scenario;
-use crate::config::validity::Bounds;
+use crate::config::validity::ValidityBounds;
 use crate::results::record::request::Request;
 use crate::results::record::validity::{Reason, ReasonCode};
 
@@ -87,7 +87,7 @@ pub(super) fn load_reasons(
     requests: &[Request],
     scenario: &Scenario,
     arrival: &Arrival,
-    bounds: &Bounds,
+    bounds: &ValidityBounds,
 ) -> Vec<Reason> {
     let has_rate = client::is_paced(scenario, arrival, requests);
     let is_fixed_rate = arrival.is_paced() || scenario.workload.is_replayed();
@@ -105,7 +105,7 @@ fn never_steady_reason(
     requests: &[Request],
     has_rate: bool,
     slots: Option<usize>,
-    bounds: &Bounds,
+    bounds: &ValidityBounds,
 ) -> Option<Reason> {
     let seconds = window_s(requests)?;
     let share = steady_share(requests, seconds, has_rate)
@@ -364,7 +364,7 @@ impl Backlog {
 
 /// Reports a queue that grows to the end of an open loop. Its latencies depend on the length of the
 /// measurement, not on the speed of the engine.
-fn growth_reason(requests: &[Request], bounds: &Bounds) -> Option<Reason> {
+fn growth_reason(requests: &[Request], bounds: &ValidityBounds) -> Option<Reason> {
     let backlog = Backlog::from_requests(requests)?;
     let factor = bounds.queue_growth;
     backlog.is_growing_backlog(factor).then(|| {
@@ -643,7 +643,7 @@ mod tests {
         requests
     }
 
-    fn judge_load(requests: &[Request], arrival: &serde_json::Value, bounds: &Bounds) -> Vec<Reason> {
+    fn judge_load(requests: &[Request], arrival: &serde_json::Value, bounds: &ValidityBounds) -> Vec<Reason> {
         let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
         let plan: crate::plan::Plan = serde_json::from_str(plan).unwrap();
         let arrival: Arrival = serde_json::from_value(arrival.clone()).unwrap();
@@ -653,7 +653,7 @@ mod tests {
     #[test]
     fn a_closed_loop_on_an_engine_that_slows_down_is_never_steady() {
         let closed = serde_json::json!({ "rate": "inf", "concurrency": 8 });
-        let usual = Bounds::default();
+        let usual = ValidityBounds::default();
         let loop_requests =
             |slowness: &dyn Fn(f64) -> f64| requests_of(&closed_loop(&[(32, 0.005); 240], 8, slowness));
         assert!(judge_load(&loop_requests(&|_| 1.0), &closed, &usual).is_empty());
@@ -671,9 +671,9 @@ mod tests {
             assert!(reason.measured.contains(direction), "{}", reason.measured);
             let burst = serde_json::json!({ "rate": "inf", "concurrency": null });
             assert!(judge_load(&requests, &burst, &usual).is_empty(), "a burst");
-            let off = Bounds {
+            let off = ValidityBounds {
                 steady: 0.0,
-                ..Bounds::default()
+                ..ValidityBounds::default()
             };
             assert!(judge_load(&requests, &closed, &off).is_empty(), "turned off");
         }

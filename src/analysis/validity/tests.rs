@@ -32,7 +32,7 @@ fn every_code_has_one_row_in_the_table_and_the_document_is_that_table() {
 /// Each bound is in the entry of a code, with its name and its default.
 #[test]
 fn the_table_tells_the_defaults_of_the_bounds() {
-    let bounds = serde_json::to_value(Bounds::default()).unwrap();
+    let bounds = serde_json::to_value(ValidityBounds::default()).unwrap();
     for (name, value) in bounds.as_object().unwrap() {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let value = value.strip_suffix(".0").unwrap_or(&value);
@@ -50,10 +50,10 @@ fn the_table_tells_the_defaults_of_the_bounds() {
 
 #[test]
 fn bounds_that_cannot_be_are_named() {
-    let bounds = Bounds {
+    let bounds = ValidityBounds {
         max_cache_hits: 5.0,
         own_tokens: 0.5,
-        ..Bounds::default()
+        ..ValidityBounds::default()
     };
     assert_eq!(
         bounds.find_errors(),
@@ -62,7 +62,7 @@ fn bounds_that_cannot_be_are_named() {
             ("own_tokens", "a factor of 1 or more")
         ]
     );
-    assert!(Bounds::default().find_errors().is_empty());
+    assert!(ValidityBounds::default().find_errors().is_empty());
 }
 
 fn range(min: f64, max: f64) -> SampledRange {
@@ -75,8 +75,8 @@ fn range(min: f64, max: f64) -> SampledRange {
 
 fn codes_on(telemetry: &Telemetry, machine: &Machine) -> Vec<(ReasonCode, Verdict)> {
     let mut reasons = Vec::new();
-    machine::judge_devices(telemetry, Some(machine), &Bounds::default(), &mut reasons);
-    host::judge(telemetry, &Bounds::default(), &mut reasons);
+    machine::judge_devices(telemetry, Some(machine), &ValidityBounds::default(), &mut reasons);
+    host::judge(telemetry, &ValidityBounds::default(), &mut reasons);
     reasons
         .iter()
         .map(|reason| (reason.code, reason.weight))
@@ -329,7 +329,7 @@ fn several_choices_share_one_stream_and_pictures_of_no_tokens_were_not_looked_at
             listed: &[],
             protocol: Protocol::Chat,
             is_simulated: false,
-            bounds: &Bounds::default(),
+            bounds: &ValidityBounds::default(),
         });
         let wanted = [ReasonCode::ChunkedTokens, ReasonCode::PromptTokensDisagree];
         let matched_reason = reasons.into_iter().filter(|reason| wanted.contains(&reason.code));
@@ -384,7 +384,7 @@ fn cache_reasons_with(reported: u32, cached: u32, hits: f64) -> Vec<Reason> {
     let met = CacheEvidence {
         protocol: Protocol::Completions,
         scenario: &plan.cells[0].scenario,
-        bounds: &Bounds::default(),
+        bounds: &ValidityBounds::default(),
         shared_share: Some(0.0),
         reset_proof: Some(&proof),
         requests: &vec![request; 8],
@@ -450,7 +450,7 @@ fn start_verdict_with(requests: &[Request], slo: Option<Slo>) -> Option<Verdict>
         listed: &[],
         protocol: Protocol::Completions,
         is_simulated: false,
-        bounds: &Bounds::default(),
+        bounds: &ValidityBounds::default(),
     });
     let mut reasons = reasons.into_iter();
     let matched_reason = reasons.find(|reason| reason.code == ReasonCode::FirstEventAhead);
@@ -842,10 +842,10 @@ fn tokens_that_are_reported_of_answers_without_any_text_are_told() {
             .unwrap();
         }
         let matched_reason =
-            outputs::text_count_reason(&requests, &plan.cells[0].scenario, &Bounds::default());
+            outputs::text_count_reason(&requests, &plan.cells[0].scenario, &ValidityBounds::default());
         matched_reason.map(|reason| (reason.code, reason.measured))
     };
-    let (code, measured) = reason_for(0, 0).expect("it is told");
+    let (code, measured) = reason_for(0, 0).expect("it is reported");
     assert_eq!(code, ReasonCode::TokensDisagree);
     assert_eq!(
         measured,
@@ -888,7 +888,7 @@ fn a_bench_reports_a_growing_queue_and_a_falling_rate_as_a_run_does() {
             listed: &[],
             protocol: Protocol::Completions,
             is_simulated: false,
-            bounds: &Bounds::default(),
+            bounds: &ValidityBounds::default(),
         });
         let of_load = reasons.iter().map(|reason| reason.code);
         of_load
@@ -954,7 +954,7 @@ fn degenerate_finding(answer: impl Fn(u64) -> (bool, u64, f64, u64)) -> Option<(
         listed: &[],
         protocol: Protocol::Completions,
         is_simulated: false,
-        bounds: &Bounds::default(),
+        bounds: &ValidityBounds::default(),
     });
     let matched_reason = reasons
         .into_iter()

@@ -178,18 +178,18 @@ mod tests {
         let cli_command = Cli::command();
         let shown = visible_flags(&cli_command);
         for (foreign, ours) in FOREIGN_FLAGS {
-            let told = error_text(&[foreign, "1"]);
+            let actual = error_text(&[foreign, "1"]);
             assert!(
-                told.contains(&format!("unexpected argument '{foreign}'")),
-                "{told}"
+                actual.contains(&format!("unexpected argument '{foreign}'")),
+                "{actual}"
             );
             for flag in ours {
-                assert!(told.contains(&format!("'{flag}'")), "{told}");
+                assert!(actual.contains(&format!("'{flag}'")), "{actual}");
                 assert!(shown.iter().any(|known| known == flag), "{flag}");
             }
             assert!(
-                !told.contains("similar") && told.contains("Usage: matrix bench"),
-                "{told}"
+                !actual.contains("similar") && actual.contains("Usage: matrix bench"),
+                "{actual}"
             );
         }
     }
@@ -197,31 +197,31 @@ mod tests {
     #[test]
     fn a_flag_that_asks_for_what_is_so_anyway_is_answered_with_that() {
         for (foreign, why) in REDUNDANT_FLAGS {
-            let told = error_text(&[foreign]);
-            assert!(told.contains(why) && !told.contains("similar"), "{told}");
+            let actual = error_text(&[foreign]);
+            assert!(actual.contains(why) && !actual.contains("similar"), "{actual}");
         }
     }
 
     #[test]
     fn a_command_with_two_letters_swapped_is_answered_with_the_one_that_was_meant() {
-        let told = |command: &str| {
+        let actual = |command: &str| {
             let args = ["matrix", command].map(OsString::from);
             let error = Cli::try_parse_from(&args).expect_err("the command is unknown");
             with_tips(error, &args).to_string()
         };
         for (slip, command) in [("rnu", "run"), ("benhc", "bench"), ("pln", "plan")] {
-            assert!(told(slip).contains(&format!("'{command}'")), "{}", told(slip));
+            assert!(actual(slip).contains(&format!("'{command}'")), "{}", actual(slip));
         }
-        assert!(!told("zzzzzz").contains("tip"), "{}", told("zzzzzz"));
+        assert!(!actual("zzzzzz").contains("tip"), "{}", actual("zzzzzz"));
     }
 
     #[test]
     fn no_tip_names_a_hidden_flag_and_a_slip_is_answered_with_the_flag_that_was_meant() {
         for unknown in ["--rust-clients", "--rust-worker-thread-count"] {
-            let told = error_text(&[unknown]);
+            let actual = error_text(&[unknown]);
             assert!(
-                !told.contains("'--rust-client'") && !told.contains("'--rust-worker-threads'"),
-                "{told}"
+                !actual.contains("'--rust-client'") && !actual.contains("'--rust-worker-threads'"),
+                "{actual}"
             );
         }
         assert!(error_text(&["--num-promts", "1"]).contains("'--num-prompts'"));
@@ -231,10 +231,10 @@ mod tests {
     #[test]
     fn backends_of_other_tools_are_answered_with_ours() {
         for (foreign, ours) in FOREIGN_BACKENDS {
-            let told = error_text(&["--backend", foreign]);
+            let actual = error_text(&["--backend", foreign]);
             assert!(
-                told.contains(&format!("'{ours}' sends the requests of '{foreign}'")),
-                "{told}"
+                actual.contains(&format!("'{ours}' sends the requests of '{foreign}'")),
+                "{actual}"
             );
         }
         assert!(!error_text(&["--backend", "other"]).contains("sends the requests of"));

@@ -273,11 +273,11 @@ mod tests {
             "0",
         ]))
         .unwrap();
-        let told: Vec<_> = all
+        let actual: Vec<_> = all
             .iter()
             .map(|one| (one.rate.per_second(), one.concurrency.map(NonZeroU32::get)))
             .collect();
-        assert_eq!(told, [(2.0, Some(8)), (2.0, None), (4.0, Some(8)), (4.0, None)]);
+        assert_eq!(actual, [(2.0, Some(8)), (2.0, None), (4.0, Some(8)), (4.0, None)]);
         let usual = arrivals(&args(&[])).unwrap();
         assert_eq!((usual.len(), usual[0].rate.is_infinite()), (1, true));
     }

@@ -22,7 +22,7 @@ use crate::cli::bench::BenchArgs;
 use crate::config::arrival::Arrival;
 use crate::config::backend::Backend;
 use crate::config::dataset::DatasetName;
-use crate::config::scenario::{Limits, Scenario, Slo};
+use crate::config::scenario::{LoadLimits, Scenario, Slo};
 use crate::config::workload::Profile;
 use crate::plan::{CacheResetSpec, ProtocolSpec, UsageRequest};
 use crate::report::bench_serving::bench_line::RequestedLoad;
@@ -219,10 +219,10 @@ fn parse_slo(pairs: Option<&[String]>) -> Result<Option<Slo>, Vec<String>> {
     }
 }
 
-fn limits(args: &BenchArgs, profile: Profile) -> Limits {
-    let (args_limits, defaults) = (&args.limits, Limits::default());
+fn limits(args: &BenchArgs, profile: Profile) -> LoadLimits {
+    let (args_limits, defaults) = (&args.limits, LoadLimits::default());
     let request = args_limits.request_timeout.unwrap_or(defaults.request);
-    Limits {
+    LoadLimits {
         request,
         first_byte: args_limits.first_byte_timeout.unwrap_or(request),
         duration: args_limits.duration,

@@ -24,10 +24,10 @@ pub(super) fn judge_paired(args: &NightlyArgs, nightly: &NightlyResults<'_>) -> 
     let NightlyResults {
         baseline,
         run,
-        candidate: tonight,
+        candidate,
         ..
     } = nightly;
-    let noise = saved_noise(&args.run.places.cache(), tonight);
+    let noise = saved_noise(&args.run.places.cache(), candidate);
     let side = run_stats(run, nightly.gates);
     let paired = PairedRun {
         baseline,
@@ -37,7 +37,7 @@ pub(super) fn judge_paired(args: &NightlyArgs, nightly: &NightlyResults<'_>) -> 
     };
     paired::judge_paired(
         &baseline.side,
-        tonight,
+        candidate,
         noise.as_ref(),
         &Policy::with_bound(args.judging.floor),
         &|pairing| paired.question(pairing),
@@ -53,19 +53,19 @@ pub(super) fn judge_screened(
     let NightlyResults {
         baseline,
         run,
-        candidate: tonight,
+        candidate,
         ..
     } = nightly;
     let policy = Policy::with_bound(args.judging.floor);
     let (mut past, doubts) =
-        store::nightly::history(&args.run.results, &tonight.matrix).context("cannot read the history")?;
+        store::nightly::history(&args.run.results, &candidate.matrix).context("cannot read the history")?;
     for doubt in doubts {
         eprint(&format!("warning: {doubt}\n"));
     }
     // A resumed run may be in the history already.
     past.retain(|earlier| earlier.run != run.info.run);
-    let noise = saved_noise(&args.run.places.cache(), tonight);
-    let screening = nightly_gate::screen(&baseline.side, tonight, &past, noise.as_ref(), &policy);
+    let noise = saved_noise(&args.run.places.cache(), candidate);
+    let screening = nightly_gate::screen(&baseline.side, candidate, &past, noise.as_ref(), &policy);
     let of_suspects = screening
         .suspects
         .iter()

@@ -52,14 +52,14 @@ pub(crate) fn execute(args: &NightlyArgs, colors: Colors) -> Outcome {
     if measured.exit == Exit::Interrupted {
         return Ok(Exit::Interrupted);
     }
-    let tonight = select_cells(args, run_stats(&measured.records, &gates));
+    let candidate = select_cells(args, run_stats(&measured.records, &gates));
     let judgement = match baseline
         .as_ref()
         .map(|baseline| select_baseline_cells(args, baseline))
     {
         None => {
             print_baseline_hint(args, &file, &measured.folder);
-            Some((nightly_gate::findings::failure_findings(&tonight), None))
+            Some((nightly_gate::findings::failure_findings(&candidate), None))
         }
         Some(baseline) => {
             let nightly = NightlyResults {
@@ -68,7 +68,7 @@ pub(crate) fn execute(args: &NightlyArgs, colors: Colors) -> Outcome {
                 gates: &gates,
                 baseline: &baseline,
                 run: &measured.records,
-                candidate: &tonight,
+                candidate: &candidate,
             };
             let judged = match is_paired {
                 true => Some(judge::judge_paired(args, &nightly)),
@@ -86,8 +86,8 @@ pub(crate) fn execute(args: &NightlyArgs, colors: Colors) -> Outcome {
         run: measured.run.clone(),
         matrix: name,
         baseline: baseline.as_ref().map(|baseline| baseline.side.run.clone()),
-        machine: tonight.machine.clone(),
-        cells: nightly_gate::night_cells(&tonight),
+        machine: candidate.machine.clone(),
+        cells: nightly_gate::night_cells(&candidate),
         judged,
         findings: sort_findings(findings),
     };

@@ -15,7 +15,7 @@ use crate::commands::files;
 use crate::commands::measure::MeasuredRun;
 use crate::commands::output::{eprint, print};
 use crate::report::history::History;
-use crate::report::{html, nightly as told};
+use crate::report::{html, nightly as nightly_report};
 use crate::results::record::nightly::{Finding, NightlyRun};
 use crate::results::store::nightly::NightlyStore;
 use crate::results::store::{self, Store};
@@ -57,7 +57,7 @@ pub(super) fn publish(
     night: &NightlyRun,
     measured: &MeasuredRun,
 ) -> Result<(), CommandError> {
-    let page = told::markdown(night);
+    let page = nightly_report::markdown(night);
     let store = Store::open(&args.run.results, &night.run, Redactor::default())
         .context("cannot write the page of the nightly run")?;
     let path = store
@@ -65,7 +65,7 @@ pub(super) fn publish(
         .context("cannot write the page of the nightly run")?;
     drop(store);
     if let Some(file) = &args.junit
-        && let Err(error) = fs::write(file, told::junit(night))
+        && let Err(error) = fs::write(file, nightly_report::junit(night))
     {
         // The folder existed at the beginning. The findings count without the file.
         eprint(&format!("error: cannot write {}: {error}\n", file.display()));
@@ -84,14 +84,14 @@ pub(super) fn publish(
         return Ok(());
     }
     if env_variable("GITHUB_ACTIONS").is_some() {
-        print(&told::annotations(night));
+        print(&nightly_report::annotations(night));
     }
     print(&format!(
         "{}: {}\n",
         line_start(&night.matrix),
-        told::headline(night)
+        nightly_report::headline(night)
     ));
-    for line in told::finding_lines(night) {
+    for line in nightly_report::finding_lines(night) {
         print(&format!(
             "  {}: {}: {}\n",
             line.kind.name(),
@@ -133,7 +133,7 @@ pub(super) fn notify(args: &NightlyArgs, nights: &NightlyStore, night: &NightlyR
         return;
     }
     if let Some(url) = &args.webhook
-        && let Err(error) = webhook::post(url, &told::message(night, over))
+        && let Err(error) = webhook::post(url, &nightly_report::message(night, over))
     {
         eprint(&format!(
             "warning: cannot send the message to the webhook, the next nightly run tries again: {:#}\n",

@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::error::ReportError;
 use super::lengths;
-use super::objection::Say;
 use super::rules::{DataFile, Facts, PromptForm, Rules, is_false};
 use crate::config::profile::Profile;
 
@@ -42,10 +42,10 @@ impl Rules for AgenticTrace {
         }
     }
 
-    fn objections(&self, _profile: Profile, say: &mut Say<'_>) {
-        lengths::no_answer(self.output_len, say);
+    fn find_errors(&self, _profile: Profile, report: &mut ReportError<'_>) {
+        lengths::no_answer(self.output_len, report);
         if self.agentic_trace.as_ref().and_then(|trace| trace.max_turns) == Some(0) {
-            say(
+            report(
                 "agentic_trace",
                 "`max_turns` is 0 and must be at least 1".to_owned(),
             );

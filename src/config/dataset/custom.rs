@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::error::ReportError;
 use super::lengths;
-use super::objection::Say;
 use super::rules::{DataFile, Facts, Rules, TemplateUse, is_false};
 use crate::config::profile::Profile;
 
@@ -33,7 +33,7 @@ impl Rules for Custom {
         }
     }
 
-    fn objections(&self, _profile: Profile, say: &mut Say<'_>) {
-        lengths::too_few("custom", self.output_len, say);
+    fn find_errors(&self, _profile: Profile, report: &mut ReportError<'_>) {
+        lengths::too_few("custom", self.output_len, report);
     }
 }

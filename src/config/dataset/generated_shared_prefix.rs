@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::error::ReportError;
 use super::lengths;
-use super::objection::Say;
 use super::rules::{Facts, PromptForm, Rules};
 use crate::config::profile::Profile;
 
@@ -57,17 +57,17 @@ impl Rules for GeneratedSharedPrefix {
         )
     }
 
-    fn objections(&self, _profile: Profile, say: &mut Say<'_>) {
+    fn find_errors(&self, _profile: Profile, report: &mut ReportError<'_>) {
         let prefix = self.prefix();
         prefix
-            .objections()
+            .find_errors()
             .into_iter()
-            .for_each(|why| say("shared_prefix", why));
+            .for_each(|why| report("shared_prefix", why));
         if let Some(why) = lengths::too_many_tokens(prefix.max_tokens()) {
-            say("shared_prefix", why);
+            report("shared_prefix", why);
         }
         if prefix.turns > 1 && self.tokenize_prompt {
-            say(
+            report(
                 "tokenize_prompt",
                 "conversations with several `turns` are sent as chat messages, not as token ids; remove `turns` or `tokenize_prompt`".to_owned(),
             );
@@ -92,7 +92,7 @@ pub(crate) struct SharedPrefix {
     /// Number of questions per conversation; default 1: single requests.
     pub(crate) turns: u32,
     /// How prompts are distributed over groups; default `uniform`.
-    pub(crate) popularity: Popularity,
+    pub(crate) popularity: GroupDistribution,
     /// Whether prompts stay in the order of their groups; default `false`: they are shuffled.
     pub(crate) ordered: bool,
     /// Whether the tokens of prompts are not counted, to save time; each prompt then counts as one token.
@@ -111,7 +111,7 @@ impl Default for SharedPrefix {
             question_len: 128,
             range_ratio: 1.0,
             turns: 1,
-            popularity: Popularity::Uniform,
+            popularity: GroupDistribution::Uniform,
             ordered: false,
             uncounted: false,
             routing_key: false,
@@ -132,8 +132,8 @@ impl SharedPrefix {
         prompt.saturating_mul(self.prompts().into())
     }
 
-    /// Everything that is wrong with it, and how to mend it.
-    pub(crate) fn objections(&self) -> Vec<String> {
+    /// Everything that is wrong with it, and how to fix it.
+    pub(crate) fn find_errors(&self) -> Vec<String> {
         let mut found = Vec::new();
         let mut no = |is_wrong: bool, why: String| {
             if is_wrong {
@@ -159,7 +159,7 @@ impl SharedPrefix {
                 self.range_ratio
             ),
         );
-        if let Popularity::Zipf { alpha } = self.popularity {
+        if let GroupDistribution::Zipf { alpha } = self.popularity {
             no(
                 !(alpha.is_finite() && alpha > 0.0),
                 format!("`alpha` is {alpha}; write a number above 0"),
@@ -172,7 +172,7 @@ impl SharedPrefix {
 /// How prompts are distributed over groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub(crate) enum Popularity {
+pub(crate) enum GroupDistribution {
     /// Every group has equally many prompts.
     #[default]
     Uniform,

@@ -7,8 +7,8 @@ use std::str::FromStr;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
+use super::error::ReportError;
 use super::lengths;
-use super::objection::Say;
 use super::rules::{Facts, PromptForm, Rules, TemplateUse};
 use crate::config::profile::Profile;
 
@@ -38,9 +38,9 @@ impl Rules for Image {
         self.pictures.clone().unwrap_or_default().max_bytes()
     }
 
-    fn objections(&self, _profile: Profile, say: &mut Say<'_>) {
-        if let Some(why) = self.pictures.as_ref().and_then(Pictures::objection) {
-            say("pictures", why);
+    fn find_errors(&self, _profile: Profile, report: &mut ReportError<'_>) {
+        if let Some(why) = self.pictures.as_ref().and_then(Pictures::find_error) {
+            report("pictures", why);
         }
     }
 }
@@ -86,8 +86,8 @@ impl Pictures {
         u64::from(self.count) * (HEADERS + pixels * bytes_per_pixel)
     }
 
-    /// What is wrong with it, and how to mend it.
-    pub(crate) fn objection(&self) -> Option<String> {
+    /// What is wrong with it, and how to fix it.
+    pub(crate) fn find_error(&self) -> Option<String> {
         (self.count == 0).then(|| "`count` is 0 and must be at least 1".to_owned())
     }
 }

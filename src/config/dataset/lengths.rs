@@ -1,6 +1,6 @@
 //! Lengths that are chosen or drawn: what is wrong with them, and how they read.
 
-use super::objection::Say;
+use super::error::ReportError;
 use crate::config::profile::Profile;
 
 /// Maximum number of tokens that a workload draws. Drawn prompts take about 8 bytes for each token.
@@ -24,17 +24,17 @@ impl Drawn {
     }
 
     /// Takes down what is wrong with the lengths of the data set `name`.
-    pub(crate) fn objections(self, name: &str, say: &mut Say<'_>) {
+    pub(crate) fn find_errors(self, name: &str, report: &mut ReportError<'_>) {
         for (field, length) in [("input_len", self.input_len), ("output_len", self.output_len)] {
             if length.is_none() {
-                say(
+                report(
                     field,
                     format!("`{name}` needs `{field}`, the maximum number of tokens; add it"),
                 );
             }
         }
         if !(0.0..=1.0).contains(&self.range_ratio) {
-            say(
+            report(
                 "range_ratio",
                 format!(
                     "`range_ratio` is {}; write a number from 0 to 1",
@@ -73,16 +73,16 @@ pub(crate) fn too_many_tokens(tokens: u64) -> Option<String> {
 }
 
 /// Takes down that answers cannot be of this length.
-pub(super) fn no_answer(output_len: Option<u32>, say: &mut Say<'_>) {
+pub(super) fn no_answer(output_len: Option<u32>, report: &mut ReportError<'_>) {
     if output_len == Some(0) {
-        say("output_len", "`output_len` is 0; write at least 1".to_owned());
+        report("output_len", "`output_len` is 0; write at least 1".to_owned());
     }
 }
 
 /// Takes down that answers are shorter than any row that is sent.
-pub(super) fn too_few(name: &str, output_len: Option<u32>, say: &mut Say<'_>) {
+pub(super) fn too_few(name: &str, output_len: Option<u32>, report: &mut ReportError<'_>) {
     if let Some(tokens) = output_len.filter(|tokens| *tokens < 4) {
-        say(
+        report(
             "output_len",
             format!("`output_len` is {tokens}, too few tokens for `{name}`; write at least 4"),
         );

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::error::ReportError;
 use super::lengths;
-use super::objection::Say;
 use super::rules::{DataFile, Facts, Rules};
 use crate::config::profile::Profile;
 
@@ -29,7 +29,7 @@ impl Rules for LongbenchV2 {
         }
     }
 
-    fn objections(&self, _profile: Profile, say: &mut Say<'_>) {
-        lengths::no_answer(self.output_len, say);
+    fn find_errors(&self, _profile: Profile, report: &mut ReportError<'_>) {
+        lengths::no_answer(self.output_len, report);
     }
 }

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::error::ReportError;
 use super::lengths;
-use super::objection::Say;
 use super::rules::{DataFile, Facts, PromptForm, Rules, TemplateUse};
 use crate::config::profile::Profile;
 
@@ -31,7 +31,7 @@ impl Rules for Mmmu {
         }
     }
 
-    fn objections(&self, _profile: Profile, say: &mut Say<'_>) {
-        lengths::no_answer(self.output_len, say);
+    fn find_errors(&self, _profile: Profile, report: &mut ReportError<'_>) {
+        lengths::no_answer(self.output_len, report);
     }
 }

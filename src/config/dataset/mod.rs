@@ -4,13 +4,13 @@
 
 pub(crate) mod agentic_trace;
 pub(crate) mod custom;
+mod error;
 pub(crate) mod generated_shared_prefix;
 pub(crate) mod image;
 mod lengths;
 pub(crate) mod longbench_v2;
 pub(crate) mod mmmu;
 pub(crate) mod mooncake;
-mod objection;
 pub(crate) mod openai;
 pub(crate) mod random;
 pub(crate) mod random_ids;
@@ -26,8 +26,8 @@ use serde::de::{Deserializer, Error as _, Visitor};
 use serde::{Deserialize, Serialize, forward_to_deserialize_any};
 use serde_json::{Map, Value};
 
+pub(crate) use self::error::WorkloadError;
 pub(crate) use self::lengths::{MAX_DRAWN_TOKENS, too_many_tokens};
-pub(crate) use self::objection::Objection;
 pub(crate) use self::rules::{Facts, PromptForm, PublishedFile, Rules, TemplateUse, WebFile};
 
 /// Options of a data set by name, as far as they are given.

@@ -5,7 +5,7 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::objection::Say;
+use super::error::ReportError;
 use super::rules::{DataFile, Facts, PromptForm, PublishedFile, Rules, TemplateUse, WebFile};
 use crate::config::profile::Profile;
 
@@ -44,9 +44,9 @@ impl Rules for Mooncake {
         Some(u64::from(prompts) * u64::from(self.replay().rounds))
     }
 
-    fn objections(&self, _profile: Profile, say: &mut Say<'_>) {
-        if let Some(why) = self.replay().objection() {
-            say("mooncake", why);
+    fn find_errors(&self, _profile: Profile, report: &mut ReportError<'_>) {
+        if let Some(why) = self.replay().find_error() {
+            report("mooncake", why);
         }
     }
 }
@@ -76,8 +76,8 @@ impl Default for Replay {
 }
 
 impl Replay {
-    /// What is wrong with it, and how to mend it.
-    pub(crate) fn objection(&self) -> Option<String> {
+    /// What is wrong with it, and how to fix it.
+    pub(crate) fn find_error(&self) -> Option<String> {
         if !(self.slowdown.is_finite() && self.slowdown >= 0.0) {
             return Some(format!(
                 "`slowdown` is {}; write 0 or a positive number",

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::error::{NOT_CLASSIC, ReportError};
 use super::lengths;
-use super::objection::{NOT_CLASSIC, Say};
 use super::rules::{Facts, Rules};
 use super::sharegpt;
 use crate::config::profile::Profile;
@@ -31,15 +31,15 @@ impl Rules for Random {
         }
     }
 
-    fn objections(&self, profile: Profile, say: &mut Say<'_>) {
+    fn find_errors(&self, profile: Profile, report: &mut ReportError<'_>) {
         if profile == Profile::Current {
             return;
         }
         if self.tokenize_prompt {
-            say("tokenize_prompt", NOT_CLASSIC.to_owned());
+            report("tokenize_prompt", NOT_CLASSIC.to_owned());
         }
         if self.input_len == Some(0) {
-            say(
+            report(
                 "input_len",
                 "`input_len` is 0, but the `classic` profile draws at least 1 token; write at least 1"
                     .to_owned(),

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use super::error::ReportError;
 use super::lengths::Drawn;
-use super::objection::Say;
 use crate::config::profile::Profile;
 
 /// A data set's own code.
@@ -32,7 +32,7 @@ pub(crate) trait Rules {
     }
 
     /// Takes down what the profile's rules do not allow, beyond what holds for all data sets.
-    fn objections(&self, _profile: Profile, _say: &mut Say<'_>) {}
+    fn find_errors(&self, _profile: Profile, _report: &mut ReportError<'_>) {}
 }
 
 /// What a data set does differently from others.

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::error::{NOT_CLASSIC, ReportError};
 use super::lengths;
-use super::objection::{NOT_CLASSIC, Say};
 use super::rules::{DataFile, Facts, Rules, TemplateUse, is_false};
 use crate::config::profile::Profile;
 
@@ -40,8 +40,8 @@ impl Rules for Sharegpt {
         }
     }
 
-    fn objections(&self, profile: Profile, say: &mut Say<'_>) {
-        lengths::too_few("sharegpt", self.output_len, say);
+    fn find_errors(&self, profile: Profile, report: &mut ReportError<'_>) {
+        lengths::too_few("sharegpt", self.output_len, report);
         let later = [
             ("context_len", self.context_len.is_some()),
             ("prompt_suffix", self.prompt_suffix.is_some()),
@@ -49,7 +49,7 @@ impl Rules for Sharegpt {
         ];
         for (field, is_given) in later {
             if is_given && profile == Profile::Classic {
-                say(field, NOT_CLASSIC.to_owned());
+                report(field, NOT_CLASSIC.to_owned());
             }
         }
     }

@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::error::ReportError;
 use super::lengths;
-use super::objection::Say;
 use super::rules::{DataFile, Facts, Rules, TemplateUse};
 use crate::config::profile::Profile;
 
@@ -61,7 +61,7 @@ impl Rules for SpeedBench {
         }
     }
 
-    fn objections(&self, _profile: Profile, say: &mut Say<'_>) {
-        lengths::no_answer(self.output_len, say);
+    fn find_errors(&self, _profile: Profile, report: &mut ReportError<'_>) {
+        lengths::no_answer(self.output_len, report);
     }
 }

@@ -163,8 +163,8 @@ pub(super) fn drop_unknown<'n>(
                 .with_replacement(&place, near),
             None if known.is_empty() => diagnostic.with_help("no keys are allowed here; remove it"),
             None => {
-                let todays = known.iter().filter(|key| new_name(key, known).is_none());
-                diagnostic.with_help(format!("known keys: {}", backtick_list(todays.copied())))
+                let current = known.iter().filter(|key| new_name(key, known).is_none());
+                diagnostic.with_help(format!("known keys: {}", backtick_list(current.copied())))
             }
         };
         context.add_diagnostic(diagnostic, entry.index, near.map(str::to_owned));

@@ -10,7 +10,7 @@ use super::source::{Source, SourceSpan};
 use crate::base::secrets::mask_url_secrets;
 use crate::base::text::{is_control, one_line, printable};
 
-/// Draws mistakes like rustc does; `color` is false for pipes and snapshots.
+/// Draws diagnostics like rustc does; `color` is false for pipes and snapshots.
 pub fn render(diagnostics: &[Diagnostic], sources: &[Source], color: bool) -> String {
     let renderer = if color {
         Renderer::styled()

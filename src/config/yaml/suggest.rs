@@ -125,8 +125,8 @@ pub(super) fn describe_bounds(expected: &str) -> String {
 
 /// What is expected in place of a map with these keys.
 pub(super) fn expected_map(known: &[&'static str]) -> String {
-    let todays = known.iter().copied().filter(|key| new_name(key, known).is_none());
-    match &todays.collect::<Vec<_>>()[..] {
+    let current = known.iter().copied().filter(|key| new_name(key, known).is_none());
+    match &current.collect::<Vec<_>>()[..] {
         [] => "an empty map".to_owned(),
         [one] => format!("a map with the key `{one}`"),
         many if many.len() <= 8 => format!("a map with the keys {}", backtick_list(many.iter().copied())),

@@ -97,19 +97,20 @@ impl TlsFiles {
 
     /// Fails with the file that cannot be used, and the reason.
     fn check(&self) -> Result<(), String> {
-        let unfit = |file: &Path, reason: String| Err(format!("{} cannot be used: {reason}", file.display()));
+        let unusable =
+            |file: &Path, reason: String| Err(format!("{} cannot be used: {reason}", file.display()));
         let certificates = self.ca.iter().chain(self.client.as_ref().map(|(cert, _)| cert));
         for file in certificates {
             match CertificateDer::pem_file_iter(file).map(|mut certs| certs.next()) {
                 Ok(Some(Ok(_))) => {}
-                Ok(Some(Err(error))) | Err(error) => return unfit(file, error.to_string()),
-                Ok(None) => return unfit(file, "it contains no certificate".to_owned()),
+                Ok(Some(Err(error))) | Err(error) => return unusable(file, error.to_string()),
+                Ok(None) => return unusable(file, "it contains no certificate".to_owned()),
             }
         }
         if let Some((_, key)) = &self.client
             && let Err(error) = PrivateKeyDer::from_pem_file(key)
         {
-            return unfit(key, error.to_string());
+            return unusable(key, error.to_string());
         }
         Ok(())
     }

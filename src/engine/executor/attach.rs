@@ -19,15 +19,15 @@ impl Launcher for AttachedServer {
         launch: &'a Launch,
         context: &'a StartContext,
         _logs: Logs,
-        _tell: ProgressFn<'a>,
+        _report_progress: ProgressFn<'a>,
     ) -> BoxFuture<'a, Result<RunningEngine, StartError>> {
         Box::pin(async move { attach::start(launch, self, context) })
     }
 
     /// Hosted APIs often have no health check, so the list of models is tried as well.
     fn health_paths<'a>(&self, launch: &'a Launch) -> Vec<&'a str> {
-        let contact = &launch.api;
-        vec![&contact.health, contact.models.as_deref().unwrap_or("/v1/models")]
+        let api = &launch.api;
+        vec![&api.health, api.models.as_deref().unwrap_or("/v1/models")]
     }
 
     fn help<'a>(

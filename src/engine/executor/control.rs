@@ -12,7 +12,7 @@ use crate::results::record::cell::FailureClass;
 use crate::results::record::post_mortem::EngineExitStatus;
 
 /// Which processes are accepted as the engine when they listen on its port.
-pub(in crate::engine) enum AllowedListeners {
+pub(crate) enum AllowedListeners {
     /// Any process that answers is the engine, because the port is published for it alone or the server is
     /// attached.
     Any,
@@ -21,7 +21,7 @@ pub(in crate::engine) enum AllowedListeners {
 }
 
 /// A running engine. Drop kills what was started.
-pub(in crate::engine) trait Executor: Send + Sync {
+pub(crate) trait Executor: Send + Sync {
     /// A process id, a container's name and id, or an address.
     fn identity(&self) -> String;
 
@@ -87,18 +87,18 @@ pub(in crate::engine) trait Executor: Send + Sync {
 }
 
 /// An engine's exit as the executor saw it.
-pub(in crate::engine) struct ExitCause {
+pub(crate) struct ExitCause {
     /// Description such as `ended (exit code 3)`.
-    pub(in crate::engine) description: String,
+    pub(crate) description: String,
     /// The cause, if the executor knows it.
-    pub(in crate::engine) fatal_line: Option<FatalLine>,
-    pub(in crate::engine) end: EngineExitStatus,
+    pub(crate) fatal_line: Option<FatalLine>,
+    pub(crate) end: EngineExitStatus,
     /// Whose fault it is, if the executor knows that it is not the engine's.
-    pub(in crate::engine) fault: Option<FailureClass>,
+    pub(crate) fault: Option<FailureClass>,
 }
 
 impl ExitCause {
-    pub(in crate::engine) fn class(&self) -> FailureClass {
+    pub(crate) fn class(&self) -> FailureClass {
         let fatal_line = self.fatal_line.as_ref().map(FatalLine::class);
         self.fault.or(fatal_line).unwrap_or(FailureClass::Engine)
     }

@@ -19,7 +19,7 @@ impl Launcher for ImportedLaunch {
         launch: &'a Launch,
         _context: &'a StartContext,
         _logs: Logs,
-        _tell: ProgressFn<'a>,
+        _report_progress: ProgressFn<'a>,
     ) -> BoxFuture<'a, Result<RunningEngine, StartError>> {
         let engine = launch.engine.name.clone();
         Box::pin(async { Err(StartError::NoCommand { engine }) })

@@ -49,7 +49,7 @@ pub(crate) trait Launcher: Sync {
     }
 
     /// Whether `matrix` starts it on this host.
-    fn is_local(&self, _whereabouts: &DockerEnv) -> bool {
+    fn is_local(&self, _docker_env: &DockerEnv) -> bool {
         false
     }
 

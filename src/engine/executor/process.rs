@@ -22,7 +22,7 @@ impl Launcher for Process {
         launch: &'a Launch,
         context: &'a StartContext,
         logs: Logs,
-        _tell: ProgressFn<'a>,
+        _report_progress: ProgressFn<'a>,
     ) -> BoxFuture<'a, Result<RunningEngine, StartError>> {
         Box::pin(process::start(launch, self, context, logs))
     }
@@ -31,7 +31,7 @@ impl Launcher for Process {
         true
     }
 
-    fn is_local(&self, _whereabouts: &DockerEnv) -> bool {
+    fn is_local(&self, _docker_env: &DockerEnv) -> bool {
         true
     }
 

@@ -2,7 +2,7 @@
 
 use super::Checks;
 use crate::analysis::metrics::{Metric, TokenCount};
-use crate::config::validity::Bounds;
+use crate::config::validity::ValidityBounds;
 use crate::config::workload::Profile;
 use crate::import::result_block::WarningSubject;
 use crate::results::record::provenance::Tool;
@@ -115,7 +115,7 @@ impl Checks<'_> {
             is_exact,
             options.output_len,
             self.printed(Metric::Tokens(TokenCount::Output)),
-        ) && output.high < completed * f64::from(length) * (1.0 - Bounds::default().short_outputs)
+        ) && output.high < completed * f64::from(length) * (1.0 - ValidityBounds::default().short_outputs)
         {
             let message = format!(
                 "{} output tokens are {:.0} for each of {completed} answers, but {length} were requested: \

@@ -2,7 +2,7 @@
 
 use super::{Checks, MAX_GAPS_PER_TOKEN, MAX_TPOT_WEIGHT_FACTOR, time};
 use crate::analysis::metrics::{LatencyKind, Metric, Statistic::Mean, TokenCount};
-use crate::config::validity::Bounds;
+use crate::config::validity::ValidityBounds;
 use crate::config::workload::Profile;
 use crate::import::result_block::WarningSubject;
 
@@ -129,7 +129,7 @@ impl Checks<'_> {
                 itl.midpoint() / tokens
             );
             // A few percent are only noted. A larger share makes the measurement suspect as chunked.
-            let is_chunked = tokens > Bounds::default().tokens_per_chunk;
+            let is_chunked = tokens > ValidityBounds::default().tokens_per_chunk;
             let about = if is_chunked {
                 WarningSubject::Chunks
             } else {

@@ -9,7 +9,7 @@ use crate::base::units::RequestRate;
 use crate::config::arrival::{Arrival, ArrivalProcess, Burstiness};
 use crate::config::builtin_scenarios;
 use crate::config::dataset::DatasetName;
-use crate::config::scenario::{Limits, Scenario};
+use crate::config::scenario::{LoadLimits, Scenario};
 use crate::config::workload::{Profile, Workload};
 use crate::import::result_block::ResultBlock;
 use crate::results::record::provenance::UnknownFact;
@@ -73,9 +73,9 @@ pub(super) fn scenario(result: &ResultBlock, unknown: &mut Vec<UnknownFact>) -> 
             spacing,
             concurrency: import_args.concurrency.and_then(NonZeroU32::new),
         },
-        limits: Limits {
-            warmup: import_args.warmup.unwrap_or(Limits::default().warmup),
-            ..Limits::default()
+        limits: LoadLimits {
+            warmup: import_args.warmup.unwrap_or(LoadLimits::default().warmup),
+            ..LoadLimits::default()
         },
         slo: import_args.slo.clone(),
         search: None,

@@ -3,7 +3,7 @@
 use super::figures::failed_requests;
 use crate::analysis::metrics::Metric;
 use crate::analysis::validity::code_entry;
-use crate::config::scenario::Limits;
+use crate::config::scenario::LoadLimits;
 use crate::import::result_block::{ResultBlock, Warning, WarningSubject};
 use crate::results::record::validity::{Reason, ReasonCode, Validity, Verdict};
 
@@ -31,7 +31,7 @@ pub(super) fn validity(result: &ResultBlock, file: &str, warnings: &[&Warning]) 
         let completed = result.figure(Metric::Completed).unwrap_or(0.0);
         (failed, failed / (completed + failed))
     });
-    if let Some((failed, share)) = share.filter(|(_, share)| *share > Limits::default().error_share) {
+    if let Some((failed, share)) = share.filter(|(_, share)| *share > LoadLimits::default().error_share) {
         let measured = format!("{failed} requests failed, {:.1} % of all", share * 100.0);
         reasons.push(reason(
             ReasonCode::Errors,

@@ -10,7 +10,9 @@ use super::*;
 use crate::config::dataset::Options;
 use crate::config::dataset::agentic_trace::{AgenticTrace, Conversations};
 use crate::config::dataset::custom::Custom;
-use crate::config::dataset::generated_shared_prefix::{GeneratedSharedPrefix, Popularity, SharedPrefix};
+use crate::config::dataset::generated_shared_prefix::{
+    GeneratedSharedPrefix, GroupDistribution, SharedPrefix,
+};
 use crate::config::dataset::mooncake::{Mooncake, Replay};
 
 /// Prepares a workload from a file with this text under the profile `current`.
@@ -134,7 +136,7 @@ fn shared_prefixes_are_those_of_the_python_tool() {
     assert_eq!(next_draws(&shuffled).0, 0.1859062658947177);
     let zipf = shared_prefix(|workload, prefix| {
         workload.tokenize_prompt = true;
-        prefix.popularity = Popularity::Zipf { alpha: 1.2 };
+        prefix.popularity = GroupDistribution::Zipf { alpha: 1.2 };
     });
     assert_eq!(ids(&zipf), slots([0, 2, 0, 2, 0, 0]));
 }
@@ -234,7 +236,7 @@ fn shared_prefixes_of_text_stand_apart_from_their_questions_and_are_told() {
     assert_eq!(plain.printed_lines.len(), 14);
     let uncounted = shared_prefix(|_, prefix| {
         prefix.uncounted = true;
-        prefix.popularity = Popularity::Zipf { alpha: 1.2 };
+        prefix.popularity = GroupDistribution::Zipf { alpha: 1.2 };
     });
     assert_eq!(lengths(&uncounted), [(1, 4); 6]);
     assert_eq!(

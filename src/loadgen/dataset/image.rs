@@ -25,7 +25,7 @@ impl ImagePlan {
             false => vec![spec.count; rows],
         };
         let mut drawn = |max: Option<u32>| {
-            let max = max.expect("a workload without mistakes has both lengths");
+            let max = max.expect("a valid workload has both lengths");
             draw_lengths(max, image.range_ratio, 1, rows, numpy)
         };
         Self {

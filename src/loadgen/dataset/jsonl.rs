@@ -54,7 +54,7 @@ pub(super) fn row_timestamp(timestamp: Option<&Value>) -> Result<Duration, &'sta
 /// Parses JSON in which lone surrogates are allowed.
 pub(super) fn parse_value(json: &str) -> Result<Value, serde_json::Error> {
     serde_json::from_str(json).or_else(|error| match without_lone_surrogates(json) {
-        Some(mended) => serde_json::from_str(&mended),
+        Some(valid) => serde_json::from_str(&valid),
         None => Err(error),
     })
 }
@@ -65,14 +65,14 @@ fn without_lone_surrogates(json: &str) -> Option<String> {
         let escape = json.get(at..at + 6)?;
         u16::from_str_radix(escape.strip_prefix("\\u")?, 16).ok()
     };
-    let (mut mended, mut done, mut at) = (String::new(), 0, 0);
+    let (mut valid, mut done, mut at) = (String::new(), 0, 0);
     while let Some(offset) = json[at..].find('\\') {
         let here = at + offset;
         at = match unit(here) {
             Some(0xD800..=0xDBFF) if matches!(unit(here + 6), Some(0xDC00..=0xDFFF)) => here + 12,
             Some(0xD800..=0xDFFF) => {
-                mended.push_str(&json[done..here]);
-                mended.push_str("\\ufffd");
+                valid.push_str(&json[done..here]);
+                valid.push_str("\\ufffd");
                 done = here + 6;
                 done
             }
@@ -80,7 +80,7 @@ fn without_lone_surrogates(json: &str) -> Option<String> {
             _ => here + 1 + json[here + 1..].chars().next().map_or(0, char::len_utf8),
         };
     }
-    (done > 0).then(|| mended + &json[done..])
+    (done > 0).then(|| valid + &json[done..])
 }
 
 /// Returns the error for a line of the wrong form.

@@ -50,7 +50,7 @@ use template::TemplateError;
 use tokenizer::{Tokenizer, TokenizerError};
 
 use crate::base::ids::ContentHash;
-use crate::config::dataset::{Dataset, DatasetName, Objection, PublishedFile};
+use crate::config::dataset::{Dataset, DatasetName, PublishedFile, WorkloadError};
 use crate::config::workload::{Profile, Workload};
 
 /// Why the prompts of a workload could not be prepared.
@@ -94,10 +94,10 @@ pub enum DatasetError {
         reason: String,
     },
     /// The workload's settings are invalid.
-    #[error("the workload cannot be prepared: {}", errors.iter().map(|mistake| mistake.says.as_str()).collect::<Vec<_>>().join("; "))]
+    #[error("the workload cannot be prepared: {}", errors.iter().map(|error| error.message.as_str()).collect::<Vec<_>>().join("; "))]
     InvalidWorkload {
         /// Everything that is wrong.
-        errors: Vec<Objection>,
+        errors: Vec<WorkloadError>,
     },
     /// numpy accepts no seed of more than 32 bits.
     #[error("the seed {seed} is too large; numpy takes 0 to {}", u32::MAX)]

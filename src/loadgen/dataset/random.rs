@@ -30,8 +30,7 @@ impl Lengths {
         numpy: &mut Numpy,
     ) -> Self {
         let (count, profile) = (inputs.prompts, inputs.profile);
-        let [input, output] =
-            longest.map(|length| length.expect("a workload without mistakes has both lengths"));
+        let [input, output] = longest.map(|length| length.expect("a valid workload has both lengths"));
         let mut input = draw_lengths(input, ratio, 1, count, numpy);
         let shortest_output = match profile {
             Profile::Classic => 0,

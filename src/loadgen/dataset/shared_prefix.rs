@@ -13,7 +13,9 @@ use super::rng::NumpyGenerator;
 use super::tokenizer::{CleanUp, Tokenizer};
 use super::{Content, DatasetError, Extras, MakeRows, Prompt, RngState, RowInputs, Rows, token_count};
 use crate::base::ids::ContentHash;
-use crate::config::dataset::generated_shared_prefix::{GeneratedSharedPrefix, Popularity, SharedPrefix};
+use crate::config::dataset::generated_shared_prefix::{
+    GeneratedSharedPrefix, GroupDistribution, SharedPrefix,
+};
 
 /// Output tokens if the scenario does not set a number.
 const DEFAULT_OUTPUT_TOKENS: u32 = 256;
@@ -75,8 +77,8 @@ impl MakeRows for GeneratedSharedPrefix {
 fn slot_groups(spec: &SharedPrefix, seed: u64) -> Vec<usize> {
     let slots = 0..spec.prompts() as usize;
     match spec.popularity {
-        Popularity::Uniform => slots.map(|slot| slot / spec.prompts_per_group as usize).collect(),
-        Popularity::Zipf { alpha } => {
+        GroupDistribution::Uniform => slots.map(|slot| slot / spec.prompts_per_group as usize).collect(),
+        GroupDistribution::Zipf { alpha } => {
             let shares = zipf_weights(alpha, spec.groups as usize);
             let mut generator = NumpyGenerator::new(seed);
             slots.map(|_| generator.choice_weighted(&shares)).collect()
@@ -183,8 +185,8 @@ fn printed_lines(
     averages: Option<MeanTokens>,
 ) -> Vec<String> {
     let (name, alpha) = match spec.popularity {
-        Popularity::Uniform => ("uniform", None),
-        Popularity::Zipf { alpha } => ("zipf", Some(format!("{alpha:?}"))),
+        GroupDistribution::Uniform => ("uniform", None),
+        GroupDistribution::Zipf { alpha } => ("zipf", Some(format!("{alpha:?}"))),
     };
     let mut lines = vec![
         String::new(),

@@ -31,7 +31,7 @@ impl MakeRows for Sharegpt {
 }
 
 /// The limits outside of which rows are dropped.
-struct Limits {
+struct LengthLimits {
     /// Minimum tokens of a prompt and of an output.
     min_tokens: u32,
     /// Maximum tokens of a prompt.
@@ -40,7 +40,7 @@ struct Limits {
     total: u32,
 }
 
-impl Limits {
+impl LengthLimits {
     fn new(custom: &Custom, profile: Profile) -> Self {
         match profile {
             Profile::Classic => Self {
@@ -77,7 +77,7 @@ pub(super) fn pair_rows(
 ) -> Result<Rows, DatasetError> {
     let tokenizer = inputs.tokenizer;
     rng.python.shuffle(&mut pairs);
-    let limits = Limits::new(custom, inputs.profile);
+    let limits = LengthLimits::new(custom, inputs.profile);
     let wrapper = PromptWrapper::new(custom, tokenizer)?;
     let requested = inputs.prompts;
     let mut prompts: Vec<Prompt> = Vec::with_capacity(requested.min(pairs.len()));
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn the_classic_limits_are_those_of_the_published_reports() {
-        let limits = Limits::new(&asked(None), Profile::Classic);
+        let limits = LengthLimits::new(&asked(None), Profile::Classic);
         for (prompt, output, allowed) in [
             (3, 10, false),
             (4, 4, true),
@@ -202,17 +202,17 @@ mod tests {
 
     #[test]
     fn a_fixed_output_length_lifts_the_classic_limit_of_the_sum() {
-        let limits = Limits::new(&asked(Some(2000)), Profile::Classic);
+        let limits = LengthLimits::new(&asked(Some(2000)), Profile::Classic);
         let allowed = [2, 3, 4, 1000, 1024, 1025].map(|prompt| limits.allow(prompt, 2000));
         assert_eq!(allowed, [false, false, true, true, true, false]);
     }
 
     #[test]
     fn the_current_profile_has_no_upper_limit_unless_asked() {
-        let limits = Limits::new(&asked(None), Profile::Current);
+        let limits = LengthLimits::new(&asked(None), Profile::Current);
         assert!(limits.allow(2, 2) && limits.allow(1_000_000, 1_000_000));
         assert!(!limits.allow(1, 2) && !limits.allow(2, 1));
-        let zero = Limits::new(
+        let zero = LengthLimits::new(
             &Custom {
                 context_len: Some(0),
                 ..asked(None)

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::config::scenario::Limits;
+use crate::config::scenario::LoadLimits;
 use crate::loadgen::dataset::{Content, Extras};
 use crate::loadgen::sink::Sink;
 use crate::loadgen::spill::Spill;
@@ -60,7 +60,7 @@ pub struct LoadSpec {
     /// Maximum number of requests under way; `None` for no limit.
     pub concurrency: Option<NonZeroU32>,
     /// Time and size limits of requests and of the load.
-    pub limits: Limits,
+    pub limits: LoadLimits,
     /// Fields that are merged into every request body; `null` removes a field.
     pub body: Map<String, Value>,
     /// Whether answers may end at the model's end token.

@@ -9,8 +9,8 @@ use super::load_spec::PlannedRequest;
 use super::request_bytes::{EncodedRequest, encode_request};
 use super::shared::Shared;
 use crate::base::clock::MonotonicTime;
-use crate::config::scenario::Limits;
-use crate::loadgen::request::{Bounds, nanos_since};
+use crate::config::scenario::LoadLimits;
+use crate::loadgen::request::{ResponseLimits, nanos_since};
 use crate::results::record::request::Request;
 
 /// Bytes of bodies that are made before the load begins, because many requests may be due at once then. Tests
@@ -40,8 +40,8 @@ pub(super) struct PendingRequest {
 }
 
 impl PendingRequest {
-    pub(super) fn bounds(&self, limits: &Limits) -> Bounds {
-        Bounds::new(self.limit_tokens.unwrap_or(self.requested_tokens), limits)
+    pub(super) fn bounds(&self, limits: &LoadLimits) -> ResponseLimits {
+        ResponseLimits::new(self.limit_tokens.unwrap_or(self.requested_tokens), limits)
     }
 
     /// Returns the number of later requests of its conversation.

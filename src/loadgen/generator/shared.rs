@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::concurrency_limit::Slots;
 use super::load_spec::{LoadSpec, PlannedRequest};
 use super::progress::Progress;
-use crate::config::scenario::Limits;
+use crate::config::scenario::LoadLimits;
 use crate::loadgen::route::Route;
 use crate::loadgen::sink::Sink;
 use crate::loadgen::spill::Spill;
@@ -18,7 +18,7 @@ use crate::results::record::request::Request;
 pub(super) struct Shared {
     pub(super) target: Target,
     /// Timeouts, duration and failure limits of the load.
-    pub(super) limits: Limits,
+    pub(super) limits: LoadLimits,
     pub(super) body: Map<String, Value>,
     pub(super) stop_at_eos: bool,
     pub(super) route: Route,

@@ -6,7 +6,7 @@ use super::epoll_loop::MAX_CONNECTING;
 use super::pending::{PendingRequest, prepare};
 use super::*;
 use crate::base::units::HumanDuration;
-use crate::config::scenario::Limits;
+use crate::config::scenario::LoadLimits;
 use crate::loadgen::dataset::Content;
 use crate::loadgen::request::CLOSE_GRACE;
 use crate::loadgen::spill::Spill;
@@ -36,7 +36,7 @@ pub(super) fn load(port: u16, dues_ms: &[u64]) -> LoadSpec {
             })
             .collect(),
         concurrency: None,
-        limits: Limits::default(),
+        limits: LoadLimits::default(),
         body: Map::new(),
         stop_at_eos: false,
         sink: None,
@@ -100,12 +100,12 @@ async fn run_one_within(
 ) -> Request {
     let server = Server::answering(acts).await;
     let mut load = load(server.port, &[0]);
-    load.limits = Limits {
+    load.limits = LoadLimits {
         first_byte,
         request,
         line_bytes: 2000,
         excess_tokens: 10,
-        ..Limits::default()
+        ..LoadLimits::default()
     };
     run_over(load, is_bare).await.remove(0)
 }
@@ -274,17 +274,17 @@ async fn every_class_of_failure_is_told_from_the_others() {
         .into_iter()
         .flat_map(|(acts, class, words)| [true, false].map(|is_bare| (acts.clone(), class, words, is_bare)));
     for (mut acts, expected, words, is_bare) in both {
-        let told = format!("{acts:?} {is_bare}");
+        let actual = format!("{acts:?} {is_bare}");
         // With TLS, only close_notify proves that the end of the connection is the end of the answer.
-        if !is_bare && !told.contains("Reset") && !told.contains("Forever") {
+        if !is_bare && !actual.contains("Reset") && !actual.contains("Forever") {
             acts.push(Act::Shutdown);
         }
         let request = run_one_over(acts, is_bare).await;
-        let failure = request.failure.as_ref().expect(&told);
-        assert_eq!(failure.class, expected, "{}: {told:.300}", failure.message);
+        let failure = request.failure.as_ref().expect(&actual);
+        assert_eq!(failure.class, expected, "{}: {actual:.300}", failure.message);
         assert!(failure.message.contains(words), "{}: {words}", failure.message);
         assert!(is_in_order(&request), "{request:?}");
-        let has_begun = told.contains("Write") && expected != RequestFailureClass::Status;
+        let has_begun = actual.contains("Write") && expected != RequestFailureClass::Status;
         assert_eq!(
             request.first_byte_ns.is_some(),
             has_begun || expected == RequestFailureClass::Status

@@ -4,8 +4,8 @@
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 
-use super::bounds::Bounds;
 use super::response::{RequestEnd, Response, failure};
+use super::response_limits::ResponseLimits;
 use super::response_trace::ResponseTrace;
 use crate::base::clock::{self, MonotonicTime};
 use crate::loadgen::arrival::TimestampSource;
@@ -43,7 +43,12 @@ pub(crate) struct ReadStats {
 }
 
 impl InFlight {
-    pub(crate) fn start(request: Vec<u8>, decoder: Decoder, bounds: Bounds, zero: MonotonicTime) -> Self {
+    pub(crate) fn start(
+        request: Vec<u8>,
+        decoder: Decoder,
+        bounds: ResponseLimits,
+        zero: MonotonicTime,
+    ) -> Self {
         Self {
             trace: ResponseTrace::new(decoder, bounds, zero),
             socket: None,

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use super::bounds::Bounds;
 use super::response::{RequestEnd, Response, failure, nanos_since};
+use super::response_limits::ResponseLimits;
 use crate::base::clock::{self, MonotonicTime};
 use crate::base::http1::response::{HttpResponseError, ResponsePart, ResponseReader};
 use crate::base::units::HumanDuration;
@@ -58,7 +58,6 @@ impl BufferedLines {
             }
             Line::Event(event) => (LineKind::Event, event),
             Line::Error(event) => (LineKind::Error, event),
-            Line::Plain(line) if decoder.protocol().facts().json_lines => (LineKind::Event, line),
             Line::Plain(line) => (LineKind::Plain, line),
         };
         match kind {
@@ -97,7 +96,7 @@ impl BufferedLines {
 }
 
 pub(super) struct ResponseTrace {
-    bounds: Bounds,
+    bounds: ResponseLimits,
     zero: MonotonicTime,
     reader: ResponseReader,
     scanner: LineScanner,
@@ -117,7 +116,7 @@ pub(super) struct ResponseTrace {
 }
 
 impl ResponseTrace {
-    pub(super) fn new(decoder: Decoder, bounds: Bounds, zero: MonotonicTime) -> Self {
+    pub(super) fn new(decoder: Decoder, bounds: ResponseLimits, zero: MonotonicTime) -> Self {
         let sent = clock::now();
         Self {
             bounds,

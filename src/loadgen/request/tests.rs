@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::bounds::Bounds;
 use super::response::{RequestEnd, Response};
+use super::response_limits::ResponseLimits;
 use super::response_trace::ResponseTrace;
 use crate::base::clock::MonotonicTime;
 use crate::loadgen::protocol::{Decoded, Decoder};
@@ -15,7 +15,7 @@ use crate::loadgen::tls::{TlsClient, TlsSession};
 use crate::plan::Protocol;
 use crate::results::record::request::RequestFailureClass;
 
-const BOUNDS: Bounds = Bounds {
+const BOUNDS: ResponseLimits = ResponseLimits {
     first_byte: Duration::from_secs(1),
     request: Duration::from_secs(1),
     line_bytes: 300,

@@ -1,6 +1,6 @@
 //! Checks the axes of a matrix, the sizes of its models and its selectors.
 
-use super::{unknown_name, with_place};
+use super::diagnostics::{unknown_name, with_place};
 use crate::config::forms::{ByEngine, OneOrMany};
 use crate::config::matrix::{Matrix, engine_name};
 use crate::config::select::{AXES, Selector};

@@ -1,6 +1,6 @@
 //! Checks grid points, exclusions and inclusions.
 
-use super::{unknown_name, with_place};
+use super::diagnostics::{unknown_name, with_place};
 use crate::base::ids::CellKey;
 use crate::config::dataset::DatasetName;
 use crate::config::matrix::{Exclusion, Inclusion, Matrix, Override, engine_name};

@@ -1,7 +1,7 @@
 //! Finds data sets that an engine's protocol or memory cannot carry. Their requests would all fail once the
 //! engine runs.
 
-use super::with_place;
+use super::diagnostics::with_place;
 use crate::config::api::{Feature, ServerTemplate};
 use crate::config::dataset::PromptForm;
 use crate::config::scenario::Scenario;
@@ -17,8 +17,8 @@ pub(crate) fn check_support(
     scenario: &Scenario,
 ) -> Vec<Diagnostic> {
     let place = scenario_place(site);
-    let unfit = unsupported_features(protocol, &scenario.workload, scenario.lora.is_some());
-    let diagnostics = unfit.into_iter().map(|(what, help)| {
+    let unsupported = unsupported_features(protocol, &scenario.workload, scenario.lora.is_some());
+    let diagnostics = unsupported.into_iter().map(|(what, help)| {
         with_place(
             Diagnostic::new(format!(
                 "the protocol `{}` of the engine `{}` {what}",
@@ -35,12 +35,9 @@ pub(crate) fn check_support(
         )
     });
     // The number of prompts is known only here, where the arrivals decide it.
-    let memory = scenario.workload.memory_errors().into_iter().map(|objection| {
-        let message = format!(
-            "the scenario `{}` cannot be: `{}`",
-            site.scenario, objection.field
-        );
-        with_place(Diagnostic::new(message), place, objection.says)
+    let memory = scenario.workload.memory_errors().into_iter().map(|error| {
+        let message = format!("the scenario `{}` cannot be: `{}`", site.scenario, error.field);
+        with_place(Diagnostic::new(message), place, error.message)
     });
     diagnostics.chain(memory).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::with_place;
+use super::diagnostics::with_place;
 use crate::config::container::cpuset_error;
 use crate::config::engine::{ContainerRecipe, Recipe};
 use crate::config::forms::OrderedMap;

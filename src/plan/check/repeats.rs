@@ -1,6 +1,6 @@
 //! Checks the `repeats` of a matrix.
 
-use super::with_place;
+use super::diagnostics::with_place;
 use crate::config::repeats::Repeats;
 use crate::config::yaml::{Diagnostic, Spanned};
 

@@ -1,10 +1,10 @@
 //! Checks the scenarios of a matrix.
 
 use super::axes::empty_axis;
-use super::with_place;
+use super::diagnostics::with_place;
 use crate::config::arrival::RateProfile;
 use crate::config::builtin_scenarios;
-use crate::config::dataset::{DatasetName, Objection};
+use crate::config::dataset::{DatasetName, WorkloadError};
 use crate::config::forms::Named;
 use crate::config::lora::Lora;
 use crate::config::matrix::{Matrix, ScenarioEntry};
@@ -36,25 +36,25 @@ fn check_scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, diagnostics: &m
         return;
     };
     let dataset = workload.dataset.name();
-    let mut objections = workload.find_errors(matrix.profile);
-    objections.extend(zero_lengths(&workload, &objections));
+    let mut errors = workload.find_errors(matrix.profile);
+    errors.extend(zero_lengths(&workload, &errors));
     if entry.range_ratio.is_some() && !dataset.reads("range_ratio") {
-        objections.push(Objection {
+        errors.push(WorkloadError {
             field: "range_ratio".to_owned(),
-            says: unread_option(dataset, "range_ratio"),
+            message: unread_option(dataset, "range_ratio"),
         });
     }
-    for objection in objections {
-        let place = match objection.field.as_str() {
+    for error in errors {
+        let place = match error.field.as_str() {
             "prompts" => entry.prompts.as_ref().and_then(|prompts| prompts.place.as_ref()),
             "range_ratio" => entry.range_ratio.as_ref().and_then(|ratio| ratio.place.as_ref()),
             _ => None,
         };
-        let message = format!("invalid `{}` in the scenario `{}`", objection.field, named.name);
+        let message = format!("invalid `{}` in the scenario `{}`", error.field, named.name);
         diagnostics.push(with_place(
             Diagnostic::new(message),
             place.or(named.name.place.as_ref()),
-            objection.says,
+            error.message,
         ));
     }
     if let Some(why) = entry.lora.as_ref().and_then(Lora::find_error) {
@@ -85,7 +85,7 @@ fn check_scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, diagnostics: &m
 }
 
 /// Errors about lengths of 0 that no other check reports. `matrix bench` draws none for them, as the Python tool does.
-fn zero_lengths(workload: &Workload, others: &[Objection]) -> Vec<Objection> {
+fn zero_lengths(workload: &Workload, others: &[WorkloadError]) -> Vec<WorkloadError> {
     let facts = workload.facts();
     let lengths = [
         ("input_len", facts.input_len(), "prompt"),
@@ -94,9 +94,9 @@ fn zero_lengths(workload: &Workload, others: &[Objection]) -> Vec<Objection> {
     let zero = lengths
         .into_iter()
         .filter(|(field, length, _)| *length == Some(0) && !others.iter().any(|other| other.field == *field));
-    zero.map(|(field, _, thing)| Objection {
+    zero.map(|(field, _, thing)| WorkloadError {
         field: field.to_owned(),
-        says: format!("it is 0; write at least 1 token for the {thing}"),
+        message: format!("it is 0; write at least 1 token for the {thing}"),
     })
     .collect()
 }

@@ -1,8 +1,8 @@
 //! Finds unknown placeholders and secrets written in plain text. Passwords in URLs are found by the reader
 //! (`config::yaml`).
 
+use super::diagnostics::with_place;
 use super::recipe::check_variables;
-use super::with_place;
 use crate::base::secrets::looks_secret;
 use crate::config::forms::{Named, OrderedMap};
 use crate::config::matrix::{EngineEntry, Matrix};

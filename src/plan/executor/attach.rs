@@ -47,8 +47,8 @@ impl ExecutorSettings for AttachedServer {
         "attach"
     }
 
-    fn describe_origin(&self) -> &'static str {
-        "that was already running"
+    fn engine_source(&self) -> &'static str {
+        "attached server"
     }
 
     fn other_templates(&self) -> Vec<&Template> {

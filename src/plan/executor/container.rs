@@ -142,8 +142,8 @@ impl ExecutorSettings for Container {
         "container"
     }
 
-    fn describe_origin(&self) -> &'static str {
-        "from an image"
+    fn engine_source(&self) -> &'static str {
+        "container image"
     }
 
     fn container(&self) -> Option<&Container> {

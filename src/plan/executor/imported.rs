@@ -25,11 +25,11 @@ impl ExecutorSettings for ImportedLaunch {
         "imported"
     }
 
-    fn describe_origin(&self) -> &'static str {
+    fn engine_source(&self) -> &'static str {
         match (&self.image, &self.package) {
-            (Some(_), _) => "from an image",
-            (None, Some(_)) => "from pip",
-            (None, None) => "of unknown origin",
+            (Some(_), _) => "container image",
+            (None, Some(_)) => "pip package",
+            (None, None) => "unknown",
         }
     }
 

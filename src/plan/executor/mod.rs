@@ -75,8 +75,8 @@ pub(crate) trait ExecutorSettings {
     /// The executor's name in YAML.
     fn name(&self) -> &'static str;
 
-    /// Origin of the engine, in words that follow "engine".
-    fn describe_origin(&self) -> &'static str;
+    /// Where the engine comes from, such as `container image`.
+    fn engine_source(&self) -> &'static str;
 
     /// The container, if it runs in one of the container daemon.
     fn container(&self) -> Option<&Container> {

@@ -90,10 +90,10 @@ impl ExecutorSettings for Process {
         "process"
     }
 
-    fn describe_origin(&self) -> &'static str {
+    fn engine_source(&self) -> &'static str {
         match self.venv {
-            Some(_) => "from pip",
-            None => "as a process",
+            Some(_) => "pip package",
+            None => "process",
         }
     }
 

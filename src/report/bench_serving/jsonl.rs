@@ -13,7 +13,7 @@ use crate::config::scenario::Slo;
 use crate::plan::{Cell, Launch};
 use crate::report::bench_serving::python;
 use crate::report::bench_serving::traffic::Traffic;
-use crate::results::record::cell::{Definitions, MeasurementStatus, MetricValues, Summary};
+use crate::results::record::cell::{Definitions, MeasurementStatus, MeasurementSummary, MetricValues};
 
 /// Default of bench_serving's length options.
 ///
@@ -23,7 +23,7 @@ const DEFAULT_LENGTH: u32 = 1024;
 /// The line of one measurement, without a line break. Its figures follow the profile `current`.
 ///
 /// Source: docs/bench-serving.md 9.
-pub(crate) fn line(launch: &Launch, cell: &Cell, summary: &Summary) -> String {
+pub(crate) fn line(launch: &Launch, cell: &Cell, summary: &MeasurementSummary) -> String {
     let none = MetricValues::new();
     let figures = |definitions| summary.figures.get(&definitions).unwrap_or(&none);
     let mut line = Map::new();
@@ -45,7 +45,7 @@ pub(crate) fn line(launch: &Launch, cell: &Cell, summary: &Summary) -> String {
     python::json(&Value::Object(line))
 }
 
-fn add_requested(line: &mut Map<String, Value>, launch: &Launch, cell: &Cell, summary: &Summary) {
+fn add_requested(line: &mut Map<String, Value>, launch: &Launch, cell: &Cell, summary: &MeasurementSummary) {
     let (workload, arrival) = (&cell.scenario.workload, summary.arrival(&cell.scenario));
     let facts = workload.facts();
     let is_drawn = facts.output_flag == Some("random-output-len");
@@ -162,7 +162,12 @@ pub(in crate::report) fn add_goodput(line: &mut Map<String, Value>, figures: &Me
     insert_fields(line, fields);
 }
 
-fn matrix_fields(launch: &Launch, cell: &Cell, summary: &Summary, figures: &MetricValues) -> Value {
+fn matrix_fields(
+    launch: &Launch,
+    cell: &Cell,
+    summary: &MeasurementSummary,
+    figures: &MetricValues,
+) -> Value {
     let (phase, reason) = match &summary.status {
         MeasurementStatus::Failed { phase, reason, .. } => (Some(phase.name()), Some(reason)),
         MeasurementStatus::Skipped { reason } => (None, Some(reason)),

@@ -198,7 +198,7 @@ pub(crate) fn figure_notes(
     let rounds = rounds.filter(is_own_round).count();
     if rounds > 0 {
         notes.push(format!(
-            "the prompt tokens of {rounds} later rounds are our own count of what was said and answered, since the server told no \
+            "the prompt tokens of {rounds} later rounds are our own count of what was said and answered, since the server actual no \
              count; what its chat template adds is not in them"
         ));
     }

@@ -11,7 +11,7 @@ use crate::analysis::metrics::Metric;
 use crate::plan::Measurement;
 use crate::report::engine_report::command::command_of;
 use crate::report::tables::{ReportCell, is_unknown, mean_of_starts, status_in_words, summary_validity};
-use crate::results::record::cell::{Definitions, MeasurementStatus, Origin, Summary};
+use crate::results::record::cell::{Definitions, MeasurementStatus, MeasurementSummary, Origin};
 use crate::results::record::provenance::UnknownFact;
 use crate::results::record::validity::{Reason, Verdict};
 
@@ -173,8 +173,9 @@ pub(super) fn cell(
     traces: &BTreeMap<Measurement, MeasurementTimeSeries>,
 ) -> CellFacts {
     let (launch, scenario) = (report_cell.launch, &report_cell.cell.scenario);
-    let reported =
-        |fact: &dyn Fn(&Summary) -> Option<String>| report_cell.summaries.iter().find_map(|one| fact(one));
+    let reported = |fact: &dyn Fn(&MeasurementSummary) -> Option<String>| {
+        report_cell.summaries.iter().find_map(|one| fact(one))
+    };
     let middle = report_cell.median_summary();
     let arrival = middle.map_or_else(|| scenario.arrival.clone(), |summary| summary.arrival(scenario));
     let is_steady = arrival.pace.is_none() && !arrival.rate.is_infinite();
@@ -241,7 +242,7 @@ fn precision_facts(precision: &CellPrecision) -> PrecisionFacts {
 }
 
 /// Identifies the measurement that a summary belongs to.
-pub(super) fn measurement(summary: &Summary) -> Measurement {
+pub(super) fn measurement(summary: &MeasurementSummary) -> Measurement {
     Measurement {
         cell: summary.cell.clone(),
         start: summary.start,
@@ -249,7 +250,7 @@ pub(super) fn measurement(summary: &Summary) -> Measurement {
     }
 }
 
-fn measurement_facts(summary: &Summary) -> MeasurementFacts {
+fn measurement_facts(summary: &MeasurementSummary) -> MeasurementFacts {
     let reason = match &summary.status {
         MeasurementStatus::Done | MeasurementStatus::Interrupted => None,
         MeasurementStatus::Failed { phase, reason, .. } => Some(format!("{}: {reason}", phase.name())),
@@ -279,7 +280,7 @@ fn measurement_facts(summary: &Summary) -> MeasurementFacts {
 
 fn figure_facts(cell: &ReportCell<'_>) -> BTreeMap<Definitions, BTreeMap<String, Figure>> {
     let mut names: BTreeSet<(Definitions, &String)> = BTreeSet::new();
-    let counted: Vec<&Summary> = cell.counted_summaries().collect();
+    let counted: Vec<&MeasurementSummary> = cell.counted_summaries().collect();
     for summary in &counted {
         for (definitions, figures) in &summary.figures {
             names.extend(figures.keys().map(|name| (*definitions, name)));
@@ -287,7 +288,7 @@ fn figure_facts(cell: &ReportCell<'_>) -> BTreeMap<Definitions, BTreeMap<String,
     }
     let mut by_definitions: BTreeMap<Definitions, BTreeMap<String, Figure>> = BTreeMap::new();
     for (definitions, name) in names {
-        let read = |summary: &Summary| {
+        let read = |summary: &MeasurementSummary| {
             let value = summary.figures.get(&definitions)?.get(name).copied().flatten();
             value.filter(|value| value.is_finite())
         };

@@ -32,7 +32,7 @@ use super::tables::compare_groups;
 use crate::analysis::compare::precision::CellPrecision;
 use crate::base::ids::CellKey;
 use crate::plan::{Measurement, Plan};
-use crate::results::record::cell::Summary;
+use crate::results::record::cell::MeasurementSummary;
 use crate::results::record::cell_stats::Noise;
 use crate::results::record::machine::Machine;
 use crate::results::record::run::RunInfo;
@@ -46,7 +46,7 @@ pub(crate) struct ReportedRun<'a> {
     pub run_info: &'a RunInfo,
     pub plan: &'a Plan,
     pub machine: &'a Machine,
-    pub summaries: &'a [Summary],
+    pub summaries: &'a [MeasurementSummary],
     /// What was recorded of each measurement over time.
     pub traces: &'a BTreeMap<Measurement, MeasurementTimeSeries>,
     /// Warnings about files that could not be read and were skipped.

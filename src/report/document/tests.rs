@@ -21,7 +21,7 @@ struct TestRun {
     about: RunInfo,
     plan: Plan,
     machine: Machine,
-    summaries: Vec<Summary>,
+    summaries: Vec<MeasurementSummary>,
     traces: BTreeMap<Measurement, MeasurementTimeSeries>,
     doubts: Vec<String>,
     certainties: BTreeMap<CellKey, CellPrecision>,

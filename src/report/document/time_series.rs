@@ -10,7 +10,7 @@ use crate::analysis::compare::gates::Load;
 use crate::analysis::metrics::{self, HistogramKind, Metric};
 use crate::plan::Measurement;
 use crate::report::tables::ReportCell;
-use crate::results::record::cell::{Definitions, Summary};
+use crate::results::record::cell::{Definitions, MeasurementSummary};
 use crate::results::record::histogram::SecondHistogram;
 use crate::results::record::telemetry::{Sample, TelemetrySource};
 
@@ -158,7 +158,7 @@ pub(super) fn distributions(
 }
 
 /// Length of the measured window in seconds.
-pub(super) fn window_s(summary: &Summary) -> Option<f64> {
+pub(super) fn window_s(summary: &MeasurementSummary) -> Option<f64> {
     metrics::metric_value(summary.figures.get(&Definitions::Matrix)?, Metric::Duration)
 }
 

@@ -14,7 +14,7 @@ use super::markdown::{anchor, code_block, draw, escape, list};
 use super::tables::{self, ReportCell, engine_results, group_by_name};
 use crate::plan::Launch;
 use crate::plan::command::container_name;
-use crate::results::record::cell::{Origin, Summary};
+use crate::results::record::cell::{MeasurementSummary, Origin};
 use crate::results::record::machine::Machine;
 use crate::results::record::provenance::UnknownFact;
 use command::command_of;
@@ -91,7 +91,7 @@ fn title(cell: &ReportCell<'_>) -> String {
 }
 
 fn is_simulated(cell: &ReportCell<'_>) -> bool {
-    let is_simulated = |summary: &&Summary| summary.origin == Origin::Simulated;
+    let is_simulated = |summary: &&MeasurementSummary| summary.origin == Origin::Simulated;
     cell.launch.engine.simulated || cell.summaries.iter().any(is_simulated)
 }
 
@@ -220,7 +220,8 @@ fn launch_facts(cells: &[&ReportCell<'_>]) -> String {
         or_unknown(UnknownFact::Gpus, launch.gpus().unwrap_or(0))
     ));
     let summaries = || cells.iter().flat_map(|cell| &cell.summaries);
-    let reported = |fact: &dyn Fn(&Summary) -> Option<String>| summaries().find_map(|summary| fact(summary));
+    let reported =
+        |fact: &dyn Fn(&MeasurementSummary) -> Option<String>| summaries().find_map(|summary| fact(summary));
     if let Some(version) = reported(&|summary| summary.engine.version.clone()) {
         facts.push(format!("version that the engine reports: {version}"));
     }

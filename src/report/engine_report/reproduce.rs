@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::config::workload::Profile;
 use crate::report::markdown::{code_block, list};
 use crate::report::tables::{ReportCell, reason_in_words, summary_validity, suspect_reasons};
-use crate::results::record::cell::{Origin, Summary};
+use crate::results::record::cell::{MeasurementSummary, Origin};
 use crate::results::record::validity::Verdict;
 
 pub(super) fn is_imported(cell: &ReportCell<'_>) -> bool {
@@ -82,7 +82,7 @@ fn shell_quote(word: &str) -> String {
 }
 
 /// The validity of a measurement with every reason against it; empty if it was never judged.
-pub(super) fn validity_lines(summary: &Summary) -> Vec<String> {
+pub(super) fn validity_lines(summary: &MeasurementSummary) -> Vec<String> {
     if summary.validity.is_none() {
         return Vec::new();
     }

@@ -10,7 +10,7 @@ use crate::report::caveats::{Itl, latency_caveats};
 use crate::report::markdown::{code_block, escape, list};
 use crate::report::table::Value;
 use crate::report::tables::{ReportCell, concurrent_launches_note};
-use crate::results::record::cell::{Definitions, MeasurementStatus, MetricValues, Summary};
+use crate::results::record::cell::{Definitions, MeasurementStatus, MeasurementSummary, MetricValues};
 use crate::results::record::client::ClientFacts;
 use crate::results::record::request::format_failures;
 
@@ -62,7 +62,7 @@ pub(super) fn workload_in_words(cell: &ReportCell<'_>) -> String {
 const COMPARED_METRIC: Metric = Metric::Throughput(Quantity::Output);
 
 /// Remarks beside a block: what was requested, failures, repeats, validity.
-fn remarks(cell: &ReportCell<'_>, chosen: Option<&Summary>) -> Vec<String> {
+fn remarks(cell: &ReportCell<'_>, chosen: Option<&MeasurementSummary>) -> Vec<String> {
     let mut remarks = Vec::new();
     let requested = cell.cell.scenario.workload.prompts;
     match cell.summaries.iter().find_map(|summary| summary.prompts) {
@@ -126,7 +126,7 @@ fn remarks(cell: &ReportCell<'_>, chosen: Option<&Summary>) -> Vec<String> {
     remarks
 }
 
-fn measurement_remarks(summary: &Summary) -> Vec<String> {
+fn measurement_remarks(summary: &MeasurementSummary) -> Vec<String> {
     let mut remarks = Vec::new();
     if let Some(imported) = &summary.imported {
         let unknown: Vec<&str> = imported.unknown.iter().map(|what| what.name()).collect();

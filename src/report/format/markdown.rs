@@ -1,10 +1,10 @@
 //! Draws documents as GitHub's Markdown.
 
 use crate::analysis::compare::pairwise::Comparison;
-use crate::report::Table;
 use crate::report::document::Document;
 use crate::report::history::{self, History};
 use crate::report::markdown::{self, escape};
+use crate::report::{Table, comparison};
 
 pub(super) fn report(document: &Document) -> String {
     let mut text = format!("# {}\n\n", escape(&document.title));
@@ -54,7 +54,7 @@ pub(super) fn history(history: &History<'_>) -> String {
 }
 
 pub(super) fn comparison(compared: &Comparison, names: [&str; 2]) -> String {
-    super::comparison_text(compared, names, draw)
+    comparison::text(compared, names, draw)
 }
 
 fn draw(table: &Table) -> String {

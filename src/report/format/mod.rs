@@ -8,8 +8,8 @@ pub(crate) mod terminal;
 
 use super::document::Document;
 use super::history::History;
+use super::html;
 use super::terminal::PageLayout;
-use super::{Table, comparison, html};
 use crate::analysis::compare::pairwise::Comparison;
 
 /// A format and the documents that it can draw.
@@ -169,13 +169,6 @@ fn find<T>(name: &str, drawing: impl Fn(&'static Format) -> Option<&'static T>) 
     format
         .and_then(drawing)
         .expect("the command line accepts only formats of this document")
-}
-
-/// The headline of a comparison, and its tables separated by empty lines.
-fn comparison_text(compared: &Comparison, names: [&str; 2], draw: impl Fn(&Table) -> String) -> String {
-    let tables = comparison::tables(compared, names);
-    let tables: Vec<String> = tables.iter().map(draw).collect();
-    format!("{}\n{}", comparison::headline(compared), tables.join("\n"))
 }
 
 #[cfg(test)]

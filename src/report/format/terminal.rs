@@ -4,7 +4,7 @@ use crate::analysis::compare::pairwise::Comparison;
 use crate::report::document::Document;
 use crate::report::history::{self, History};
 use crate::report::terminal::{self, PageLayout};
-use crate::report::{Table, single_line};
+use crate::report::{Table, comparison, single_line};
 
 /// The comparisons of a report.
 pub(crate) fn report(document: &Document, layout: PageLayout) -> String {
@@ -35,7 +35,7 @@ pub(super) fn history(history: &History<'_>, layout: PageLayout) -> String {
 }
 
 pub(super) fn comparison(compared: &Comparison, names: [&str; 2], layout: PageLayout) -> String {
-    super::comparison_text(compared, names, |table| draw(table, layout))
+    comparison::text(compared, names, |table| draw(table, layout))
 }
 
 fn draw(table: &Table, layout: PageLayout) -> String {

@@ -12,7 +12,7 @@ use crate::base::ids::LaunchId;
 use crate::base::text::pluralize;
 use crate::report::caveats::{Itl, latency_caveats, prompt_count_note, prompt_counts};
 use crate::report::table::{Row, Value};
-use crate::results::record::cell::{Definitions, MeasurementStatus, Origin, Summary};
+use crate::results::record::cell::{Definitions, MeasurementStatus, MeasurementSummary, Origin};
 use crate::results::record::prompt::counts_differ;
 use crate::results::record::validity::{Reason, ReasonCode, Verdict};
 
@@ -84,7 +84,7 @@ fn attached_note(named: &[(String, &ReportCell<'_>)]) -> Option<String> {
 
 /// The note on rows whose prompts had unique prefixes.
 fn unique_prefix_note(named: &[(String, &ReportCell<'_>)]) -> Option<String> {
-    let has = |summary: &&Summary| {
+    let has = |summary: &&MeasurementSummary| {
         let proof = summary.cache_reset.as_ref();
         proof.is_some_and(|proof| proof.unique_prefix.is_some())
     };
@@ -100,7 +100,7 @@ fn unique_prefix_note(named: &[(String, &ReportCell<'_>)]) -> Option<String> {
 }
 
 /// Notes on one measurement, apart from its validity.
-fn measurement_notes(summary: &Summary) -> impl Iterator<Item = String> {
+fn measurement_notes(summary: &MeasurementSummary) -> impl Iterator<Item = String> {
     let ending = match &summary.status {
         MeasurementStatus::Done | MeasurementStatus::Interrupted => None,
         MeasurementStatus::Failed { phase, reason, .. } => {
@@ -171,7 +171,7 @@ fn shared_finding_in_words(rows: &[RowReason<'_>]) -> String {
 }
 
 /// The reasons with weight suspect or invalid.
-pub(crate) fn suspect_reasons(summary: &Summary) -> impl Iterator<Item = &Reason> {
+pub(crate) fn suspect_reasons(summary: &MeasurementSummary) -> impl Iterator<Item = &Reason> {
     let reasons = summary.validity.iter().flat_map(|validity| &validity.reasons);
     reasons.filter(|reason| reason.weight > Verdict::Valid)
 }
@@ -229,7 +229,9 @@ fn differing_prompts_note((name, cell): &(String, &ReportCell<'_>)) -> Option<St
 /// The median of a metric over the measurements of a row, under the definitions `matrix` only: imports carry
 /// their own notes.
 fn median_value(cell: &ReportCell<'_>, metric: Metric) -> Option<f64> {
-    let read = |summary: &Summary| metrics::metric_value(summary.figures.get(&Definitions::Matrix)?, metric);
+    let read = |summary: &MeasurementSummary| {
+        metrics::metric_value(summary.figures.get(&Definitions::Matrix)?, metric)
+    };
     let values: Vec<f64> = cell.counted_summaries().filter_map(read).collect();
     metrics::Statistics::from_values(&values).map(|statistics| statistics.median)
 }

@@ -7,7 +7,7 @@ use super::report_cell::{ReportCell, metric_value};
 use super::units;
 use crate::analysis::metrics::Metric;
 use crate::report::table::{Row, Table, Value};
-use crate::results::record::cell::Summary;
+use crate::results::record::cell::MeasurementSummary;
 use crate::results::record::request::format_failures;
 
 /// Draws a table for each engine and version, with a row for each of its cells.
@@ -114,7 +114,8 @@ fn table_notes(
 
 /// Failed requests of all measurements by class; missing if nothing was measured.
 fn failures_by_class(cell: &ReportCell<'_>) -> Value {
-    let is_counted = |summary: &&Summary| !(summary.figures.is_empty() && summary.failures.is_empty());
+    let is_counted =
+        |summary: &&MeasurementSummary| !(summary.figures.is_empty() && summary.failures.is_empty());
     if !cell.summaries.iter().any(is_counted) {
         return Value::Missing;
     }

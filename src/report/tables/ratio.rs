@@ -13,7 +13,7 @@ use crate::analysis::compare::decision::{Answer, CONFIDENCE, Design, NoVerdict, 
 use crate::analysis::compare::response_length::{depends_on_length, length_difference, mean_response_tokens};
 use crate::analysis::compare::{from_run, gates, percentile, question, resolution, stored, verdict};
 use crate::analysis::metrics::{self, Direction, Metric, Quantity};
-use crate::results::record::cell::{Definitions, Summary};
+use crate::results::record::cell::{Definitions, MeasurementSummary};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Ratio {
@@ -110,7 +110,7 @@ pub(super) fn gating_metrics(group: &[&ReportCell<'_>]) -> Vec<Metric> {
         .collect()
 }
 
-fn has(summary: &Summary, metric: Metric) -> bool {
+fn has(summary: &MeasurementSummary, metric: Metric) -> bool {
     let known = summary.figures.get(&Definitions::Matrix);
     known.is_some_and(|figures| gates::has_metric(figures, metric))
 }
@@ -148,9 +148,9 @@ pub(super) fn comparison_samples(
 
 /// The measurements that a comparison looks at. An invalid measurement beside valid ones is left out of the
 /// figures, so it must not make the cells incomparable either.
-fn comparison_summaries<'a>(cell: &ReportCell<'a>) -> Vec<&'a Summary> {
+fn comparison_summaries<'a>(cell: &ReportCell<'a>) -> Vec<&'a MeasurementSummary> {
     let verdict = cell.validity();
-    let is_known = |summary: &&Summary| summary_validity(summary) <= verdict;
+    let is_known = |summary: &&MeasurementSummary| summary_validity(summary) <= verdict;
     cell.summaries.iter().copied().filter(is_known).collect()
 }
 
@@ -168,7 +168,7 @@ pub(super) fn question(
     let attached = [reference, compared].map(|cell| cell.launch.is_attached());
     let lengths = || {
         let [theirs, ours] = [reference, compared].map(|cell| {
-            let counted: Vec<&Summary> = cell.counted_summaries().collect();
+            let counted: Vec<&MeasurementSummary> = cell.counted_summaries().collect();
             mean_response_tokens(&cell.cell.scenario, &counted)
         });
         let difference = length_difference(ours, theirs)?;
@@ -270,11 +270,11 @@ fn round_samples(
     Some([sample_of(0, reference), sample_of(1, compared)])
 }
 
-fn read_metric(summary: &Summary, definitions: Definitions, metric: Metric) -> Option<f64> {
+fn read_metric(summary: &MeasurementSummary, definitions: Definitions, metric: Metric) -> Option<f64> {
     metrics::metric_value(summary.figures.get(&definitions)?, metric)
 }
 
-fn compared_cell<'s>(report_cell: &ReportCell<'s>, part: &'s [&'s Summary]) -> ComparedCell<'s> {
+fn compared_cell<'s>(report_cell: &ReportCell<'s>, part: &'s [&'s MeasurementSummary]) -> ComparedCell<'s> {
     ComparedCell {
         launch: report_cell.launch,
         cell: report_cell.cell,
@@ -310,7 +310,7 @@ fn sample_of_starts(
         is_at_jump: percentile::is_at_jump(sample.value().unwrap_or_default(), &bounds),
         launch: Some(format!("{}/{}", cell.run, cell.launch.id)),
         first_stage: cell.stage.map(|stage| {
-            let counted: Vec<&Summary> = cell.counted_summaries().collect();
+            let counted: Vec<&MeasurementSummary> = cell.counted_summaries().collect();
             from_run::first_stage_starts(&counted, stage) as usize
         }),
         resolution: resolution::resolution(cell.counted_summaries(), definitions, metric),

@@ -7,7 +7,7 @@ use crate::analysis::metrics::{self, Metric, Quantity};
 use crate::base::ids::{CellKey, ContentHash};
 use crate::plan::{Cell, Launch, Plan};
 use crate::report::table::{Mark, Value};
-use crate::results::record::cell::{Definitions, MeasurementStatus, Origin, Summary};
+use crate::results::record::cell::{Definitions, MeasurementStatus, MeasurementSummary, Origin};
 use crate::results::record::cell_stats::Noise;
 use crate::results::record::machine::Machine;
 use crate::results::record::provenance::UnknownFact;
@@ -23,7 +23,7 @@ pub(crate) struct ReportCell<'a> {
     pub launch: &'a Launch,
     pub cell: &'a Cell,
     /// Measurements in any order; empty if nothing was measured yet.
-    pub summaries: Vec<&'a Summary>,
+    pub summaries: Vec<&'a MeasurementSummary>,
     /// The version that the engine reports in other cells of the run, if all of them agree. With it, a cell
     /// that is not measured yet or failed to start is shown as the same engine.
     pub other_engine_version: Option<&'a str>,
@@ -40,7 +40,7 @@ pub(crate) struct ReportCell<'a> {
 
 impl<'a> ReportCell<'a> {
     /// Every cell of a plan with its measurements, in the order of the plan.
-    pub(crate) fn from_plan(plan: &'a Plan, summaries: &'a [Summary]) -> Vec<Self> {
+    pub(crate) fn from_plan(plan: &'a Plan, summaries: &'a [MeasurementSummary]) -> Vec<Self> {
         Self::from_run("", None, plan, summaries)
     }
 
@@ -49,7 +49,7 @@ impl<'a> ReportCell<'a> {
         run: &'a str,
         machine: Option<&'a Machine>,
         plan: &'a Plan,
-        summaries: &'a [Summary],
+        summaries: &'a [MeasurementSummary],
     ) -> Vec<Self> {
         let mut versions: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for summary in summaries {
@@ -65,7 +65,7 @@ impl<'a> ReportCell<'a> {
             Some(versions) if versions.len() == 1 => versions.first().copied(),
             _ => None,
         };
-        let mut of_cells = Summary::by_cell(summaries);
+        let mut of_cells = MeasurementSummary::by_cell(summaries);
         let cells = plan.cells.iter().map(|cell| Self {
             run,
             machine,
@@ -113,7 +113,7 @@ impl<'a> ReportCell<'a> {
     }
 
     /// The measurements that ended as `Done`.
-    pub(crate) fn completed(&self) -> impl Iterator<Item = &'a Summary> {
+    pub(crate) fn completed(&self) -> impl Iterator<Item = &'a MeasurementSummary> {
         self.summaries
             .iter()
             .copied()
@@ -122,7 +122,7 @@ impl<'a> ReportCell<'a> {
 
     /// The measurements that figures come from: those that are done and not invalid, or all that are done if
     /// all are invalid.
-    pub(crate) fn counted_summaries(&self) -> impl Iterator<Item = &'a Summary> {
+    pub(crate) fn counted_summaries(&self) -> impl Iterator<Item = &'a MeasurementSummary> {
         let verdict = self.validity();
         self.completed()
             .filter(move |summary| summary_validity(summary) <= verdict)
@@ -138,7 +138,7 @@ impl<'a> ReportCell<'a> {
     /// The digest of the prompts, if all measurements sent the same.
     pub(crate) fn prompts_hash(&self) -> Option<&'a ContentHash> {
         let first = self.summaries.first()?.prompts_hash.as_ref()?;
-        let is_same = |summary: &&Summary| summary.prompts_hash.as_ref() == Some(first);
+        let is_same = |summary: &&MeasurementSummary| summary.prompts_hash.as_ref() == Some(first);
         self.summaries.iter().all(is_same).then_some(first)
     }
 
@@ -176,7 +176,7 @@ impl<'a> ReportCell<'a> {
 
     /// Values that `read` gives for the measurements that count, grouped by start, since repeats on one start
     /// are not independent. An attached server has one start, however often it is measured.
-    pub(crate) fn read_by_start(&self, read: impl Fn(&Summary) -> Option<f64>) -> Vec<Vec<f64>> {
+    pub(crate) fn read_by_start(&self, read: impl Fn(&MeasurementSummary) -> Option<f64>) -> Vec<Vec<f64>> {
         let mut starts: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
         for summary in self.counted_summaries() {
             if let Some(value) = read(summary) {
@@ -220,10 +220,11 @@ impl<'a> ReportCell<'a> {
 
     /// The measurement with the median output throughput among those that count; the lower of two in the
     /// middle.
-    pub(crate) fn median_summary(&self) -> Option<&'a Summary> {
-        let value =
-            |summary: &Summary| metric_value(summary, Metric::Throughput(Quantity::Output)).unwrap_or(0.0);
-        let mut counted: Vec<&Summary> = self.counted_summaries().collect();
+    pub(crate) fn median_summary(&self) -> Option<&'a MeasurementSummary> {
+        let value = |summary: &MeasurementSummary| {
+            metric_value(summary, Metric::Throughput(Quantity::Output)).unwrap_or(0.0)
+        };
+        let mut counted: Vec<&MeasurementSummary> = self.counted_summaries().collect();
         counted.sort_by(|a, b| value(a).total_cmp(&value(b)));
         let middle = counted.len().checked_sub(1)? / 2;
         counted.get(middle).copied()
@@ -259,7 +260,7 @@ impl<'a> ReportCell<'a> {
             validities.any(|validity| validity.verdict_for(*family) > validity.verdict)
         };
         marks.extend(MetricFamily::ALL.into_iter().filter(in_part).map(Mark::SuspectIn));
-        let is_doubtful = |summary: &&Summary| {
+        let is_doubtful = |summary: &&MeasurementSummary| {
             !summary.warnings.is_empty()
                 || !summary.retries.is_empty()
                 || !summary.concurrent_launches.is_empty()
@@ -267,7 +268,8 @@ impl<'a> ReportCell<'a> {
         if self.summaries.iter().any(is_doubtful) {
             marks.push(Mark::Warning);
         }
-        let is_failed = |summary: &&Summary| matches!(summary.status, MeasurementStatus::Failed { .. });
+        let is_failed =
+            |summary: &&MeasurementSummary| matches!(summary.status, MeasurementStatus::Failed { .. });
         if self.summaries.iter().any(is_failed) {
             marks.push(Mark::Failed);
         }
@@ -276,7 +278,7 @@ impl<'a> ReportCell<'a> {
 }
 
 /// The validity verdict of a measurement; `Valid` if it was never judged.
-pub(crate) fn summary_validity(summary: &Summary) -> Verdict {
+pub(crate) fn summary_validity(summary: &MeasurementSummary) -> Verdict {
     summary
         .validity
         .as_ref()
@@ -295,7 +297,7 @@ pub(crate) fn is_unknown(cell: &ReportCell<'_>, what: UnknownFact) -> bool {
 
 /// A figure under the definitions `matrix`. An import that lacks them gives it under the definitions that it
 /// follows.
-pub(super) fn metric_value(summary: &Summary, metric: Metric) -> Option<f64> {
+pub(super) fn metric_value(summary: &MeasurementSummary, metric: Metric) -> Option<f64> {
     let by = |definitions| metrics::metric_value(summary.figures.get(definitions)?, metric);
     let others = || match summary.origin {
         Origin::Imported => [Definitions::Classic, Definitions::Current].iter().find_map(by),
@@ -346,7 +348,7 @@ pub(crate) fn status_in_words(cell: &ReportCell<'_>) -> String {
     }
 }
 
-fn ending_in_words(summary: &Summary) -> String {
+fn ending_in_words(summary: &MeasurementSummary) -> String {
     match &summary.status {
         MeasurementStatus::Failed { phase, .. } => format!("failed in {}", phase.name()),
         other => other.name().to_owned(),

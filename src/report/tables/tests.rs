@@ -323,7 +323,7 @@ fn what_differs_without_changing_the_question_is_said_beside_the_ratio() {
     let cases = [Case::new("sglang", "bf16", 1, 4000.0), attached];
     let table = table_of(&cases, None);
     assert_eq!(ratios(&table), ["1.00", "1.25 n=1"]);
-    let note = "vllm@1.0: compared with sglang with differences: engine that was already running against from an image, the GPU model is not known for both sides";
+    let note = "vllm@1.0: compared with sglang with differences: engine source attached server against container image, the GPU model is not known for both sides";
     assert!(table.notes.contains(&note.to_owned()), "{:?}", table.notes);
 }
 

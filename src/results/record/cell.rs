@@ -26,7 +26,7 @@ use crate::results::record::validity::{Validity, Verdict};
 
 /// Everything known about one measurement of a cell except its requests: `summary.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Summary {
+pub struct MeasurementSummary {
     /// The version of the files on disk.
     pub format: u32,
     /// The cell that was measured.
@@ -124,7 +124,7 @@ pub struct Summary {
     pub warnings: Vec<String>,
 }
 
-impl Summary {
+impl MeasurementSummary {
     /// Returns the summary of a completed first measurement of a cell, with all optional facts absent.
     pub fn new(cell: CellKey, content: ContentHash, launch: LaunchId, origin: Origin) -> Self {
         Self {
@@ -188,7 +188,7 @@ const RATE_METRICS: [[&str; 2]; 3] = [
 /// written with all digits.
 const RATE_TOLERANCE: f64 = 1e-6;
 
-impl Summary {
+impl MeasurementSummary {
     /// All of each cell.
     pub(crate) fn by_cell(summaries: &[Self]) -> BTreeMap<&CellKey, Vec<&Self>> {
         let mut cells: BTreeMap<&CellKey, Vec<&Self>> = BTreeMap::new();

@@ -540,17 +540,17 @@ mod tests {
             event(ChunkKind::Thought, None),
             event(ChunkKind::Tool, Some(7)),
         ]);
-        let told =
+        let actual =
             |chunks: &Chunks| -> Vec<_> { chunks.iter().map(|chunk| (chunk.kind, chunk.tokens)).collect() };
         let answers = chunks.as_answers(false);
         assert_eq!(
-            told(&answers),
+            actual(&answers),
             [(ChunkKind::Answer, None), (ChunkKind::Answer, Some(7))]
         );
         assert!(!answers.are_counted() && !answers.has_reasoning() && chunks.has_reasoning());
         let spread = chunks.as_answers(true);
         assert_eq!(
-            told(&spread),
+            actual(&spread),
             [(ChunkKind::Answer, Some(1)), (ChunkKind::Answer, Some(2))]
         );
         assert_eq!((spread.are_counted(), spread.last_tokens()), (true, Some(2)));

@@ -135,12 +135,12 @@ mod tests {
         let before = facts("1", &["m"], json!({"tp_size": 2}));
         let mut after = facts("2", &["m", "n"], json!({"tp_size": 4}));
         after.served.insert("max_model_len".to_owned(), "8192".to_owned());
-        let told: Vec<String> = find_changes(&before, &after)
+        let actual: Vec<String> = find_changes(&before, &after)
             .iter()
             .map(EngineChange::describe)
             .collect();
         assert_eq!(
-            told,
+            actual,
             [
                 "version 1 → 2",
                 "max_model_len 4096 → 8192",

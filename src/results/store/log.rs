@@ -33,12 +33,12 @@ pub(crate) struct Log {
     pending: Vec<u8>,
     /// Bytes in the current file.
     file_bytes: u64,
-    limits: Limits,
+    limits: LogLimits,
     is_tail: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Limits {
+struct LogLimits {
     head: u64,
     tail: u64,
 }
@@ -53,7 +53,7 @@ impl Log {
             redactor: redactor.clone(),
             pending: Vec::new(),
             file_bytes: held,
-            limits: Limits {
+            limits: LogLimits {
                 head: MAX_HEAD_BYTES,
                 tail: MAX_TAIL_BYTES,
             },
@@ -181,7 +181,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let mut log = Log::open(&path, &Redactor::default()).unwrap();
-        log.limits = Limits {
+        log.limits = LogLimits {
             head: 1000,
             tail: 300,
         };

@@ -10,7 +10,7 @@ use super::files::{open_regular_file, read_json, read_lines};
 use super::run_folder::{cell_folders, read_plan, read_run_info};
 use super::{journal, layout, partial};
 use crate::plan::{Measurement, Plan};
-use crate::results::record::cell::Summary;
+use crate::results::record::cell::MeasurementSummary;
 use crate::results::record::event::Event;
 use crate::results::record::histogram::SecondHistogram;
 use crate::results::record::machine::Machine;
@@ -30,9 +30,9 @@ pub struct Run {
     /// The host that measured.
     pub machine: Machine,
     /// Finished measurements of the plan, in the plan's order.
-    pub summaries: Vec<Summary>,
+    pub summaries: Vec<MeasurementSummary>,
     /// Finished measurements that are not in the plan (any more).
-    pub unplanned: Vec<Summary>,
+    pub unplanned: Vec<MeasurementSummary>,
     /// Folders of cells without a finished measurement.
     pub unfinished: Vec<UnfinishedMeasurement>,
     /// Events of the journal with their times.
@@ -96,13 +96,12 @@ impl Run {
         let mut summaries = BTreeMap::new();
         for folder in cell_folders(&self.folder)? {
             let path = folder.join(layout::SUMMARY);
-            let result =
-                read_json(&path, "the measurement was not finished").and_then(
-                    |summary: Summary| match summary.contradiction() {
-                        Some(reason) => Err(StoreError::Malformed { path, why: reason }),
-                        None => Ok(summary),
-                    },
-                );
+            let result = read_json(&path, "the measurement was not finished").and_then(
+                |summary: MeasurementSummary| match summary.contradiction() {
+                    Some(reason) => Err(StoreError::Malformed { path, why: reason }),
+                    None => Ok(summary),
+                },
+            );
             let summary = match result {
                 Ok(summary) => summary,
                 Err(error) => {
@@ -156,10 +155,10 @@ impl Run {
     }
 
     /// Drops copied summaries: two measurements of a cell never have the same begin and metrics.
-    fn drop_copies(&mut self, summaries: &mut BTreeMap<Measurement, Summary>) {
-        let mut originals: Vec<(Measurement, Summary)> = Vec::new();
+    fn drop_copies(&mut self, summaries: &mut BTreeMap<Measurement, MeasurementSummary>) {
+        let mut originals: Vec<(Measurement, MeasurementSummary)> = Vec::new();
         for (measurement, summary) in std::mem::take(summaries) {
-            let is_copy = |(_, other): &&(Measurement, Summary)| {
+            let is_copy = |(_, other): &&(Measurement, MeasurementSummary)| {
                 other.cell == summary.cell
                     && !other.began.is_empty()
                     && other.began == summary.began

@@ -256,18 +256,18 @@ mod tests {
         fn whatever_is_secret_a_record_is_still_read_and_its_figures_stay(
             secret in "[a-z0-9\":,\\[\\]{} ]{1,6}|sim|null|done|true", text in "\\PC{0,30}", line in 0usize..3,
         ) {
-            use crate::results::record::{cell::Summary, request::Request};
+            use crate::results::record::{cell::MeasurementSummary, request::Request};
             use crate::results::store::testing::{plan, requests, summary};
             let redactor = Redactor::with_short_values([secret.as_str()]);
             let mut request = requests().swap_remove(line);
             request.text = Some(text.into());
             let read: Request = serde_json::from_str(&to_redacted_json(&request, JsonLayout::Line, &redactor)).unwrap();
-            let told = request.text.as_ref().map(|text| redactor.redact(&text.read()).into_owned().into());
-            proptest::prop_assert_eq!(&read.text, &told);
+            let actual = request.text.as_ref().map(|text| redactor.redact(&text.read()).into_owned().into());
+            proptest::prop_assert_eq!(&read.text, &actual);
             proptest::prop_assert_eq!((read.chunks, read.end_ns, read.usage), (request.chunks, request.end_ns, request.usage));
             let plan = plan();
             let whole = summary(&plan.cells[line % 2]);
-            let read: Summary = serde_json::from_str(&to_redacted_json(&whole, JsonLayout::Pretty, &redactor)).unwrap();
+            let read: MeasurementSummary = serde_json::from_str(&to_redacted_json(&whole, JsonLayout::Pretty, &redactor)).unwrap();
             proptest::prop_assert_eq!(read.status.name(), whole.status.name());
             proptest::prop_assert_eq!(read.failures, whole.failures);
             let read: crate::plan::Plan = serde_json::from_str(&to_redacted_json(&plan, JsonLayout::Pretty, &redactor)).unwrap();

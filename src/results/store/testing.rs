@@ -10,15 +10,15 @@ use crate::base::secrets::Redactor;
 use crate::base::units::{HumanDuration, RequestRate};
 use crate::config::arrival::{Arrival, ArrivalProcess};
 use crate::config::dataset::random_ids::RandomIds;
-use crate::config::scenario::{Limits, Scenario};
+use crate::config::scenario::{LoadLimits, Scenario};
 use crate::config::template::Template;
 use crate::config::workload::{Profile, Workload};
 use crate::plan::{
     Api, AttachedServer, Cell, Engine, ExecutorSpec, Launch, Measurement, Plan, Protocol, Start, Timeouts,
 };
 use crate::results::record::cell::{
-    CacheResetRecord, Definitions, EngineFacts, FailureClass, MeasurementStatus, Origin, Phase, PhaseTime,
-    Summary,
+    CacheResetRecord, Definitions, EngineFacts, FailureClass, MeasurementStatus, MeasurementSummary, Origin,
+    Phase, PhaseTime,
 };
 use crate::results::record::event::Event;
 use crate::results::record::histogram::SecondHistogram;
@@ -91,7 +91,7 @@ fn cell(launch: &LaunchId, scenario: &str) -> Cell {
                 spacing: ArrivalProcess::Poisson,
                 concurrency: NonZeroU32::new(2),
             },
-            limits: Limits::default(),
+            limits: LoadLimits::default(),
             slo: None,
             search: None,
             body: serde_json::Map::new(),
@@ -114,7 +114,7 @@ fn test_launch(id: &LaunchId) -> Launch {
         url: Template::new("http://127.0.0.1:8000"),
         ..AttachedServer::default()
     };
-    let contact = Api {
+    let api = Api {
         headers: vec![("Authorization".to_owned(), Template::new("Bearer ${API_KEY}"))],
         ..Api::new(Protocol::SglangNative)
     };
@@ -127,14 +127,14 @@ fn test_launch(id: &LaunchId) -> Launch {
             stop: HumanDuration::from_secs(5),
             probe: HumanDuration::from_secs(10),
         },
-        ..Launch::new(engine, "Tiny-1B", ExecutorSpec::Attach(attach), contact)
+        ..Launch::new(engine, "Tiny-1B", ExecutorSpec::Attach(attach), api)
     }
 }
 
 /// The summary of a cell: the second cell of [`plan`] failed while measuring.
-pub(crate) fn summary(cell: &Cell) -> Summary {
+pub(crate) fn summary(cell: &Cell) -> MeasurementSummary {
     let failed = cell.scenario.name != "sharegpt";
-    Summary {
+    MeasurementSummary {
         status: if failed {
             MeasurementStatus::Failed {
                 phase: Phase::Measure,
@@ -183,7 +183,7 @@ pub(crate) fn summary(cell: &Cell) -> Summary {
                 ("mean_tpot_ms".to_owned(), None),
             ]),
         )]),
-        ..Summary::new(
+        ..MeasurementSummary::new(
             cell.key.clone(),
             cell.content.clone(),
             cell.launch.clone(),

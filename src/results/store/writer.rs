@@ -28,7 +28,7 @@ use crate::base::private_files::open_file;
 use crate::base::secrets::Redactor;
 use crate::plan::{Measurement, Plan};
 use crate::results::record::FORMAT;
-use crate::results::record::cell::Summary;
+use crate::results::record::cell::MeasurementSummary;
 use crate::results::record::client::Calibration;
 use crate::results::record::histogram::SecondHistogram;
 use crate::results::record::machine::Machine;
@@ -235,7 +235,7 @@ impl Store {
     /// On failure the measurement is not finished.
     pub(crate) fn write_cell<'s>(
         &self,
-        summary: &Summary,
+        summary: &MeasurementSummary,
         requests: &[Request],
         seconds: &[SecondHistogram],
         artifacts: impl Into<CellArtifacts<'s>>,
@@ -284,7 +284,11 @@ impl Store {
     }
 
     /// Rewrites the summary of a finished measurement that turned out to have failed.
-    pub(crate) fn amend_cell(&self, summary: &Summary, post_mortem: Option<&PostMortem>) -> Result<()> {
+    pub(crate) fn amend_cell(
+        &self,
+        summary: &MeasurementSummary,
+        post_mortem: Option<&PostMortem>,
+    ) -> Result<()> {
         self.check_place()?;
         let folder = self.cell_dir(&summary.measurement());
         if let Some(post_mortem) = post_mortem {
@@ -335,7 +339,7 @@ impl Store {
     }
 
     /// Reads the summary of a finished measurement.
-    pub(crate) fn summary(&self, measurement: &Measurement) -> Result<Summary> {
+    pub(crate) fn summary(&self, measurement: &Measurement) -> Result<MeasurementSummary> {
         let path = self.cell_dir(measurement).join(layout::SUMMARY);
         read_json(&path, "the measurement was not finished")
     }

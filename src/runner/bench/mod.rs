@@ -102,7 +102,7 @@ fn launch(request: &BenchRequest, prepared: &PreparedBench) -> Launch {
         url: Template::new(request.address.to_string()),
         ..AttachedServer::default()
     });
-    let contact = Api {
+    let api = Api {
         info: request.asks_info.then(|| "/server_info".to_owned()),
         reset: request.cache_reset.clone(),
         dialect: request.dialect.clone(),
@@ -111,7 +111,7 @@ fn launch(request: &BenchRequest, prepared: &PreparedBench) -> Launch {
     Launch {
         served_model_name: prepared.session.model().to_owned(),
         tokenizer: prepared.tokenizer.clone(),
-        ..Launch::new(engine, &prepared.model, place, contact)
+        ..Launch::new(engine, &prepared.model, place, api)
     }
 }
 

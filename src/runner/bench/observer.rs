@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::analysis::metrics::MetricInputs;
-use crate::results::record::cell::{MeasurementStatus, Summary};
+use crate::results::record::cell::{MeasurementStatus, MeasurementSummary};
 use crate::results::record::search::SearchRecord;
 use crate::results::record::validity::Reason;
 use crate::runner::bench::session::Session;
@@ -34,7 +34,7 @@ pub(crate) enum BenchOutcome {
 /// A measured load.
 pub(crate) struct BenchLoad {
     pub(crate) session: Session,
-    pub(crate) summary: Summary,
+    pub(crate) summary: MeasurementSummary,
     pub(crate) load: LoadOutcome,
     /// Input of the metrics besides the requests.
     pub(crate) basis: MetricInputs,

@@ -8,7 +8,7 @@ use crate::analysis::calibration::{self, Truth};
 use crate::base::clock;
 use crate::base::ids::LaunchId;
 use crate::base::units::HumanDuration;
-use crate::config::scenario::Limits;
+use crate::config::scenario::LoadLimits;
 use crate::config::template::Template;
 use crate::engine::{self, Logs, RunningEngine, StartContext};
 use crate::loadgen::{self, Address, Content, Headers, LoadResult, LoadSpec, PlannedRequest, Target};
@@ -253,7 +253,7 @@ impl<'a> ReferenceEngine<'a> {
             target: self.target.clone(),
             requests: vec![item; streams as usize],
             concurrency: None,
-            limits: Limits::default(),
+            limits: LoadLimits::default(),
             body: serde_json::Map::new(),
             stop_at_eos: false,
             sink: None,

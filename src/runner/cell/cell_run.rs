@@ -9,7 +9,7 @@ use crate::base::clock::{self, MonotonicTime};
 use crate::base::control_client::ControlError;
 use crate::loadgen::{LoadError, Sink, Spill};
 use crate::plan::{Cell, Measurement};
-use crate::results::record::cell::{Phase, PhaseTime, Summary, UniquePrefix};
+use crate::results::record::cell::{MeasurementSummary, Phase, PhaseTime, UniquePrefix};
 use crate::results::record::client::ClientFacts;
 use crate::results::record::post_mortem::EngineExitStatus;
 use crate::results::record::request::Failure;
@@ -22,7 +22,7 @@ use crate::runner::supervise::{AbortReason, DriveControl};
 pub(super) const WARM_UP: &str = "warm-up";
 
 pub(crate) struct CellOutcome {
-    pub(crate) summary: Summary,
+    pub(crate) summary: MeasurementSummary,
     /// The load, if one was sent. For a search, the load of its best point.
     pub(crate) load: Option<LoadOutcome>,
     /// Input of the metrics besides the requests.
@@ -57,7 +57,7 @@ pub(crate) struct CellRun<'a> {
     pub(super) measurement: &'a Measurement,
     pub(super) observer: &'a mut dyn CellObserver,
     pub(super) phase_began: MonotonicTime,
-    pub(super) summary: Summary,
+    pub(super) summary: MeasurementSummary,
     /// Mean number of tokens accepted per step of speculative decoding, if the engine reports it.
     pub(super) accept_length: Option<f64>,
     /// Number of earlier attempts of this measurement on this start.

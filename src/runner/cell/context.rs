@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::config::validity::Bounds;
+use crate::config::validity::ValidityBounds;
 use crate::plan::Launch;
 use crate::results::record::client::Calibration;
 use crate::runner::profiler::Profiler;
@@ -13,7 +13,7 @@ use crate::runner::shutdown::Shutdown;
 #[derive(Clone, Copy)]
 pub(crate) struct CellContext<'a> {
     pub(crate) launch: &'a Launch,
-    pub(crate) bounds: &'a Bounds,
+    pub(crate) bounds: &'a ValidityBounds,
     pub(crate) procedure: &'a Procedure,
     pub(crate) records: RecordSink<'a>,
     /// Calibration of the client on this host, if there is one.

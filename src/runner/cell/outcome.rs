@@ -8,7 +8,7 @@ use crate::analysis::validity;
 use crate::base::clock;
 use crate::plan::{Cell, Launch, Measurement};
 use crate::results::record::cell::{
-    EngineFacts, FailureClass, MeasurementStatus, Origin, Phase, PhaseTime, Summary,
+    EngineFacts, FailureClass, MeasurementStatus, MeasurementSummary, Origin, Phase, PhaseTime,
 };
 use crate::results::record::client::ClientFacts;
 use crate::results::record::request::{Request, count_failures};
@@ -171,19 +171,19 @@ pub(crate) fn blank_summary(
     measurement: &Measurement,
     engine: EngineFacts,
     phases: Vec<PhaseTime>,
-) -> Summary {
+) -> MeasurementSummary {
     let now = clock::timestamp();
     let origin = match launch.engine.simulated || engine.simulated {
         true => Origin::Simulated,
         false => Origin::Measured,
     };
-    Summary {
+    MeasurementSummary {
         start: measurement.start,
         repeat: measurement.repeat,
         began: now.clone(),
         ended: now,
         phases,
         engine,
-        ..Summary::new(cell.key.clone(), cell.content.clone(), launch.id.clone(), origin)
+        ..MeasurementSummary::new(cell.key.clone(), cell.content.clone(), launch.id.clone(), origin)
     }
 }

@@ -183,7 +183,7 @@ impl CellRun<'_> {
             Err(failed) => return failed,
         };
         self.end_phase(Phase::Measure);
-        let (mut outcome, reset, _) = best.expect("a search without objection tries at least one point");
+        let (mut outcome, reset, _) = best.expect("a valid search tries at least one point");
         if let Some(whole) = whole {
             outcome.samples = self.cut_samples(ready, whole, true).await;
         }

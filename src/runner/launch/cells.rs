@@ -8,7 +8,7 @@ use crate::analysis::validity::{self, Evidence};
 use crate::base::clock::{self, MonotonicTime};
 use crate::engine::{Listener, RunningEngine};
 use crate::plan::Measurement;
-use crate::results::record::cell::{Definitions, EngineFacts, MeasurementStatus, Phase, Summary};
+use crate::results::record::cell::{Definitions, EngineFacts, MeasurementStatus, MeasurementSummary, Phase};
 use crate::results::record::engine_change;
 use crate::results::record::event::Event;
 use crate::results::store::{self, CellArtifacts, StoreError};
@@ -68,7 +68,7 @@ impl<'a> LaunchRun<'a> {
     }
 
     /// Records engine facts that differ from those at the first finished measurement of the launch.
-    pub(super) fn check_engine(&mut self, summary: &mut Summary) {
+    pub(super) fn check_engine(&mut self, summary: &mut MeasurementSummary) {
         if summary.status != MeasurementStatus::Done {
             return;
         }
@@ -84,7 +84,11 @@ impl<'a> LaunchRun<'a> {
 
     /// Fails measurements that were already saved: their port still answers after the engine was stopped, so
     /// another process may have answered them.
-    pub(super) fn fail_unverified(&mut self, summaries: Vec<Summary>, port: u16) -> Result<(), StoreError> {
+    pub(super) fn fail_unverified(
+        &mut self,
+        summaries: Vec<MeasurementSummary>,
+        port: u16,
+    ) -> Result<(), StoreError> {
         let LaunchContext {
             run_context, launch, ..
         } = self.context;

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use crate::base::clock;
 use crate::engine::still_answers;
 use crate::plan::Measurement;
-use crate::results::record::cell::{EngineFacts, FailureClass, MeasurementStatus, Phase, Summary};
+use crate::results::record::cell::{EngineFacts, FailureClass, MeasurementStatus, MeasurementSummary, Phase};
 use crate::results::record::event::Event;
 use crate::results::store::{self, StoreError};
 use crate::runner::cell::{self, CellOutcome};
@@ -68,7 +68,7 @@ struct HostFault<'a> {
 }
 
 impl<'a> HostFault<'a> {
-    fn from_summary(measurement: &'a Measurement, summary: &Summary) -> Option<Self> {
+    fn from_summary(measurement: &'a Measurement, summary: &MeasurementSummary) -> Option<Self> {
         match &summary.status {
             MeasurementStatus::Failed {
                 phase, class, reason, ..
@@ -177,7 +177,7 @@ impl<'a> LaunchRun<'a> {
     async fn stop(
         &mut self,
         ready: ReadyEngine,
-        unverified: Vec<Summary>,
+        unverified: Vec<MeasurementSummary>,
         saved: Result<(), StoreError>,
     ) -> Result<(), StoreError> {
         // Stop sampling first, so that no probe calls an engine that is being stopped.
@@ -197,7 +197,7 @@ impl<'a> LaunchRun<'a> {
     }
 
     /// Whether an invalid measurement is repeated, as `--retry-invalid` says.
-    fn should_repeat(&mut self, summary: &Summary) -> bool {
+    fn should_repeat(&mut self, summary: &MeasurementSummary) -> bool {
         let LaunchContext {
             run_context,
             shutdown,

@@ -1,6 +1,6 @@
 //! Texts about a measurement that are shown beside its metrics.
 
-use crate::results::record::cell::{MeasurementStatus, Summary};
+use crate::results::record::cell::{MeasurementStatus, MeasurementSummary};
 use crate::results::record::validity::Verdict;
 
 /// Number of the engine's last log lines that are reported with a failure.
@@ -20,7 +20,7 @@ pub(super) fn last_lines(tail: &[String]) -> Vec<String> {
 }
 
 /// Why a measurement is invalid; `None` if it is not.
-pub(super) fn invalid_reason(summary: &Summary) -> Option<String> {
+pub(super) fn invalid_reason(summary: &MeasurementSummary) -> Option<String> {
     let validity = summary.validity.as_ref()?;
     let reasons: Vec<String> = validity
         .reasons
@@ -32,7 +32,7 @@ pub(super) fn invalid_reason(summary: &Summary) -> Option<String> {
 }
 
 /// Why a measurement is not `done` and valid, otherwise its first warning.
-pub(super) fn failure_reason(summary: &Summary) -> Option<String> {
+pub(super) fn failure_reason(summary: &MeasurementSummary) -> Option<String> {
     match &summary.status {
         MeasurementStatus::Done => invalid_reason(summary).or_else(|| summary.warnings.first().cloned()),
         MeasurementStatus::Failed { phase, reason, .. } => Some(format!("{}: {reason}", phase.name())),
@@ -56,7 +56,10 @@ mod tests {
                 }
             })
             .collect();
-        let told = last_lines(&tail);
-        assert_eq!((told.len(), told[0].as_str(), told[9].as_str()), (10, "11", "29"));
+        let actual = last_lines(&tail);
+        assert_eq!(
+            (actual.len(), actual[0].as_str(), actual[9].as_str()),
+            (10, "11", "29")
+        );
     }
 }

@@ -19,7 +19,7 @@ use crate::runner::session::observer::Outdated;
 pub(crate) enum SessionError {
     #[error("the matrix sets flags that its engines do not support")]
     UnknownFlags {
-        mistakes: Vec<Diagnostic>,
+        diagnostics: Vec<Diagnostic>,
         sources: Vec<Source>,
     },
     #[error(transparent)]

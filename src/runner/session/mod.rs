@@ -28,7 +28,7 @@ use crate::config::yaml::Source;
 use crate::engine;
 use crate::plan::selection::select;
 use crate::plan::{Measurement, Plan};
-use crate::results::record::cell::Summary;
+use crate::results::record::cell::MeasurementSummary;
 use crate::results::record::event::Event;
 use crate::results::store::{self, Journal, RunManifest, Store};
 use crate::runner::check_flags;
@@ -248,7 +248,7 @@ fn check_flags(request: &RunRequest<'_>, observer: &dyn Observer) -> Result<(), 
     match checked.unknown.is_empty() {
         true => Ok(()),
         false => Err(SessionError::UnknownFlags {
-            mistakes: checked.unknown,
+            diagnostics: checked.unknown,
             sources: request.matrix.sources.clone(),
         }),
     }
@@ -274,7 +274,7 @@ fn write_plan(
     sources: &[Source],
     plan: &Plan,
     host: &HostEnv,
-) -> Result<BTreeMap<Measurement, Summary>, BatchError> {
+) -> Result<BTreeMap<Measurement, MeasurementSummary>, BatchError> {
     let recipes = sources[1..]
         .iter()
         .filter_map(|source| {
@@ -295,7 +295,7 @@ fn write_plan(
     finished(store, plan)
 }
 
-fn finished(store: &Store, plan: &Plan) -> Result<BTreeMap<Measurement, Summary>, BatchError> {
+fn finished(store: &Store, plan: &Plan) -> Result<BTreeMap<Measurement, MeasurementSummary>, BatchError> {
     store
         .finished(plan)
         .map_err(BatchError::store("cannot read the finished measurements"))

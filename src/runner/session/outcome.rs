@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::base::ids::RunId;
-use crate::results::record::cell::{MeasurementStatus, Summary};
+use crate::results::record::cell::{MeasurementStatus, MeasurementSummary};
 
 #[derive(Debug)]
 pub(crate) struct RunOutcome {
@@ -27,7 +27,7 @@ pub(crate) struct MeasurementCounts {
 
 impl MeasurementCounts {
     /// Counts the summaries of a plan with `planned` measurements.
-    pub(super) fn of<'a>(summaries: impl Iterator<Item = &'a Summary>, planned: usize) -> Self {
+    pub(super) fn of<'a>(summaries: impl Iterator<Item = &'a MeasurementSummary>, planned: usize) -> Self {
         let mut count = Self {
             missing: planned,
             ..Self::default()

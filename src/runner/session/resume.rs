@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::base::ids::RunId;
 use crate::plan::arms::noise_name;
 use crate::plan::{Measurement, Plan, Start};
-use crate::results::record::cell::{MeasurementStatus, Summary};
+use crate::results::record::cell::{MeasurementStatus, MeasurementSummary};
 use crate::results::store::{self, Store};
 use crate::runner::session::error::{ResumeError, SessionError};
 use crate::runner::session::observer::{Observer, Outdated};
@@ -97,7 +97,7 @@ pub(super) fn confirm_replacement(
 /// host. With `repeat_failed` also cells that failed otherwise or are invalid.
 pub(super) fn remaining(
     starts: &[Start],
-    finished: &BTreeMap<Measurement, Summary>,
+    finished: &BTreeMap<Measurement, MeasurementSummary>,
     repeat_failed: bool,
 ) -> Vec<Start> {
     let is_open = |measurement: &Measurement| match finished.get(measurement).map(|summary| &summary.status) {

@@ -155,14 +155,6 @@ impl Gpus {
     }
 }
 
-/// The NUMA node of a PCI device, from sysfs below `root`.
-#[cfg(feature = "nvml")]
-fn numa_node(root: &Path, bus: &str) -> Option<u32> {
-    let node = std::fs::read_to_string(root.join(format!("sys/bus/pci/devices/{bus}/numa_node"))).ok()?;
-    // -1, for a device without a node, does not parse.
-    node.trim().parse().ok()
-}
-
 /// Runs a call that may hang in a thread. On a timeout the thread is left running, because it cannot be
 /// ended.
 fn call_with_timeout<T: Send + 'static>(

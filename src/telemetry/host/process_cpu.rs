@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::base::clock::MonotonicTime;
 use crate::base::proc::{self, ProcessInfo};
-use crate::telemetry::host::{CpuRanges, allowed_cpus};
+use crate::telemetry::host::cpu_set::{CpuRanges, allowed_cpus};
 
 /// Interval of the search for new processes. A host may have thousands.
 const SEARCH_PERIOD: Duration = Duration::from_secs(5);

@@ -8,7 +8,7 @@ use crate::analysis::compare::compared_cell::ComparedCell;
 use crate::analysis::compare::response_length::{length_difference, mean_response_tokens};
 use crate::analysis::compare::settings;
 use crate::analysis::metrics::{Metric, TokenCount};
-use crate::config::scenario::Limits;
+use crate::config::scenario::LoadLimits;
 use crate::results::record::provenance::UnknownFact;
 
 /// Compares prompts, lengths, and what determines the answers.
@@ -142,7 +142,7 @@ fn compare_clients(differences: &mut FoundDifferences, first: &ComparedCell<'_>,
     let warmup = |side: &ComparedCell<'_>| side.cell.scenario.limits.warmup;
     // A file need not have the number of warm-up requests. The import then uses the default.
     let is_filler =
-        |side: &ComparedCell<'_>| side.imported().is_some() && warmup(side) == Limits::default().warmup;
+        |side: &ComparedCell<'_>| side.imported().is_some() && warmup(side) == LoadLimits::default().warmup;
     let are_told = first.imported().is_some() && second.imported().is_some()
         || ![first, second].into_iter().any(is_filler);
     if are_told && warmup(first) != warmup(second) {

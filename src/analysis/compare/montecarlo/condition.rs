@@ -20,7 +20,7 @@ pub(super) const SEED: u64 = 20_260_914;
 pub(super) fn night_count() -> usize {
     #[expect(
         clippy::disallowed_methods,
-        reason = "a test is told its length by its surroundings"
+        reason = "an environment variable sets the length of a test"
     )]
     let nights = std::env::var("MATRIX_NIGHTS").ok();
     nights.map_or(40, |text| text.parse().expect("MATRIX_NIGHTS is a number"))

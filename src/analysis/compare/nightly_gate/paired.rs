@@ -1,7 +1,7 @@
 //! Judges a nightly run in which the baseline was started in turn with every cell.
 
 use super::findings::{new_finding, remarks};
-use super::pair_cells;
+use super::pairs::pair_cells;
 use super::screen_result::UnclearMetrics;
 use crate::analysis::compare::decision::{KnownNoise, Question};
 use crate::analysis::compare::gate_policy::{self, Policy};

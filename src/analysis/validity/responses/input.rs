@@ -1,7 +1,7 @@
 //! The responses of a server to a load, as the checks read them.
 
 use crate::config::scenario::Scenario;
-use crate::config::validity::Bounds;
+use crate::config::validity::ValidityBounds;
 use crate::plan::Protocol;
 use crate::results::record::request::Request;
 
@@ -23,7 +23,7 @@ pub(crate) struct Responses<'a> {
     pub protocol: Protocol,
     /// The simulated engine has no tokenizer.
     pub is_simulated: bool,
-    pub bounds: &'a Bounds,
+    pub bounds: &'a ValidityBounds,
 }
 
 impl Responses<'_> {

@@ -7,7 +7,7 @@ use crate::cli::bench::{
 };
 use crate::config::api::{Feature, ServerTemplate};
 use crate::config::dataset::agentic_trace::Conversations;
-use crate::config::dataset::generated_shared_prefix::{Popularity, SharedPrefix};
+use crate::config::dataset::generated_shared_prefix::{GroupDistribution, SharedPrefix};
 use crate::config::dataset::image::Pictures;
 use crate::config::dataset::mooncake::Replay;
 use crate::config::dataset::speed_bench::Rows;
@@ -38,11 +38,11 @@ pub(super) fn workload(args: &BenchArgs, profile: Profile) -> Result<Workload, V
         workload.prompts = shared.prefix().prompts();
     }
     errors.extend(unsupported_by_backend(args, &workload.dataset));
-    let objections = workload.find_errors(profile).into_iter();
+    let workload_errors = workload.find_errors(profile).into_iter();
     errors.extend(
-        objections.map(|objection| match python_flag(&objection.field, name) {
-            Some(flag) => format!("`--{flag}`: {}", objection.says),
-            None => objection.says,
+        workload_errors.map(|error| match python_flag(&error.field, name) {
+            Some(flag) => format!("`--{flag}`: {}", error.message),
+            None => error.message,
         }),
     );
     match errors.is_empty() {
@@ -246,7 +246,7 @@ pub(super) fn image_options(args: &ImageArgs) -> Pictures {
 fn shared_prefix(args: &SharedPrefixArgs) -> Result<SharedPrefix, String> {
     let defaults = SharedPrefix::default();
     let popularity = match (args.gsp_group_distribution, args.gsp_zipf_alpha) {
-        (Some(GroupDistributionArg::Zipf), Some(alpha)) => Popularity::Zipf { alpha },
+        (Some(GroupDistributionArg::Zipf), Some(alpha)) => GroupDistribution::Zipf { alpha },
         (Some(GroupDistributionArg::Zipf), None) => {
             return Err(
                 "`--gsp-group-distribution zipf` needs `--gsp-zipf-alpha`; give a number above 0".to_owned(),
@@ -258,7 +258,7 @@ fn shared_prefix(args: &SharedPrefixArgs) -> Result<SharedPrefix, String> {
                     .to_owned(),
             );
         }
-        (_, None) => Popularity::Uniform,
+        (_, None) => GroupDistribution::Uniform,
     };
     Ok(SharedPrefix {
         groups: args.gsp_num_groups.unwrap_or(defaults.groups),

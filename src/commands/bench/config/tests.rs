@@ -4,7 +4,7 @@ use serde_json::Value;
 use super::*;
 use crate::cli::{Cli, Command};
 use crate::config::dataset::Dataset;
-use crate::config::dataset::generated_shared_prefix::{Popularity, SharedPrefix};
+use crate::config::dataset::generated_shared_prefix::{GroupDistribution, SharedPrefix};
 use crate::config::lora::AdapterDistribution;
 use crate::loadgen::dataset::Content;
 use crate::loadgen::protocol::{self, RequestParams};
@@ -331,7 +331,7 @@ fn flags_of_a_data_set_reach_it_and_no_other() {
         question_len: 8,
         range_ratio: 0.5,
         turns: 1,
-        popularity: Popularity::Zipf { alpha: 1.2 },
+        popularity: GroupDistribution::Zipf { alpha: 1.2 },
         ordered: true,
         uncounted: true,
         routing_key: true,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::config::scenario::Limits;
+use crate::config::scenario::LoadLimits;
 use crate::loadgen::dataset::{Content, Extras};
 use crate::loadgen::generator::tests::run_over;
 use crate::loadgen::generator::{LoadSpec, PlannedRequest};
@@ -30,7 +30,7 @@ fn conversation(name: &str, rounds: usize) -> PlannedRequest {
     }
 }
 
-fn load(port: u16, planned_requests: Vec<PlannedRequest>, limits: Limits) -> LoadSpec {
+fn load(port: u16, planned_requests: Vec<PlannedRequest>, limits: LoadLimits) -> LoadSpec {
     LoadSpec {
         target: target(port, Protocol::Chat),
         requests: planned_requests,
@@ -83,7 +83,11 @@ async fn each_round_hears_all_that_was_said_and_a_slot_is_held_to_the_end() {
     for is_bare in [true, false] {
         let (server, received) = recording_server().await;
         let planned_requests = vec![conversation("x", 3), conversation("y", 2)];
-        let requests = run_over(load(server.port, planned_requests, Limits::default()), is_bare).await;
+        let requests = run_over(
+            load(server.port, planned_requests, LoadLimits::default()),
+            is_bare,
+        )
+        .await;
         let user = |text: &str| json!({"role": "user", "content": text});
         let reply = |text: &str| json!({"role": "assistant", "content": text});
         let received = received.lock().unwrap().clone();
@@ -120,9 +124,9 @@ async fn rounds_that_fall_due_after_the_end_have_no_records() {
             ])),
         ])
         .await;
-        let limits = Limits {
+        let limits = LoadLimits {
             duration: Some("200ms".parse().unwrap()),
-            ..Limits::default()
+            ..LoadLimits::default()
         };
         let planned_requests = vec![conversation("x", 3), conversation("y", 2)];
         let requests = run_over(load(server.port, planned_requests, limits), is_bare).await;
@@ -143,9 +147,9 @@ async fn rounds_after_the_last_conversation_began_are_not_drained() {
             ])),
         ])
         .await;
-        let limits = Limits {
+        let limits = LoadLimits {
             drain: "300ms".parse().unwrap(),
-            ..Limits::default()
+            ..LoadLimits::default()
         };
         let requests = run_over(load(server.port, vec![conversation("x", 3)], limits), is_bare).await;
         assert!(requests.iter().all(Request::is_completed), "{is_bare}");
@@ -158,7 +162,11 @@ async fn a_long_conversation_that_nobody_answers_ends() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.local_addr().unwrap().port()
     };
-    let requests = run_over(load(port, vec![conversation("x", 1000)], Limits::default()), true).await;
+    let requests = run_over(
+        load(port, vec![conversation("x", 1000)], LoadLimits::default()),
+        true,
+    )
+    .await;
     assert_eq!(requests.len(), 1000);
     assert!(requests.iter().all(|request| !request.is_completed()));
 }

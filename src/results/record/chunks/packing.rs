@@ -27,7 +27,7 @@ pub(super) fn pack(bytes: &mut Vec<u8>, chunk: Chunk, before: Option<Chunk>) {
     };
     let counted = match chunk.tokens {
         None => UNCOUNTED,
-        told if told == tokens.unwrap_or(0).checked_add(1) => ONE_MORE,
+        actual if actual == tokens.unwrap_or(0).checked_add(1) => ONE_MORE,
         Some(_) => COUNTED,
     };
     let is_other = if chunk.bytes == length { 0 } else { OTHER_BYTES };

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::{files, no_secrets, with_changed_cell};
 use crate::base::ids::{ContentHash, LaunchId, RunId};
 use crate::plan::Plan;
-use crate::results::record::cell::Summary;
+use crate::results::record::cell::MeasurementSummary;
 use crate::results::record::last_duration::LastDuration;
 use crate::results::store::durations::last_durations;
 use crate::results::store::run_folder::latest_run;
@@ -238,7 +238,7 @@ fn runs_of_every_format_are_read_alike() {
     let [old, new] = ["run-format-1", "run-format-2"].map(|name| Run::read(&fixture().join(name)).unwrap());
     assert_eq!(old.plan, new.plan);
     for (old, new) in old.summaries.iter().zip(&new.summaries) {
-        let old = Summary {
+        let old = MeasurementSummary {
             format: new.format,
             ..old.clone()
         };

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::Store;
 use crate::plan::{Measurement, Plan};
-use crate::results::record::cell::{MeasurementStatus, Summary};
+use crate::results::record::cell::{MeasurementStatus, MeasurementSummary};
 use crate::results::store::backup::move_to_backup;
 use crate::results::store::error::{Result, StoreError};
 use crate::results::store::{files, layout};
@@ -13,7 +13,7 @@ use crate::results::store::{files, layout};
 impl Store {
     /// Reads the finished measurements of the plan with the planned content hash, with any ending. A broken
     /// summary is no error: its measurement is not finished.
-    pub(crate) fn finished(&self, plan: &Plan) -> Result<BTreeMap<Measurement, Summary>> {
+    pub(crate) fn finished(&self, plan: &Plan) -> Result<BTreeMap<Measurement, MeasurementSummary>> {
         let mut finished = BTreeMap::new();
         self.for_each_on_disk(plan, |measurement, _, mut summary, is_same| {
             if is_same {
@@ -56,11 +56,11 @@ impl Store {
     fn for_each_on_disk(
         &self,
         plan: &Plan,
-        mut visit: impl FnMut(&Measurement, &Path, Summary, bool) -> Result<()>,
+        mut visit: impl FnMut(&Measurement, &Path, MeasurementSummary, bool) -> Result<()>,
     ) -> Result<()> {
         for measurement in plan.starts.iter().flat_map(|start| &start.cells) {
             let folder = self.cell_dir(measurement);
-            let summary: Summary = match files::read_json(&folder.join(layout::SUMMARY), "") {
+            let summary: MeasurementSummary = match files::read_json(&folder.join(layout::SUMMARY), "") {
                 Ok(summary) => summary,
                 Err(StoreError::Missing { .. } | StoreError::Malformed { .. }) => continue,
                 Err(error) => return Err(error),

@@ -7,7 +7,6 @@ use nvml_wrapper::enum_wrappers::device::{Clock, TopologyLevel};
 use nvml_wrapper::{Device, Nvml, cuda_driver_version_major, cuda_driver_version_minor};
 
 use crate::results::record::telemetry::{Gpu, MigInstance};
-use crate::telemetry::gpu;
 
 /// Maximum number of NVLinks of a GPU.
 const MAX_LINKS: u32 = 36;
@@ -96,7 +95,7 @@ fn with_facts(device: &Device<'_>, gpu: Gpu) -> Gpu {
     Gpu {
         name: device.name().unwrap_or(gpu.name),
         uuid: device.uuid().ok(),
-        numa: bus.as_deref().and_then(|bus| gpu::numa_node(Path::new("/"), bus)),
+        numa: bus.as_deref().and_then(|bus| numa_node(Path::new("/"), bus)),
         bus,
         vbios: device.vbios_version().ok(),
         // `NVML_DEVICE_MIG_ENABLE` is 1.
@@ -180,6 +179,13 @@ const fn topology_name(level: TopologyLevel) -> &'static str {
         TopologyLevel::Node => "numa-node",
         TopologyLevel::System => "system",
     }
+}
+
+/// The NUMA node of a PCI device, from sysfs below `root`.
+fn numa_node(root: &Path, bus: &str) -> Option<u32> {
+    let node = std::fs::read_to_string(root.join(format!("sys/bus/pci/devices/{bus}/numa_node"))).ok()?;
+    // -1, for a device without a node, does not parse.
+    node.trim().parse().ok()
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ pub(super) const BOUND: f64 = 0.02;
 pub(super) fn run_count() -> usize {
     #[expect(
         clippy::disallowed_methods,
-        reason = "a test is told its length by its surroundings"
+        reason = "an environment variable sets the length of a test"
     )]
     let setting = std::env::var("MATRIX_RUNS").ok();
     setting.map_or(100, |text| text.parse().expect("MATRIX_RUNS is a number"))

@@ -1,16 +1,16 @@
-//! What is wrong with a workload.
+//! Errors of a workload.
 
-/// Something a workload asks for that cannot be, and the field that asks for it.
+/// An option of a workload that is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Objection {
+pub struct WorkloadError {
     /// The field, as it is written: `input_len`.
     pub field: String,
     /// What is wrong and how to fix it.
-    pub says: String,
+    pub message: String,
 }
 
-/// Takes down a field and what is wrong with it.
-pub(crate) type Say<'a> = dyn FnMut(&'static str, String) + 'a;
+/// Records an error of a field: its name, and what is wrong and how to fix it.
+pub(crate) type ReportError<'a> = dyn FnMut(&'static str, String) + 'a;
 
 /// Why an option is refused that came after the rules of `classic`.
 pub(crate) const NOT_CLASSIC: &str =

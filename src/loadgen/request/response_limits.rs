@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use crate::config::scenario::Limits;
+use crate::config::scenario::LoadLimits;
 
 /// Events that a valid answer may have besides those with output: role, finish, usage and the like.
 const EXTRA_EVENTS: u64 = 16;
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
+pub(crate) struct ResponseLimits {
     /// Timeout for the first byte of the body. The head does not count: some servers send it before they have
     /// output.
     pub(crate) first_byte: Duration,
@@ -21,9 +21,9 @@ pub(crate) struct Bounds {
     pub(crate) tokens: u32,
 }
 
-impl Bounds {
+impl ResponseLimits {
     /// Computes the limits of a request for this many output tokens.
-    pub(crate) fn new(requested_tokens: u32, limits: &Limits) -> Self {
+    pub(crate) fn new(requested_tokens: u32, limits: &LoadLimits) -> Self {
         Self {
             first_byte: limits.first_byte.duration(),
             request: limits.request.duration(),

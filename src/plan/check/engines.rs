@@ -1,0 +1,233 @@
+//! Checks the engines of a matrix against their recipes.
+
+use std::collections::BTreeSet;
+
+use super::diagnostics::{unknown_name, with_place};
+use super::{axes, recipe};
+use crate::config::engine::{ApiRecipe, Executor, Recipe, Recipes};
+use crate::config::forms::{Named, OneOrMany};
+use crate::config::matrix::{EngineEntry, Matrix, engine_name};
+use crate::config::metrics;
+use crate::config::template::{Template, TemplatePart};
+use crate::config::yaml::{Diagnostic, Spanned, backtick_list};
+use crate::plan::executor::{self, Facts};
+
+/// Errors about the engines of a matrix and the recipes that it names.
+pub(super) fn check_engines(matrix: &Matrix, recipes: &Recipes, diagnostics: &mut Vec<Diagnostic>) {
+    let mut names = BTreeSet::new();
+    let known: Vec<&str> = recipes.keys().map(String::as_str).collect();
+    for named in matrix.engines.iter() {
+        let Some(recipe) = recipes.get(&named.name.value) else {
+            let diagnostic = unknown_name("engine", &named.name, &known, "a recipe in `engines/`");
+            diagnostics.push(diagnostic.with_note("an engine is a recipe: a file `engines/<name>.yaml` next to the folder of the matrix, or a shipped recipe"));
+            continue;
+        };
+        if names.insert(recipe.name.as_str()) {
+            check_metrics(recipe, diagnostics);
+            check_cache_reset(recipe, diagnostics);
+            recipe::check_recipe(recipe, diagnostics);
+        }
+        let entry = &named.value;
+        if let Some(variant) = &entry.variant {
+            let known: Vec<&str> = recipe
+                .variants
+                .iter()
+                .map(|(name, _)| name.value.as_str())
+                .collect();
+            if !known.contains(&variant.as_str()) {
+                diagnostics.push(unknown_name(
+                    "variant",
+                    variant,
+                    &known,
+                    &format!("a variant of the recipe `{}`", recipe.name),
+                ));
+            }
+        }
+        axes::refuse_empty(&entry.version, diagnostics);
+        axes::refuse_empty(&entry.executor, diagnostics);
+        axes::refuse_empty(&entry.precision, diagnostics);
+        check_execution(matrix, named, recipe, diagnostics);
+    }
+}
+
+/// Every API description of a recipe, including variants and versions.
+fn api_recipes(recipe: &Recipe) -> impl Iterator<Item = &ApiRecipe> {
+    let patched = recipe.patches().filter_map(|patch| patch.api.as_ref());
+    std::iter::once(&recipe.api).chain(patched)
+}
+
+/// Errors about several ways to make caches cold in one API, because it is unclear which one applies.
+fn check_cache_reset(recipe: &Recipe, diagnostics: &mut Vec<Diagnostic>) {
+    for api in api_recipes(recipe) {
+        let (unique, restart) = (&api.unique_prefixes, &api.restart_for_cells);
+        let ways = [
+            ("reset", api.reset.is_some(), None),
+            (
+                "unique_prefixes",
+                unique.as_ref().is_some_and(|unique| unique.value),
+                unique.as_ref().and_then(|unique| unique.place.as_ref()),
+            ),
+            ("restart_for_cells", restart.value, restart.place.as_ref()),
+        ];
+        let named: Vec<_> = ways.into_iter().filter(|(_, is_named, _)| *is_named).collect();
+        let [(first, ..), .., (last, _, place)] = named[..] else {
+            continue;
+        };
+        let diagnostic = Diagnostic::new(format!(
+            "the recipe `{}` sets more than one way to start with cold caches: `{first}` and `{last}`",
+            recipe.name
+        ));
+        let diagnostic = with_place(diagnostic, place, format!("conflicts with `{first}`")).with_help(
+            "keep one: `reset` if the engine has an endpoint for it, else `unique_prefixes`; `restart_for_cells` if the engine \
+             finds cached prompts in spite of a unique prefix",
+        );
+        // A YAML anchor may bring the same line into several variants.
+        if !diagnostics.contains(&diagnostic) {
+            diagnostics.push(diagnostic);
+        }
+    }
+}
+
+/// Errors about unknown metric names, which would never be read.
+fn check_metrics(recipe: &Recipe, diagnostics: &mut Vec<Diagnostic>) {
+    let known: Vec<&str> = metrics::METRICS.iter().map(|(name, _)| *name).collect();
+    let names = api_recipes(recipe)
+        .filter_map(|api| api.metrics.as_ref())
+        .flat_map(|metrics| metrics.names.iter());
+    let wrong = names.filter(|(name, _)| metrics::metric_kind(metrics::current_name(&name.value)).is_none());
+    let label = format!("a metric that `matrix` reads from the engine `{}`", recipe.name);
+    for (name, _) in wrong {
+        let diagnostic = unknown_name("metric", name, &known, &label);
+        // A YAML anchor may bring the same line into several variants.
+        if !diagnostics.contains(&diagnostic) {
+            diagnostics.push(diagnostic);
+        }
+    }
+}
+
+/// Errors about how an engine runs: its recipe must offer the executor, and the entry must have the keys that
+/// this executor needs and no others.
+fn check_execution(
+    matrix: &Matrix,
+    named: &Named<EngineEntry>,
+    recipe: &Recipe,
+    diagnostics: &mut Vec<Diagnostic>,
+) {
+    let entry = &named.value;
+    check_executors(entry, recipe, diagnostics);
+    // Whether one of the executors, or the default one, has a property.
+    let any = |executors: Option<&Spanned<OneOrMany<Executor>>>, has: fn(&Facts) -> bool| {
+        let default = recipe.executors.get(..1).unwrap_or_default();
+        let mut executors = executors.map_or(default, |executors| &executors.0).iter();
+        executors.any(|executor| has(executor::facts(*executor)))
+    };
+    let executors = entry.executor.as_ref().or(matrix.axes.executor.as_ref());
+    let is_contained = any(executors, |facts| facts.has_container);
+    if let Some(change) = entry.container.as_ref().filter(|_| !is_contained) {
+        diagnostics.push(
+            with_place(
+                Diagnostic::new(format!("`{}` does not run in a container", engine_name(named))),
+                change.place.as_ref(),
+                "has no effect",
+            )
+            .with_help("set `executor: container`, or remove `container:`"),
+        );
+    }
+    if let Some(change) = &entry.container
+        && let Some(cpuset) = &change.value.cpuset
+    {
+        let owner = format!("`{}`", engine_name(named));
+        recipe::check_cpuset(cpuset, &owner, change.place.as_ref(), diagnostics);
+    }
+    let attaches = any(entry.executor.as_ref(), |facts| !facts.starts_engine);
+    if !attaches {
+        check_declared_gpus(named, diagnostics);
+    }
+    check_url(named, attaches, diagnostics);
+}
+
+/// Errors about executors that the recipe does not support.
+fn check_executors(entry: &EngineEntry, recipe: &Recipe, diagnostics: &mut Vec<Diagnostic>) {
+    if let Some(executors) = &entry.executor {
+        for executor in executors
+            .0
+            .iter()
+            .filter(|executor| !recipe.executors.contains(executor))
+        {
+            let offered: Vec<&str> = recipe.executors.iter().map(|executor| executor.name()).collect();
+            diagnostics.push(
+                with_place(
+                    Diagnostic::new(format!(
+                        "the recipe `{}` does not support the executor `{}`",
+                        recipe.name,
+                        executor.name()
+                    )),
+                    executors.place.as_ref(),
+                    "not supported",
+                )
+                .with_help(format!("use {}", backtick_list(offered))),
+            );
+        }
+    }
+}
+
+/// Errors about the address of an attached server.
+fn check_url(named: &Named<EngineEntry>, attaches: bool, diagnostics: &mut Vec<Diagnostic>) {
+    let entry = &named.value;
+    if attaches && entry.url.is_none() {
+        diagnostics.push(
+            with_place(
+                Diagnostic::new(format!(
+                    "`{}` attaches to a server, but has no address",
+                    engine_name(named)
+                )),
+                named.name.place.as_ref(),
+                "no `url`",
+            )
+            .with_help("add its address, such as `url: http://127.0.0.1:8000`"),
+        );
+    }
+    let names_scheme =
+        |url: &&Spanned<Template>| url.as_str().contains("://") || url.parts().iter().any(is_placeholder);
+    if let Some(url) = entry.url.as_ref().filter(|url| !names_scheme(url)) {
+        diagnostics.push(
+            with_place(
+                Diagnostic::new(format!(
+                    "the url `{url}` of `{}` has no scheme",
+                    engine_name(named)
+                )),
+                named.name.place.as_ref(),
+                "its `url`",
+            )
+            .with_help(format!("did you mean `http://{url}`?")),
+        );
+    }
+}
+
+/// Whether a piece of a text is a placeholder or a secret.
+fn is_placeholder(piece: &TemplatePart<'_>) -> bool {
+    !matches!(piece, TemplatePart::Literal(_))
+}
+
+/// Errors about GPUs that are declared for an engine which is not attached; such an engine leases its GPUs.
+fn check_declared_gpus(named: &Named<EngineEntry>, diagnostics: &mut Vec<Diagnostic>) {
+    let gpus = named
+        .value
+        .gpus
+        .as_ref()
+        .map(|gpus| ("gpus", gpus.place.as_ref()));
+    let gpu = named.value.gpu.as_ref().map(|gpu| ("gpu", gpu.place.as_ref()));
+    for (key, place) in gpus.into_iter().chain(gpu) {
+        let engine = engine_name(named);
+        diagnostics.push(
+            with_place(
+                Diagnostic::new(format!(
+                    "`{key}` describes the GPUs of an attached server, but `matrix` starts `{engine}` itself"
+                )),
+                place,
+                "not needed here",
+            )
+            .with_help("remove it; the number of leased GPUs is `tp` × `pp` × `dp` of the model"),
+        );
+    }
+}
