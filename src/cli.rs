@@ -30,13 +30,13 @@ pub(crate) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("
 /// saved), 130 interrupted (finished measurements are saved).
 #[derive(Debug, Parser)]
 #[command(name = "matrix", version = VERSION, max_term_width = 110)]
-pub struct Cli {
+pub(crate) struct Cli {
     /// The command to execute.
     #[command(subcommand)]
-    pub command: Command,
+    pub(crate) command: Command,
     /// When to use colours. With `auto`, the variable `NO_COLOR` turns them off.
     #[arg(long, global = true, value_enum, default_value_t = Color::Auto)]
-    pub color: Color,
+    pub(crate) color: Color,
     /// Filter of the log on stderr: a level, or a level per module, such as `matrix=debug`.
     #[arg(
         long,
@@ -45,12 +45,12 @@ pub struct Cli {
         default_value = "warn",
         value_name = "FILTER"
     )]
-    pub log: String,
+    pub(crate) log: String,
 }
 
 /// When to colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Color {
+pub(crate) enum Color {
     /// If the output is a terminal.
     Auto,
     /// Always.
@@ -61,7 +61,7 @@ pub enum Color {
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Check a matrix and its recipes, and report every error; with `--ask-engines` also flags that an engine does not know.
     Check(CheckArgs),
     /// Print every cell in the order of the run, with the command that starts each launch.
@@ -128,97 +128,97 @@ impl Cli {
 
 impl Command {
     /// Whether `matrix` handles signals for this command. A server or a replaced process handles them itself.
-    pub const fn catches_signals(&self) -> bool {
+    pub(crate) const fn catches_signals(&self) -> bool {
         !matches!(self, Self::Sim(_) | Self::Shim(_) | Self::Exec(_))
     }
 }
 
 /// `matrix check`.
 #[derive(Args, Debug)]
-pub struct CheckArgs {
+pub(crate) struct CheckArgs {
     /// The matrix file.
-    pub matrix: PathBuf,
+    pub(crate) matrix: PathBuf,
     /// Print the errors as JSON.
     #[arg(long)]
-    pub json: bool,
+    pub(crate) json: bool,
     /// Run the `help:` command of each recipe and report flags that its output does not list. This executes programs that the
     /// recipes name.
     #[arg(long)]
-    pub ask_engines: bool,
+    pub(crate) ask_engines: bool,
     /// The cache folders.
     #[command(flatten)]
-    pub places: CacheArgs,
+    pub(crate) places: CacheArgs,
 }
 
 /// `matrix plan`.
 #[derive(Args, Debug)]
-pub struct PlanArgs {
+pub(crate) struct PlanArgs {
     /// The matrix file.
-    pub matrix: PathBuf,
+    pub(crate) matrix: PathBuf,
     /// Select cells, such as `engine=sglang,model=~8B`; the syntax is that of `matrix run --only`.
     #[arg(long, value_name = "EXPR")]
-    pub only: Option<Selector>,
+    pub(crate) only: Option<Selector>,
     /// The folder of earlier runs; the durations of their cells are the estimates of the plan.
     #[arg(long, default_value = "results", value_name = "DIR")]
-    pub results: PathBuf,
+    pub(crate) results: PathBuf,
     /// Print the plan as JSON.
     #[arg(long)]
-    pub json: bool,
+    pub(crate) json: bool,
     /// The cache folders.
     #[command(flatten)]
-    pub places: CacheArgs,
+    pub(crate) places: CacheArgs,
 }
 
 /// `matrix run`.
 ///
 /// Example: `matrix run matrices/qwen3.yaml --only engine=sglang,model=~8B`
 #[derive(Args, Clone, Debug)]
-pub struct RunArgs {
+pub(crate) struct RunArgs {
     /// The matrix file.
-    pub matrix: PathBuf,
+    pub(crate) matrix: PathBuf,
     /// The folder in which the folder of the run is created.
     #[arg(long, default_value = "results", value_name = "DIR")]
-    pub results: PathBuf,
+    pub(crate) results: PathBuf,
     /// Select cells by conditions separated by commas, all of which must match: `axis=value` (`*` matches any text), `axis=~text`
     /// (contains), `axis!=value` (not); alternatives are separated by `|`. Example: `engine=sglang|vllm,model=~8B`.
     #[arg(long, value_name = "EXPR")]
-    pub only: Option<Selector>,
+    pub(crate) only: Option<Selector>,
     /// Continue a stopped run: the named one, or the newest run of this matrix. Finished cells are not measured again.
     #[arg(long, value_name = "RUN", num_args = 0..=1, default_missing_value = "latest")]
-    pub resume: Option<String>,
+    pub(crate) resume: Option<String>,
     /// With `--resume`: measure failed and invalid cells again.
     #[arg(long, requires = "resume")]
-    pub failed: bool,
+    pub(crate) failed: bool,
     /// Measure an invalid cell again, at most this many times. The report lists each attempt.
     #[arg(long, default_value_t = 0, value_name = "N")]
-    pub retry_invalid: u32,
+    pub(crate) retry_invalid: u32,
     /// With `--resume`: measure finished cells again without asking, if the matrix has changed for them.
     #[arg(long, requires = "resume")]
-    pub yes: bool,
+    pub(crate) yes: bool,
     /// When container images are pulled. An image name is resolved once, at the beginning, for the whole run.
     #[arg(long, value_enum, default_value_t = PullArg::Missing, value_name = "WHEN")]
-    pub pull: PullArg,
+    pub(crate) pull: PullArg,
     /// Do not calibrate the client before the first cell. The report then has no client error.
     #[arg(long)]
-    pub no_calibration: bool,
+    pub(crate) no_calibration: bool,
     /// Use only these GPUs of this host, such as `4-7` or `0,2`; idle ones are used first. By default `gpus:` of the matrix, or
     /// `CUDA_VISIBLE_DEVICES` or `NVIDIA_VISIBLE_DEVICES`.
     #[arg(long, value_name = "LIST")]
-    pub gpus: Option<GpuList>,
+    pub(crate) gpus: Option<GpuList>,
     /// Print each event as a line of JSON on stdout, instead of tables.
     #[arg(long)]
-    pub json: bool,
+    pub(crate) json: bool,
     /// Prepare all prompts again: neither read nor write prepared prompts in the cache.
     #[arg(long)]
-    pub fresh_prompts: bool,
+    pub(crate) fresh_prompts: bool,
     /// The cache folders.
     #[command(flatten)]
-    pub places: CacheArgs,
+    pub(crate) places: CacheArgs,
 }
 
 /// When images are pulled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum PullArg {
+pub(crate) enum PullArg {
     /// Never. A missing image is an error of the preflight.
     Never,
     /// If the image is missing on this host.
@@ -232,44 +232,44 @@ pub enum PullArg {
 /// The result is saved in the cache folder, and later runs on this host use it. Every run also calibrates briefly at its own
 /// concurrency before its first cell.
 #[derive(Args, Debug)]
-pub struct CalibrateArgs {
+pub(crate) struct CalibrateArgs {
     /// Numbers of concurrent streams; each is one point of the calibration.
     #[arg(long, value_delimiter = ',', default_value = "1,16,64,256,1024", value_name = "LIST",
           value_parser = clap::value_parser!(u32).range(1..=20_000))]
-    pub streams: Vec<u32>,
+    pub(crate) streams: Vec<u32>,
     /// Times between two tokens of a stream, in ms. The longest is measured with every number of streams, the others with the largest
     /// number that the simulated engine can serve. Add the ITL of your engine to calibrate the client at it.
     #[arg(long, value_delimiter = ',', default_value = "20,5,1", value_name = "LIST",
           value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub gaps: Vec<u32>,
+    pub(crate) gaps: Vec<u32>,
     /// Number of tokens of each stream.
     #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=10_000))]
-    pub tokens: u32,
+    pub(crate) tokens: u32,
     /// Print the result as JSON.
     #[arg(long)]
-    pub json: bool,
+    pub(crate) json: bool,
     /// The cache folders.
     #[command(flatten)]
-    pub places: CacheArgs,
+    pub(crate) places: CacheArgs,
 }
 
 /// `matrix fetch`.
 ///
 /// A token for private and gated files is read from `HF_TOKEN`.
 #[derive(Args, Debug)]
-pub struct FetchArgs {
+pub(crate) struct FetchArgs {
     /// The matrix file, whose missing data sets and tokenizers are downloaded.
     #[arg(required_unless_present_any = ["tokenizer", "dataset"])]
-    pub matrix: Option<PathBuf>,
+    pub(crate) matrix: Option<PathBuf>,
     /// Download the tokenizer and the chat template of this model; may be repeated.
     #[arg(long, value_name = "OWNER/NAME")]
-    pub tokenizer: Vec<String>,
+    pub(crate) tokenizer: Vec<String>,
     /// Download the file of this data set; may be repeated.
     #[arg(long, value_parser = named::fetched_dataset(), value_name = "NAME")]
-    pub dataset: Vec<DatasetName>,
+    pub(crate) dataset: Vec<DatasetName>,
     /// Also download all files of the models of the matrix.
     #[arg(long, requires = "matrix")]
-    pub models: bool,
+    pub(crate) models: bool,
     /// The URL of the model hub.
     #[arg(
         long,
@@ -277,10 +277,10 @@ pub struct FetchArgs {
         default_value = "https://huggingface.co",
         value_name = "URL"
     )]
-    pub endpoint: String,
+    pub(crate) endpoint: String,
     /// The cache folders.
     #[command(flatten)]
-    pub places: CacheArgs,
+    pub(crate) places: CacheArgs,
 }
 
 /// `matrix import`.
@@ -288,58 +288,58 @@ pub struct FetchArgs {
 /// The format is recognised by the content. A fact that a file lacks stays unknown; a contradiction is a warning with file and
 /// line. Example: `matrix import sglang.md vllm.md --name published`
 #[derive(Args, Debug)]
-pub struct ImportArgs {
+pub(crate) struct ImportArgs {
     /// Console logs, Markdown reports, JSON lines, JSON or CSV. All files become one run.
     #[arg(required = true, value_name = "FILE")]
-    pub files: Vec<PathBuf>,
+    pub(crate) files: Vec<PathBuf>,
     /// The folder in which the folder of the run is created.
     #[arg(long, default_value = "results", value_name = "DIR")]
-    pub results: PathBuf,
+    pub(crate) results: PathBuf,
     /// The name of the run; `imported-<date>` by default.
     #[arg(long, value_name = "NAME")]
-    pub name: Option<String>,
+    pub(crate) name: Option<String>,
     /// Import only figures, names and sizes: no commands and no paths.
     #[arg(long)]
-    pub figures_only: bool,
+    pub(crate) figures_only: bool,
     /// Facts that the files lack. The facts of one file may also be in `FILE.import.yaml` beside it, with the same keys.
     #[command(flatten)]
-    pub declared: DeclaredArgs,
+    pub(crate) declared: DeclaredArgs,
 }
 
 /// Facts about imported measurements that their files lack.
 #[derive(Args, Clone, Debug, Default)]
-pub struct DeclaredArgs {
+pub(crate) struct DeclaredArgs {
     /// The engine of the measurements, such as `vllm`, if a file lacks it.
     #[arg(long, value_name = "NAME")]
-    pub engine: Option<String>,
+    pub(crate) engine: Option<String>,
     /// The version of the engine, if a file lacks it.
     #[arg(long, value_name = "VERSION")]
-    pub version: Option<String>,
+    pub(crate) version: Option<String>,
     /// The number of GPUs that the engine used, if a file lacks it.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
-    pub gpus: Option<u32>,
+    pub(crate) gpus: Option<u32>,
     /// The GPU model, such as `H100`, if a file lacks it.
     #[arg(long, value_name = "KIND")]
-    pub gpu: Option<String>,
+    pub(crate) gpu: Option<String>,
     /// The precision of the weights, such as `bf16`, if a file lacks it.
     #[arg(long, value_name = "PRECISION")]
-    pub precision: Option<String>,
+    pub(crate) precision: Option<String>,
     /// The model, if a file lacks it.
     #[arg(long, value_name = "MODEL")]
-    pub model: Option<String>,
+    pub(crate) model: Option<String>,
 }
 
 /// `matrix schema`.
 #[derive(Args, Debug)]
-pub struct SchemaArgs {
+pub(crate) struct SchemaArgs {
     /// The kind of file that the schema describes.
     #[arg(value_enum)]
-    pub kind: SchemaKind,
+    pub(crate) kind: SchemaKind,
 }
 
 /// Kinds of files with a schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum SchemaKind {
+pub(crate) enum SchemaKind {
     /// A matrix file.
     Matrix,
     /// An engine recipe.
@@ -350,23 +350,23 @@ pub enum SchemaKind {
 
 /// `matrix init`.
 #[derive(Args, Debug)]
-pub struct InitArgs {
+pub(crate) struct InitArgs {
     /// The folder in which `matrices/`, `engines/` and `schemas/` are written. Existing files are not overwritten.
     #[arg(default_value = ".")]
-    pub dir: PathBuf,
+    pub(crate) dir: PathBuf,
 }
 
 /// `matrix __shim` and `matrix __exec`.
 #[derive(Args, Debug)]
-pub struct ExecArgs {
+pub(crate) struct ExecArgs {
     /// The process whose end stops the program.
-    pub parent: i32,
+    pub(crate) parent: i32,
     /// The cgroup folder of the program.
     #[arg(long)]
-    pub cgroup: Option<PathBuf>,
+    pub(crate) cgroup: Option<PathBuf>,
     /// The program and its arguments.
     #[arg(last = true, required = true)]
-    pub command: Vec<std::ffi::OsString>,
+    pub(crate) command: Vec<std::ffi::OsString>,
 }
 
 #[cfg(test)]

@@ -14,11 +14,11 @@ const SAME_GAP_FACTOR: f64 = 1.1;
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Truth {
     /// When the engine read the first byte of the request, in seconds since the Unix epoch.
-    pub first_byte_unix_s: f64,
+    pub(crate) first_byte_unix_s: f64,
     /// From that time until just before the engine wrote the first token, µs. `None` if it wrote none.
-    pub ttft_us: Option<f64>,
+    pub(crate) ttft_us: Option<f64>,
     /// The same time for every token.
-    pub writes_us: Vec<f64>,
+    pub(crate) writes_us: Vec<f64>,
 }
 
 /// Computes the errors of TTFT and ITL in ms. Returns `None` if there are no requests, or if the numbers of

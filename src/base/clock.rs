@@ -14,7 +14,7 @@ impl MonotonicTime {
     }
 
     /// Returns the nanoseconds since the zero.
-    pub const fn as_nanos(self) -> u64 {
+    pub(crate) const fn as_nanos(self) -> u64 {
         self.0
     }
 
@@ -32,7 +32,7 @@ impl MonotonicTime {
     }
 
     /// Returns the moment `by` earlier, but not before the zero.
-    pub fn minus(self, by: Duration) -> Self {
+    pub(crate) fn minus(self, by: Duration) -> Self {
         Self(
             self.0
                 .saturating_sub(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)),

@@ -7,16 +7,16 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// A duration as users write it: `250ms`, `30s`, `1h 30m`. On disk it has the same spelling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct HumanDuration(pub Duration);
+pub(crate) struct HumanDuration(pub Duration);
 
 impl HumanDuration {
     /// Creates a duration of whole seconds.
-    pub const fn from_secs(seconds: u64) -> Self {
+    pub(crate) const fn from_secs(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
     }
 
     /// Converts it to a [`Duration`].
-    pub const fn duration(self) -> Duration {
+    pub(crate) const fn duration(self) -> Duration {
         self.0
     }
 }
@@ -108,7 +108,7 @@ impl schemars::JsonSchema for HumanDuration {
 /// Requests per second: above zero, or infinite, which means that all requests are due at once. On disk it is
 /// a number or `"inf"`.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
-pub struct RequestRate(f64);
+pub(crate) struct RequestRate(f64);
 
 impl RequestRate {
     /// All requests are due at the start.
@@ -214,7 +214,7 @@ impl schemars::JsonSchema for RequestRate {
 
 /// A size in bytes as users write it: `32GiB`, `512 MiB`, `1GB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Bytes(pub u64);
+pub(crate) struct Bytes(pub u64);
 
 const SIZE_UNITS: [(&str, u64); 9] = [
     ("GiB", 1 << 30),

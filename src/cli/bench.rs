@@ -36,7 +36,7 @@ use crate::config::workload::Profile;
                   supported is an error, never ignored. The variable OPENAI_API_KEY is sent as a bearer token; if it is not set, \
                   API_KEY is sent unchanged as the `Authorization` header."
 )]
-pub struct BenchArgs {
+pub(crate) struct BenchArgs {
     #[command(flatten)]
     pub(crate) extensions: ExtensionArgs,
     #[command(flatten)]

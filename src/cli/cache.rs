@@ -12,14 +12,14 @@ use crate::base::private_files;
 
 /// The cache folders.
 #[derive(Args, Clone, Debug)]
-pub struct CacheArgs {
+pub(crate) struct CacheArgs {
     /// Hugging Face's cache folder; `~/.cache/huggingface` by default.
     #[arg(long, env = "HF_HOME", value_name = "DIR")]
-    pub hf_home: Option<PathBuf>,
+    pub(crate) hf_home: Option<PathBuf>,
     /// The cache folder of `matrix`: Python environments, prepared prompts, calibration, noise and records of starts;
     /// `~/.cache/matrix` by default.
     #[arg(long, env = "MATRIX_CACHE", value_name = "DIR")]
-    pub cache: Option<PathBuf>,
+    pub(crate) cache: Option<PathBuf>,
 }
 
 impl CacheArgs {
@@ -32,14 +32,14 @@ impl CacheArgs {
     }
 
     /// Hugging Face's cache folder.
-    pub fn hf_home(&self) -> Option<PathBuf> {
+    pub(crate) fn hf_home(&self) -> Option<PathBuf> {
         self.hf_home
             .clone()
             .or_else(|| Some(PathBuf::from(env_variable("HOME")?).join(".cache/huggingface")))
     }
 
     /// The folder for environments and prepared data.
-    pub fn cache(&self) -> PathBuf {
+    pub(crate) fn cache(&self) -> PathBuf {
         self.cache.clone().unwrap_or_else(|| {
             let home = env_variable("XDG_CACHE_HOME").map(PathBuf::from);
             let home = home.or_else(|| Some(PathBuf::from(env_variable("HOME")?).join(".cache")));
@@ -48,7 +48,7 @@ impl CacheArgs {
     }
 
     /// The folder for prepared prompts.
-    pub fn prompts_folder(&self) -> PathBuf {
+    pub(crate) fn prompts_folder(&self) -> PathBuf {
         self.cache().join("prompts")
     }
 }

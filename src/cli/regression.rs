@@ -22,41 +22,41 @@ sides are not comparable (different GPU, driver, power limit, precision or load)
 Error rates in simulations (tests/montecarlo.sh, 24 metrics, 5 starts per side): equal builds get a false `better` or `worse` in at most 5.6 % of comparisons, and a \
 loss of 5 % is called `same` in at most 0.2 %. With a noise of 1 %, a loss of 5 % is found in at least 94 %; equal builds are `same` in at least 65 % if the noise was measured.\n\n\
 Exit codes: 0 nothing got worse; 1 a metric or the reliability got worse; 3 a cell is missing, failed or invalid; 5 nothing could be judged.")]
-pub struct CompareArgs {
+pub(crate) struct CompareArgs {
     /// The baseline: a run's folder or name, a matrix's name for its newest run, or a baseline file.
-    pub baseline: String,
+    pub(crate) baseline: String,
     /// The candidate, which is judged: named like the baseline.
     #[arg(required_unless_present = "arms", conflicts_with = "arms")]
-    pub candidate: Option<String>,
+    pub(crate) candidate: Option<String>,
     /// Compare two arms of one run instead, such as `version=v0.5.1,v0.5.2` or `engine=sglang,vllm`: the first value is the baseline. Arms
     /// that alternated are compared round by round.
     #[arg(long, value_name = "AXIS=A,B")]
-    pub arms: Option<Arms>,
+    pub(crate) arms: Option<Arms>,
     /// The folder of runs.
     #[arg(long, default_value = "results", value_name = "DIR")]
-    pub results: PathBuf,
+    pub(crate) results: PathBuf,
     /// How verdicts are computed.
     #[command(flatten)]
-    pub judging: JudgeArgs,
+    pub(crate) judging: JudgeArgs,
     /// Compare although the environment differs (driver, power limit, GPU or CPU model). The verdicts then do not show whether the engine or
     /// the environment caused a change.
     #[arg(long)]
-    pub across_environments: bool,
+    pub(crate) across_environments: bool,
     /// The format of the output.
     #[arg(long, default_value = "terminal")]
-    pub format: String,
+    pub(crate) format: String,
     /// The cache folders; the noise of this host is read from there.
     #[command(flatten)]
-    pub places: CacheArgs,
+    pub(crate) places: CacheArgs,
 }
 
 /// Two values of an axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Arms {
+pub(crate) struct Arms {
     /// The axis of the arms.
-    pub axis: String,
+    pub(crate) axis: String,
     /// Values of the baseline and the candidate.
-    pub values: [String; 2],
+    pub(crate) values: [String; 2],
 }
 
 impl std::str::FromStr for Arms {
@@ -87,16 +87,16 @@ impl std::str::FromStr for Arms {
 
 /// How verdicts are computed.
 #[derive(Args, Clone, Debug)]
-pub struct JudgeArgs {
+pub(crate) struct JudgeArgs {
     /// The bound: the smallest change that counts. A change is `same` if its 90 % confidence interval is within the bound. Noise never widens
     /// the bound.
     #[arg(long, default_value = "2%", value_parser = parse_share, value_name = "SHARE")]
-    pub floor: f64,
+    pub(crate) floor: f64,
     /// The gating metric of every cell, such as `p99_ttft_ms`; may be repeated. The default depends on the load: the result of a search; at
     /// a fixed rate the median E2E, and with an SLO the goodput; otherwise the output throughput, or requests per second and TPOT if the
     /// model decides the length of its answers.
     #[arg(long, value_name = "FIGURE")]
-    pub gate: Vec<String>,
+    pub(crate) gate: Vec<String>,
 }
 
 /// `matrix noise`.
@@ -111,36 +111,36 @@ are then enough. It never widens the bound for `same`. It is used only on the ho
 with any version of the engine, else for the same model and scenario, else for the whole host.\n\n\
 In simulations (2000 runs, seed 20261122) with a noise of 1 %, five starts per side show a change of 2.4 %. `--target 2%` is then reported as reached in at most 15 % of \
 runs, and the bound saved after such a stop is above the true noise in about 75 %. With `--target` each arm has at least five starts.")]
-pub struct NoiseArgs {
+pub(crate) struct NoiseArgs {
     /// The run.
     #[command(flatten)]
-    pub run: RunArgs,
+    pub(crate) run: RunArgs,
     /// Number of starts of each arm; `--target` may add more.
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=50))]
-    pub starts: u32,
+    pub(crate) starts: u32,
     /// Add starts until a change of this size can be detected in every metric with five starts per side, even if the noise is at its upper
     /// bound (80 % confidence).
     #[arg(long, value_parser = parse_share, value_name = "SHARE")]
-    pub target: Option<f64>,
+    pub(crate) target: Option<f64>,
     /// With `--target`: the largest number of starts of each launch, both arms together.
     #[arg(long, default_value_t = 20, value_name = "N", requires = "target", value_parser = clap::value_parser!(u32).range(4..=100))]
-    pub most: u32,
+    pub(crate) most: u32,
     /// The gating metric of every cell, as in `matrix compare`; may be repeated.
     #[arg(long, value_name = "FIGURE")]
-    pub gate: Vec<String>,
+    pub(crate) gate: Vec<String>,
 }
 
 /// `matrix baseline`.
 #[derive(Args, Debug)]
-pub struct BaselineArgs {
+pub(crate) struct BaselineArgs {
     /// What to do with the baseline.
     #[command(subcommand)]
-    pub action: BaselineAction,
+    pub(crate) action: BaselineAction,
 }
 
 /// An operation on a baseline.
 #[derive(Debug, Subcommand)]
-pub enum BaselineAction {
+pub(crate) enum BaselineAction {
     /// Create the baseline of a matrix from a run.
     Set(BaselineMoveArgs),
     /// Show the baseline: its run, the values of its cells, and every move with its reason.
@@ -157,26 +157,26 @@ pub enum BaselineAction {
 
 /// A move of a baseline.
 #[derive(Args, Debug)]
-pub struct BaselineMoveArgs {
+pub(crate) struct BaselineMoveArgs {
     /// The matrix file.
-    pub matrix: PathBuf,
+    pub(crate) matrix: PathBuf,
     /// The run that becomes the baseline: its folder or name; the newest run of the matrix by default.
-    pub run: Option<String>,
+    pub(crate) run: Option<String>,
     /// Why the baseline is set or moved; shown in its history.
     #[arg(long, value_name = "TEXT")]
-    pub reason: String,
+    pub(crate) reason: String,
     /// The baseline file; `<matrix>.baseline.json` in the folder of the matrix by default.
     #[arg(long, value_name = "FILE")]
-    pub baseline: Option<PathBuf>,
+    pub(crate) baseline: Option<PathBuf>,
     /// The folder of runs.
     #[arg(long, default_value = "results", value_name = "DIR")]
-    pub results: PathBuf,
+    pub(crate) results: PathBuf,
     /// The gating metric of every cell, as in `matrix compare`; may be repeated.
     #[arg(long, value_name = "FIGURE")]
-    pub gate: Vec<String>,
+    pub(crate) gate: Vec<String>,
     /// The cache folders; the noise of this host is read from there.
     #[command(flatten)]
-    pub places: CacheArgs,
+    pub(crate) places: CacheArgs,
 }
 
 /// `matrix nightly`.
@@ -190,59 +190,59 @@ In simulations (tests/montecarlo.sh, 24 metrics, history of 20 nightly runs) wit
 loss of 5 % is found in 92 to 99 %, and at most 4.5 % of unchanged cells need fresh starts.\n\n\
 Exit codes: 0 nothing got worse, or there is no baseline yet; 1 a metric or the reliability got worse; 3 a cell failed, is missing or invalid; 5 there is a baseline, but nothing \
 could be judged or a suspected loss stayed undecided.")]
-pub struct NightlyArgs {
+pub(crate) struct NightlyArgs {
     /// The run.
     #[command(flatten)]
-    pub run: RunArgs,
+    pub(crate) run: RunArgs,
     /// How verdicts are computed.
     #[command(flatten)]
-    pub judging: JudgeArgs,
+    pub(crate) judging: JudgeArgs,
     /// The baseline file; `<matrix>.baseline.json` in the folder of the matrix by default. Only `matrix baseline accept` changes it.
     #[arg(long, value_name = "FILE")]
-    pub baseline: Option<PathBuf>,
+    pub(crate) baseline: Option<PathBuf>,
     /// The largest number of fresh starts per side for one suspected loss, baseline and candidate in turn. If the noise requires more, the loss
     /// may stay undecided; a limit never causes a false loss.
     #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=100))]
-    pub confirm: u32,
+    pub(crate) confirm: u32,
     /// Time budget of all confirmations, estimated from the durations of this nightly run's launches and cells; unlimited by default. The
     /// largest losses are confirmed first; losses that do not fit the budget stay undecided, and the report lists them.
     #[arg(long, value_name = "TIME")]
-    pub budget: Option<HumanDuration>,
+    pub(crate) budget: Option<HumanDuration>,
     /// URL that gets a message when a finding is new or has ended: an incoming webhook of Slack, or a service that reads the same JSON. Each
     /// change is sent once.
     #[arg(long, env = "MATRIX_WEBHOOK", hide_env_values = true, value_name = "URL")]
-    pub webhook: Option<String>,
+    pub(crate) webhook: Option<String>,
     /// Write the findings as JUnit XML into this file.
     #[arg(long, value_name = "FILE")]
-    pub junit: Option<PathBuf>,
+    pub(crate) junit: Option<PathBuf>,
     /// Remove requests, samples and logs of runs of this matrix that began longer ago than this, such as `720h`, except those of the baseline's
     /// run. Figures, reports and the history are kept.
     #[arg(long, value_name = "TIME")]
-    pub keep: Option<HumanDuration>,
+    pub(crate) keep: Option<HumanDuration>,
 }
 
 /// `matrix history`.
 ///
 /// Example: `matrix history nightly --only model=~8B --format html --out history.html`
 #[derive(Args, Debug)]
-pub struct HistoryArgs {
+pub(crate) struct HistoryArgs {
     /// The matrix: its file, or its `name` in that file.
-    pub matrix: String,
+    pub(crate) matrix: String,
     /// The folder of runs.
     #[arg(long, default_value = "results", value_name = "DIR")]
-    pub results: PathBuf,
+    pub(crate) results: PathBuf,
     /// Select cells, such as `engine=sglang,model=~8B`; the syntax is that of `matrix run --only`.
     #[arg(long, value_name = "EXPR")]
-    pub only: Option<Selector>,
+    pub(crate) only: Option<Selector>,
     /// The smallest change that counts as a level change.
     #[arg(long, default_value = "2%", value_parser = parse_share, value_name = "SHARE")]
-    pub floor: f64,
+    pub(crate) floor: f64,
     /// The format of the output.
     #[arg(long, default_value = "terminal")]
-    pub format: String,
+    pub(crate) format: String,
     /// Write the history into this file instead of printing it.
     #[arg(long, value_name = "FILE")]
-    pub out: Option<PathBuf>,
+    pub(crate) out: Option<PathBuf>,
 }
 
 /// `matrix bisect`.
@@ -258,15 +258,15 @@ no metric got worse. After `worse` the search continues among earlier versions, 
 version. If a version is `unclear`, the search ends with exit code 5 and prints the two versions between which the first bad one is. Verdicts are those of `matrix compare`. Each \
 pair of versions is a separate run; `--resume` continues the newest search that measured the first and the last version.\n\n\
 Exit codes: 0 the last version is not worse than the first; 1 the first bad version was found; 5 undecided.")]
-pub struct BisectArgs {
+pub(crate) struct BisectArgs {
     /// The run.
     #[command(flatten)]
-    pub run: RunArgs,
+    pub(crate) run: RunArgs,
     /// How verdicts are computed.
     #[command(flatten)]
-    pub judging: JudgeArgs,
+    pub(crate) judging: JudgeArgs,
     /// Number of starts of each version. A smaller number than a verdict needs is raised to it: five, or three if `matrix noise` measured this
     /// host.
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=50))]
-    pub starts: u32,
+    pub(crate) starts: u32,
 }

@@ -10,49 +10,49 @@ use super::sim::parse_share;
 /// `matrix report`.
 #[derive(Args, Debug)]
 #[command(after_help = "Example: matrix report results/2026-11-21-qwen3 --out published")]
-pub struct ReportArgs {
+pub(crate) struct ReportArgs {
     /// The runs: a run's folder or name, or a matrix, for its newest run. Several runs are shown in one report.
     #[arg(required = true, value_name = "RUN")]
-    pub runs: Vec<String>,
+    pub(crate) runs: Vec<String>,
     /// The folder of runs.
     #[arg(long, default_value = "results", value_name = "DIR")]
-    pub results: PathBuf,
+    pub(crate) results: PathBuf,
     /// The format. By default `terminal`, or with `--out` all other formats.
     #[arg(long)]
-    pub format: Option<String>,
+    pub(crate) format: Option<String>,
     /// Write files into this folder instead of printing.
     #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
+    pub(crate) out: Option<PathBuf>,
     /// The engine that ratios refer to, by its name in the matrix. By default that of the matrix, else the first engine of each table.
     #[arg(long, value_name = "ENGINE")]
-    pub reference: Option<String>,
+    pub(crate) reference: Option<String>,
     /// The smallest change that counts as a win, a loss or `[best]`, as in `matrix compare`.
     #[arg(long, default_value = "2%", value_parser = parse_share, value_name = "SHARE")]
-    pub floor: f64,
+    pub(crate) floor: f64,
     /// The cache folders; the noise of this host is read from there.
     #[command(flatten)]
-    pub places: CacheArgs,
+    pub(crate) places: CacheArgs,
 }
 
 /// `matrix explain`.
 ///
 /// Examples: `matrix explain engine=sglang,scenario=sharegpt`, `matrix explain host-busy`
 #[derive(Args, Debug)]
-pub struct ExplainArgs {
+pub(crate) struct ExplainArgs {
     /// The cells: a part of their names, or a selector as for `matrix run --only`. By default all cells of the run; more than four
     /// measurements are printed in one line each. Without `--run` also a reason code such as `host-busy`: prints its meaning, its bound
     /// and the fix, and needs no run.
-    pub cell: Option<String>,
+    pub(crate) cell: Option<String>,
     /// The run: its folder or name, or a matrix, for its newest run. By default the newest run of all.
     #[arg(long, value_name = "RUN")]
-    pub run: Option<String>,
+    pub(crate) run: Option<String>,
     /// The folder of runs.
     #[arg(long, default_value = "results", value_name = "DIR")]
-    pub results: PathBuf,
+    pub(crate) results: PathBuf,
     /// Print the table of all reason codes instead, with meaning, bound and fix.
     #[arg(long)]
-    pub codes: bool,
+    pub(crate) codes: bool,
     /// Print the validity and its evidence as JSON.
     #[arg(long)]
-    pub json: bool,
+    pub(crate) json: bool,
 }

@@ -21,7 +21,7 @@ use crate::sim::{
                         probes, warm-ups and rejected requests count, health checks do not. \"Every N\" means the \
                         numbers divisible by N. The costs of the presets are rough, invented to be plausible."
 )]
-pub struct SimArgs {
+pub(crate) struct SimArgs {
     /// The engine whose endpoints, responses and metric names are imitated.
     #[arg(long, value_parser = variant_parser::<Dialect>(), default_value = "vllm")]
     dialect: Dialect,

@@ -13,9 +13,9 @@ pub(crate) type Outcome = Result<Exit, CommandError>;
 /// Why a subcommand failed.
 #[derive(Debug)]
 pub(crate) struct CommandError {
-    pub exit: Exit,
+    pub(crate) exit: Exit,
     /// The whole message; several lines for several errors.
-    pub message: String,
+    pub(crate) message: String,
 }
 
 impl CommandError {

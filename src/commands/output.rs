@@ -10,8 +10,8 @@ use crate::commands::environment::environment;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Colors {
-    pub stdout: bool,
-    pub stderr: bool,
+    pub(crate) stdout: bool,
+    pub(crate) stderr: bool,
 }
 
 impl Colors {

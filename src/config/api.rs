@@ -104,7 +104,7 @@ const USUAL_FACTS: ProtocolFacts = ProtocolFacts {
 
 impl Protocol {
     /// Its name, as recipes write it.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         self.facts().name
     }
 
@@ -185,22 +185,22 @@ pub enum UsageRequest {
 /// A value in a JSON response.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct JsonField {
+pub(crate) struct JsonField {
     /// Path of the request.
-    pub path: String,
+    pub(crate) path: String,
     /// JSON pointer to the value, such as `/version`.
-    pub pointer: String,
+    pub(crate) pointer: String,
 }
 
 /// The request that empties a prefix cache.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct CacheResetSpec {
+pub(crate) struct CacheResetSpec {
     /// HTTP method, `GET` or `POST`.
-    pub method: String,
+    pub(crate) method: String,
     /// Path of the request.
-    pub path: String,
+    pub(crate) path: String,
     /// JSON pointer to a value that is `true` on success; default: status 200 means success, unless the response has `success: false`.
     #[serde(default)]
-    pub success: Option<String>,
+    pub(crate) success: Option<String>,
 }

@@ -13,7 +13,7 @@ use crate::base::units::{HumanDuration, RequestRate};
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Deserialize, Serialize, JsonSchema)]
 #[serde(try_from = "f64", into = "f64")]
 #[schemars(extend("exclusiveMinimum" = 0))]
-pub struct Burstiness(f64);
+pub(crate) struct Burstiness(f64);
 
 impl Burstiness {
     /// Returns a burstiness if `shape` is finite and above zero.
@@ -45,7 +45,7 @@ impl From<Burstiness> for f64 {
 /// Distribution of the gaps between requests around their mean.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum ArrivalProcess {
+pub(crate) enum ArrivalProcess {
     /// Exponential gaps: requests arrive independently of each other, as from many users.
     #[default]
     Poisson,
@@ -61,7 +61,7 @@ pub enum ArrivalProcess {
 /// Curve of a ramp from one rate to the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum RampCurve {
+pub(crate) enum RampCurve {
     /// The rate grows by the same amount every second.
     #[default]
     Linear,
@@ -82,17 +82,17 @@ impl RampCurve {
 /// A rate that increases or decreases steadily with time.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Ramp {
+pub(crate) struct Ramp {
     /// Requests per second at the beginning.
-    pub from: RequestRate,
+    pub(crate) from: RequestRate,
     /// Requests per second at the end.
-    pub to: RequestRate,
+    pub(crate) to: RequestRate,
     /// Curve of the ramp; default `linear`.
     #[serde(default)]
-    pub curve: RampCurve,
+    pub(crate) curve: RampCurve,
     /// Duration of the ramp, after which the rate stays at `to`; default: the whole measurement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub over: Option<HumanDuration>,
+    pub(crate) over: Option<HumanDuration>,
 }
 
 impl Ramp {
@@ -124,17 +124,17 @@ impl Ramp {
 /// A constant rate for some time.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Stage {
+pub(crate) struct Stage {
     /// Requests per second.
-    pub rate: RequestRate,
+    pub(crate) rate: RequestRate,
     /// Duration of the stage.
-    pub duration: HumanDuration,
+    pub(crate) duration: HumanDuration,
 }
 
 /// How the rate changes.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum RateProfile {
+pub(crate) enum RateProfile {
     /// From one rate to another.
     Ramp(Ramp),
     /// Rates one after another. No request falls due after the last stage.
@@ -215,18 +215,18 @@ impl std::fmt::Display for RateProfile {
 
 /// When requests are sent.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-pub struct Arrival {
+pub(crate) struct Arrival {
     /// Rate at which requests fall due, independent of the engine; `inf`: all at once, or according to
     /// `pace`.
-    pub rate: RequestRate,
+    pub(crate) rate: RequestRate,
     /// How the rate changes; `rate` is then infinite.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pace: Option<RateProfile>,
+    pub(crate) pace: Option<RateProfile>,
     /// Distribution of the gaps around their mean; without effect at an infinite rate.
     #[serde(default)]
-    pub spacing: ArrivalProcess,
+    pub(crate) spacing: ArrivalProcess,
     /// Largest number of concurrent requests; unlimited if absent.
-    pub concurrency: Option<NonZeroU32>,
+    pub(crate) concurrency: Option<NonZeroU32>,
 }
 
 impl Arrival {

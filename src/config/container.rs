@@ -11,7 +11,7 @@ use crate::config::yaml::Spanned;
 /// GPUs that a container can use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum ContainerGpus {
+pub(crate) enum ContainerGpus {
     /// None.
     #[default]
     None,
@@ -27,7 +27,7 @@ pub enum ContainerGpus {
 
 impl ContainerGpus {
     /// The CDI names by which a launch with these devices asks for GPUs; none where it asks otherwise, or for none.
-    pub fn cdi_names(self, devices: &[String]) -> Vec<String> {
+    pub(crate) fn cdi_names(self, devices: &[String]) -> Vec<String> {
         match self {
             Self::Cdi => devices
                 .iter()
@@ -42,7 +42,7 @@ impl ContainerGpus {
 /// Network of a container.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum ContainerNetwork {
+pub(crate) enum ContainerNetwork {
     /// The host's network, without port mapping.
     #[default]
     Host,
@@ -53,47 +53,47 @@ pub enum ContainerNetwork {
 /// A directory of the host that is mounted into a container.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Mount {
+pub(crate) struct Mount {
     /// Directory of the host; a relative path is below the folder of the matrix file.
-    pub source: Template,
+    pub(crate) source: Template,
     /// Absolute path in the container.
-    pub target: Spanned<String>,
+    pub(crate) target: Spanned<String>,
     /// Whether the container cannot write to it; default `false`.
     #[serde(default)]
-    pub read_only: bool,
+    pub(crate) read_only: bool,
 }
 
 /// Changes of a matrix to the container of an engine, for settings that depend on the host rather than on the
 /// engine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct ContainerOverride {
+pub(crate) struct ContainerOverride {
     /// Replaces the container runtime.
-    pub runtime: Option<String>,
+    pub(crate) runtime: Option<String>,
     /// Replaces the GPUs that the container can use.
-    pub gpus: Option<ContainerGpus>,
+    pub(crate) gpus: Option<ContainerGpus>,
     /// Replaces the IPC namespace.
-    pub ipc: Option<String>,
+    pub(crate) ipc: Option<String>,
     /// Replaces the size of `/dev/shm`.
-    pub shm_size: Option<Bytes>,
+    pub(crate) shm_size: Option<Bytes>,
     /// Resource limits added; a limit of the same name replaces the recipe's.
-    pub ulimits: OrderedMap<i64>,
+    pub(crate) ulimits: OrderedMap<i64>,
     /// Replaces `init`: whether an init process in the container forwards signals and reaps ended processes.
-    pub init: Option<bool>,
+    pub(crate) init: Option<bool>,
     /// Replaces the CPUs that the container may use, such as `0-7,16`.
-    pub cpuset: Option<String>,
+    pub(crate) cpuset: Option<String>,
     /// Replaces the memory limit.
-    pub memory: Option<Bytes>,
+    pub(crate) memory: Option<Bytes>,
     /// Replaces the limit of memory and swap together; the same value as `memory` disables swap.
-    pub memory_swap: Option<Bytes>,
+    pub(crate) memory_swap: Option<Bytes>,
     /// Host names added to `/etc/hosts`, such as `hub:10.0.0.1`.
-    pub extra_hosts: Vec<String>,
+    pub(crate) extra_hosts: Vec<String>,
     /// Linux capabilities added, such as `SYS_PTRACE`.
-    pub cap_add: Vec<String>,
+    pub(crate) cap_add: Vec<String>,
     /// Security options added, such as `seccomp=unconfined`.
-    pub security_opt: Vec<String>,
+    pub(crate) security_opt: Vec<String>,
     /// Supplementary groups added, such as `video`.
-    pub group_add: Vec<String>,
+    pub(crate) group_add: Vec<String>,
 }
 
 /// What is wrong with a list of CPUs; `None` if a daemon takes it.

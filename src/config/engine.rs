@@ -18,7 +18,7 @@ use crate::config::yaml::Spanned;
 /// Where an engine runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Executor {
+pub(crate) enum Executor {
     /// In a container, through the Docker API.
     Container,
     /// As a process on this host.
@@ -29,7 +29,7 @@ pub enum Executor {
 
 impl Executor {
     /// The executor as it is written.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Container => "container",
             Self::Process => "process",
@@ -41,7 +41,7 @@ impl Executor {
 /// Devices that an engine computes on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Devices {
+pub(crate) enum Devices {
     /// GPUs of this host; a launch leases tp × pp × dp of them.
     #[default]
     Gpu,
@@ -50,7 +50,7 @@ pub enum Devices {
 }
 
 /// The recipes that a matrix can name.
-pub type Recipes = BTreeMap<String, Recipe>;
+pub(crate) type Recipes = BTreeMap<String, Recipe>;
 
 /// An engine recipe. Texts may contain placeholders: `{model}` (the loaded checkpoint), `{served_model_name}`
 /// (its name in requests), `{tp}` `{pp}` `{dp}` `{ep}`, `{version}`, `{precision}`, `{variant}`, and those that
@@ -58,75 +58,75 @@ pub type Recipes = BTreeMap<String, Recipe>;
 /// binary), `{dir}` (the folder of the matrix file).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Recipe {
+pub(crate) struct Recipe {
     /// Name of the recipe; it must equal the file name without `.yaml`.
-    pub name: Spanned<String>,
+    pub(crate) name: Spanned<String>,
     /// Name of the engine in tables and reports.
-    pub title: String,
+    pub(crate) title: String,
     /// Description of the engine, in one sentence.
     #[serde(default)]
-    pub about: Option<String>,
+    pub(crate) about: Option<String>,
     /// Whether the engine is simulated; every table then marks its figures as simulated.
     #[serde(default)]
-    pub simulated: bool,
+    pub(crate) simulated: bool,
     /// Name of the engine's backend in bench_serving (`--backend`).
-    pub backend: String,
+    pub(crate) backend: String,
     /// Version that is used if the matrix sets none.
     #[serde(default)]
-    pub version: Option<String>,
+    pub(crate) version: Option<String>,
     /// Executors that can run the engine; the first one is the default.
-    pub executors: Vec<Executor>,
+    pub(crate) executors: Vec<Executor>,
     /// Devices that the engine computes on; default `gpu`.
     #[serde(default)]
-    pub devices: Devices,
+    pub(crate) devices: Devices,
     /// Command that starts the engine, in a container or as a process, unless `container.command` or
     /// `process.command` is set.
     #[serde(default)]
-    pub command: Option<Vec<Template>>,
+    pub(crate) command: Option<Vec<Template>>,
     /// Command that prints all flags of the engine, such as `[vllm, serve, --help=all]`. If it can run, a
     /// launch with a flag that is not in its output is rejected before anything starts.
     #[serde(default)]
-    pub help: Option<Vec<Template>>,
+    pub(crate) help: Option<Vec<Template>>,
     /// Settings for running the engine in a container.
     #[serde(default)]
-    pub container: Option<ContainerRecipe>,
+    pub(crate) container: Option<ContainerRecipe>,
     /// Settings for running the engine as a process.
     #[serde(default)]
-    pub process: Option<ProcessRecipe>,
+    pub(crate) process: Option<ProcessRecipe>,
     /// Arguments by parallel size (`tp`, `pp`, `dp`, `ep`), appended if the size is above 1. For sizes that are
     /// not a placeholder in the command.
     #[serde(default)]
-    pub parallel: OrderedMap<Vec<Template>>,
+    pub(crate) parallel: OrderedMap<Vec<Template>>,
     /// Name of the model in requests; default `{model}`.
     #[serde(default)]
     #[serde(rename = "served_model_name")]
-    pub served_model_name: Option<String>,
+    pub(crate) served_model_name: Option<String>,
     /// Checkpoints to load, by model and precision. The first match is used; without a match, the model itself
     /// is loaded.
     #[serde(default)]
-    pub checkpoints: Vec<Checkpoint>,
+    pub(crate) checkpoints: Vec<Checkpoint>,
     /// Precision of the weights if the matrix sets none.
     #[serde(default)]
-    pub precision: Option<String>,
+    pub(crate) precision: Option<String>,
     /// Port that the engine listens on.
-    pub port: PortRecipe,
+    pub(crate) port: PortRecipe,
     /// HTTP API of the engine.
     #[serde(rename = "api")]
-    pub api: ApiRecipe,
+    pub(crate) api: ApiRecipe,
     /// Log lines that show a phase of the start or a fatal error.
     #[serde(default)]
     #[serde(rename = "log_patterns")]
-    pub log_patterns: LogPatterns,
+    pub(crate) log_patterns: LogPatterns,
     /// Timeouts for starting, probing and stopping the engine.
     #[serde(default)]
     #[serde(rename = "timeouts")]
-    pub timeouts: TimeoutsRecipe,
+    pub(crate) timeouts: TimeoutsRecipe,
     /// Changes for ranges of versions. All entries whose range contains the version are applied, in order.
     #[serde(default)]
-    pub versions: Vec<VersionPatch>,
+    pub(crate) versions: Vec<VersionPatch>,
     /// Changes by variant name; a matrix selects one with `variant:`.
     #[serde(default)]
-    pub variants: OrderedMap<Patch>,
+    pub(crate) variants: OrderedMap<Patch>,
 }
 
 impl Recipe {
@@ -150,59 +150,59 @@ impl Recipe {
 /// How an engine runs in a container.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct ContainerRecipe {
+pub(crate) struct ContainerRecipe {
     /// Image reference; `{version}` is replaced by the version.
-    pub image: String,
+    pub(crate) image: String,
     /// Image references of single versions that do not follow `image`.
-    pub images: OrderedMap<String>,
+    pub(crate) images: OrderedMap<String>,
     /// Entrypoint that replaces the image's own.
-    pub entrypoint: Option<Vec<Template>>,
+    pub(crate) entrypoint: Option<Vec<Template>>,
     /// Arguments after the image's entrypoint; default: the recipe's `command`.
-    pub command: Option<Vec<Template>>,
+    pub(crate) command: Option<Vec<Template>>,
     /// Arguments after the image's entrypoint that print all flags; default: the recipe's `help`.
-    pub help: Option<Vec<Template>>,
+    pub(crate) help: Option<Vec<Template>>,
     /// Environment variables.
-    pub env: OrderedMap<Template>,
+    pub(crate) env: OrderedMap<Template>,
     /// Directories of the host that are mounted into the container.
-    pub mounts: Vec<Mount>,
+    pub(crate) mounts: Vec<Mount>,
     /// The container runtime, such as `nvidia`.
-    pub runtime: Option<String>,
+    pub(crate) runtime: Option<String>,
     /// GPUs that the container can use; default `none`.
-    pub gpus: ContainerGpus,
+    pub(crate) gpus: ContainerGpus,
     /// IPC namespace, such as `host`; default: Docker's.
-    pub ipc: Option<String>,
+    pub(crate) ipc: Option<String>,
     /// Network of the container; default `host`.
-    pub network: ContainerNetwork,
+    pub(crate) network: ContainerNetwork,
     /// Size of `/dev/shm`; without effect if `ipc` is `host`.
-    pub shm_size: Option<Bytes>,
+    pub(crate) shm_size: Option<Bytes>,
     /// Resource limits such as `memlock: -1`.
-    pub ulimits: OrderedMap<i64>,
+    pub(crate) ulimits: OrderedMap<i64>,
     /// Whether an init process in the container forwards signals and reaps ended processes; default `false`.
-    pub init: bool,
+    pub(crate) init: bool,
     /// Device nodes of the host that the container can use.
-    pub device_nodes: Vec<String>,
+    pub(crate) device_nodes: Vec<String>,
     /// Whether the container runs privileged, with full access to the host; default `false`.
-    pub privileged: bool,
+    pub(crate) privileged: bool,
     /// CPUs that the container may use, such as `0-7,16`.
-    pub cpuset: Option<String>,
+    pub(crate) cpuset: Option<String>,
     /// Memory limit.
-    pub memory: Option<Bytes>,
+    pub(crate) memory: Option<Bytes>,
     /// Limit of memory and swap together; the same value as `memory` disables swap.
-    pub memory_swap: Option<Bytes>,
+    pub(crate) memory_swap: Option<Bytes>,
     /// Host names added to `/etc/hosts`, such as `hub:10.0.0.1`.
-    pub extra_hosts: Vec<String>,
+    pub(crate) extra_hosts: Vec<String>,
     /// Linux capabilities added to Docker's default ones, such as `SYS_PTRACE`.
-    pub cap_add: Vec<String>,
+    pub(crate) cap_add: Vec<String>,
     /// Security options, such as `seccomp=unconfined`.
-    pub security_opt: Vec<String>,
+    pub(crate) security_opt: Vec<String>,
     /// Supplementary groups of the container's processes, such as `video`.
-    pub group_add: Vec<String>,
+    pub(crate) group_add: Vec<String>,
 }
 
 /// Environment variables of `matrix` that an engine's process inherits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum ProcessEnvironment {
+pub(crate) enum ProcessEnvironment {
     /// All, except `MATRIX_*` and those with a name like a secret (`*_TOKEN`, `*_KEY`, `*_PWD`, `*SECRET*`,
     /// `*PASSWORD*`) that the launch does not refer to; `HF_TOKEN` is passed.
     #[default]
@@ -214,154 +214,154 @@ pub enum ProcessEnvironment {
 /// How an engine runs as a process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct ProcessRecipe {
+pub(crate) struct ProcessRecipe {
     /// Command that starts the engine; default: the recipe's `command`.
-    pub command: Option<Vec<Template>>,
+    pub(crate) command: Option<Vec<Template>>,
     /// Command that prints all flags; default: the recipe's `help`.
-    pub help: Option<Vec<Template>>,
+    pub(crate) help: Option<Vec<Template>>,
     /// Environment variables, added to the inherited ones.
-    pub env: OrderedMap<Template>,
+    pub(crate) env: OrderedMap<Template>,
     /// Which environment variables of `matrix` the process inherits; default `inherited`.
-    pub environment: ProcessEnvironment,
+    pub(crate) environment: ProcessEnvironment,
     /// Working directory; a relative path is below the folder of the matrix file. Default: the current folder.
-    pub dir: Option<Template>,
+    pub(crate) dir: Option<Template>,
     /// Environment variable that receives the leased GPUs, such as `CUDA_VISIBLE_DEVICES`.
-    pub devices_env: Option<String>,
+    pub(crate) devices_env: Option<String>,
     /// Packages that pip installs into a virtual environment that `matrix` creates, such as
     /// `lmdeploy=={version}`. Without packages, the command is searched in `PATH`.
-    pub pip: Vec<String>,
+    pub(crate) pip: Vec<String>,
     /// Python package whose installed version must equal the version of the cell.
-    pub distribution: Option<String>,
+    pub(crate) distribution: Option<String>,
     /// Python interpreter that creates the virtual environment; default `python3`.
-    pub python: Option<String>,
+    pub(crate) python: Option<String>,
 }
 
 /// The checkpoint to load for a model and a precision.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Checkpoint {
+pub(crate) struct Checkpoint {
     /// Models for which this checkpoint is loaded, as a pattern such as `Qwen/*`.
-    pub model: String,
+    pub(crate) model: String,
     /// Precision for which this checkpoint is loaded, such as `fp8`.
-    pub precision: String,
+    pub(crate) precision: String,
     /// Checkpoint to load; `{model}` is replaced by the model.
-    pub checkpoint: String,
+    pub(crate) checkpoint: String,
 }
 
 /// The port that an engine listens on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct PortRecipe {
+pub(crate) struct PortRecipe {
     /// Port that the engine listens on without arguments.
-    pub default: u16,
+    pub(crate) default: u16,
     /// Arguments appended if another port is used, such as `[--port, "{port}"]`.
     #[serde(default)]
-    pub flag: Vec<Template>,
+    pub(crate) flag: Vec<Template>,
 }
 
 /// The HTTP API of an engine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ApiRecipe {
+pub(crate) struct ApiRecipe {
     /// The protocol of requests.
-    pub protocol: Protocol,
+    pub(crate) protocol: Protocol,
     /// Path of requests; default: the protocol's path.
     #[serde(default)]
-    pub path: Option<String>,
+    pub(crate) path: Option<String>,
     /// How token counts are requested; default `unasked`.
     #[serde(default)]
-    pub usage: UsageRequest,
+    pub(crate) usage: UsageRequest,
     /// Fields added to every request body; `null` removes a field.
     #[serde(default)]
-    pub body: BodyFields,
+    pub(crate) body: BodyFields,
     /// Path that returns status 200 when the engine is healthy.
-    pub health: String,
+    pub(crate) health: String,
     /// Path that lists the engine's models.
     #[serde(default)]
-    pub models: Option<String>,
+    pub(crate) models: Option<String>,
     /// Where the engine reports its version.
     #[serde(default)]
-    pub version: Option<JsonField>,
+    pub(crate) version: Option<JsonField>,
     /// Path that returns the engine's live configuration.
     #[serde(default)]
-    pub info: Option<String>,
+    pub(crate) info: Option<String>,
     /// Its Prometheus metrics.
     #[serde(default)]
-    pub metrics: Option<MetricDefinitions>,
+    pub(crate) metrics: Option<MetricDefinitions>,
     /// How the prefix cache is emptied; absent: it cannot be emptied. A recipe sets at most one of `reset`,
     /// `unique_prefixes` and `restart_for_cells`.
     #[serde(default)]
-    pub reset: Option<CacheResetSpec>,
+    pub(crate) reset: Option<CacheResetSpec>,
     /// Whether the prompts of each measurement start with letters that no earlier measurement used; the letters
     /// replace as many tokens of the prompt. For an engine whose prefix cache cannot be emptied and finds
     /// prompts by their beginning.
     #[serde(default)]
-    pub unique_prefixes: Option<Spanned<bool>>,
+    pub(crate) unique_prefixes: Option<Spanned<bool>>,
     /// Whether the engine is restarted for each cell, because its caches can be emptied in no other way;
     /// default `false`.
     #[serde(default)]
-    pub restart_for_cells: Spanned<bool>,
+    pub(crate) restart_for_cells: Spanned<bool>,
 }
 
 /// Timeouts of an engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct TimeoutsRecipe {
+pub(crate) struct TimeoutsRecipe {
     /// Timeout of the start; default 60m.
-    pub start: Option<HumanDuration>,
+    pub(crate) start: Option<HumanDuration>,
     /// Longest time without a new log line during the start; default 15m.
-    pub stall: Option<HumanDuration>,
+    pub(crate) stall: Option<HumanDuration>,
     /// Time from SIGTERM until the engine is killed; default 30s.
-    pub stop: Option<HumanDuration>,
+    pub(crate) stop: Option<HumanDuration>,
     /// Timeout of the first real token, which proves that the engine is ready; default 5m.
-    pub probe: Option<HumanDuration>,
+    pub(crate) probe: Option<HumanDuration>,
 }
 
 /// Changes for a range of versions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct VersionPatch {
+pub(crate) struct VersionPatch {
     /// Range of versions, such as `<0.16` or `>=0.5, <0.6`.
-    pub when: Spanned<VersionRange>,
+    pub(crate) when: Spanned<VersionRange>,
     /// Changes to the recipe.
-    pub change: Patch,
+    pub(crate) change: Patch,
 }
 
 /// Changes to a recipe, for some versions or for a variant.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Patch {
+pub(crate) struct Patch {
     /// Reason, in one sentence.
-    pub why: Option<String>,
+    pub(crate) why: Option<String>,
     /// Replaces the name of the backend in bench_serving.
-    pub backend: Option<String>,
+    pub(crate) backend: Option<String>,
     /// Arguments appended to the command.
-    pub args: Vec<Template>,
+    pub(crate) args: Vec<Template>,
     /// Environment variables added.
-    pub env: OrderedMap<Template>,
+    pub(crate) env: OrderedMap<Template>,
     /// Replaces the command.
-    pub command: Option<Vec<Template>>,
+    pub(crate) command: Option<Vec<Template>>,
     /// Replaces the image.
-    pub image: Option<String>,
+    pub(crate) image: Option<String>,
     /// Replaces the whole `process` section.
-    pub process: Option<ProcessRecipe>,
+    pub(crate) process: Option<ProcessRecipe>,
     /// Replaces the devices.
-    pub devices: Option<Devices>,
+    pub(crate) devices: Option<Devices>,
     /// Replaces the whole `api` section.
     #[serde(rename = "api")]
-    pub api: Option<ApiRecipe>,
+    pub(crate) api: Option<ApiRecipe>,
     /// Replaces the whole `port` section.
-    pub port: Option<PortRecipe>,
+    pub(crate) port: Option<PortRecipe>,
 }
 
 /// Fields of a request body, as JSON values.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
-pub struct BodyFields(pub serde_json::Map<String, serde_json::Value>);
+pub(crate) struct BodyFields(pub serde_json::Map<String, serde_json::Value>);
 
 /// A range of versions: comparisons joined by commas, all of which must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VersionRange {
+pub(crate) struct VersionRange {
     spec: String,
     conditions: Vec<(VersionOperator, Version)>,
 }

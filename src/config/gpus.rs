@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 /// GPUs in the written order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(into = "String")]
-pub struct GpuList(Vec<GpuName>);
+pub(crate) struct GpuList(Vec<GpuName>);
 
 /// One GPU, as a user names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum GpuName {
+pub(crate) enum GpuName {
     /// Index in PCI bus order, as in `nvidia-smi`.
     Index(u32),
     /// UUID or its beginning, such as `GPU-57b0`. For a GPU with MIG instances it means all of them.
@@ -25,7 +25,7 @@ pub enum GpuName {
 
 impl GpuList {
     /// The names in the list.
-    pub fn names(&self) -> &[GpuName] {
+    pub(crate) fn names(&self) -> &[GpuName] {
         &self.0
     }
 }

@@ -6,47 +6,47 @@ use serde::{Deserialize, Serialize};
 /// Patterns of an engine's log. Each pattern is plain text that a line must contain.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct LogPatterns {
+pub(crate) struct LogPatterns {
     /// Lines that begin a phase of the start.
-    pub phases: Vec<PhasePattern>,
+    pub(crate) phases: Vec<PhasePattern>,
     /// Lines that report a fatal error, even if the process keeps running.
     #[serde(rename = "fatal", alias = "dead")]
-    pub dead: Vec<FatalPattern>,
+    pub(crate) dead: Vec<FatalPattern>,
 }
 
 /// A log line that begins a phase of the start.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct PhasePattern {
+pub(crate) struct PhasePattern {
     /// Name of the phase, such as `weights`, `compile` or `graphs`.
-    pub phase: String,
+    pub(crate) phase: String,
     /// Text that the line contains.
-    pub pattern: String,
+    pub(crate) pattern: String,
 }
 
 /// A log line that reports a fatal error.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct FatalPattern {
+pub(crate) struct FatalPattern {
     /// Text that the line contains.
-    pub pattern: String,
+    pub(crate) pattern: String,
     /// Meaning of the line, in a few words.
-    pub means: String,
+    pub(crate) means: String,
     /// How to fix the error.
-    pub help: String,
+    pub(crate) help: String,
     /// Whether the line alone ends the launch; default `false`: it only explains the engine's exit.
     #[serde(default)]
-    pub fatal: bool,
+    pub(crate) fatal: bool,
     /// What caused the error; default `engine`.
     #[serde(default)]
     #[serde(rename = "fault", alias = "blame")]
-    pub fault: FaultOwner,
+    pub(crate) fault: FaultOwner,
 }
 
 /// Cause of an engine failure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum FaultOwner {
+pub(crate) enum FaultOwner {
     /// The engine itself.
     #[default]
     Engine,

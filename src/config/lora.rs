@@ -6,19 +6,19 @@ use serde::{Deserialize, Serialize};
 /// LoRA adapters, and how they are distributed over requests.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Lora {
+pub(crate) struct Lora {
     /// Names of the adapters in the engine. The warm-up uses the first.
-    pub names: Vec<String>,
+    pub(crate) names: Vec<String>,
     /// How adapters are assigned to requests; default `uniform`.
     #[serde(default)]
     #[serde(rename = "distribution", alias = "dealt")]
-    pub distribution: AdapterDistribution,
+    pub(crate) distribution: AdapterDistribution,
 }
 
 /// How adapters are assigned to requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum AdapterDistribution {
+pub(crate) enum AdapterDistribution {
     /// Drawn with equal probability.
     #[default]
     Uniform,

@@ -26,79 +26,79 @@ use crate::config::yaml::Spanned;
 /// A matrix: engines, models and scenarios that are combined into cells, and further axes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Matrix {
+pub(crate) struct Matrix {
     /// Name of the matrix; the names of its runs contain it.
-    pub name: Spanned<String>,
+    pub(crate) name: Spanned<String>,
     /// Purpose of the matrix, in a sentence.
     #[serde(default)]
-    pub about: Option<String>,
+    pub(crate) about: Option<String>,
     /// Rules for making prompts: `current` (sglang 0.5.23, the default) or `classic` (the published reports of
     /// August 2025).
     #[serde(default)]
-    pub profile: Profile,
+    pub(crate) profile: Profile,
     /// Seed of all random draws; default 1.
     #[serde(default = "default_seed")]
-    pub seed: u64,
+    pub(crate) seed: u64,
     /// Engines: names of recipes, or `name: {…}` with changes.
-    pub engines: Spanned<Vec<Named<EngineEntry>>>,
+    pub(crate) engines: Spanned<Vec<Named<EngineEntry>>>,
     /// Models: ids or paths, or `id: {…}` with settings of the model.
-    pub models: Spanned<Vec<Named<ModelEntry>>>,
+    pub(crate) models: Spanned<Vec<Named<ModelEntry>>>,
     /// Scenarios: names of the four standard ones, `name: {…}` with changes to them, or your own.
-    pub scenarios: Spanned<Vec<Named<ScenarioEntry>>>,
+    pub(crate) scenarios: Spanned<Vec<Named<ScenarioEntry>>>,
     /// Further axes that are combined with engines, models and scenarios.
     #[serde(default)]
-    pub axes: Axes,
+    pub(crate) axes: Axes,
     /// Groups of axes whose values are paired in order instead of combined, such as `[[rate, concurrency]]`.
     #[serde(default)]
-    pub zip: Vec<Vec<Spanned<String>>>,
+    pub(crate) zip: Vec<Vec<Spanned<String>>>,
     /// Changes to the cells that match `when`, applied in order.
     #[serde(default)]
-    pub overrides: Vec<Override>,
+    pub(crate) overrides: Vec<Override>,
     /// Cells to leave out, each with a reason.
     #[serde(default)]
-    pub exclude: Vec<Spanned<Exclusion>>,
+    pub(crate) exclude: Vec<Spanned<Exclusion>>,
     /// Cells to add, each with a reason.
     #[serde(default)]
-    pub include: Vec<Spanned<Inclusion>>,
+    pub(crate) include: Vec<Spanned<Inclusion>>,
     /// Number and order of starts and measurements of each cell.
     #[serde(default)]
-    pub repeats: Spanned<Repeats>,
+    pub(crate) repeats: Spanned<Repeats>,
     /// Whether launches that need fewer GPUs than the host has run at the same time on different GPUs; default
     /// `false`. Their containers run on the CPUs of their GPUs' NUMA nodes. Rows measured during another launch
     /// are marked.
     #[serde(default)]
-    pub parallel: bool,
+    pub(crate) parallel: bool,
     /// GPUs of this host that may be used, such as `4-7`; default: those in `CUDA_VISIBLE_DEVICES`, otherwise
     /// all. `--gpus` replaces this list.
     #[serde(default)]
-    pub gpus: Option<GpuList>,
+    pub(crate) gpus: Option<GpuList>,
     /// Engine that ratios in reports refer to; default: the first one.
     #[serde(default)]
-    pub reference: Option<Spanned<String>>,
+    pub(crate) reference: Option<Spanned<String>>,
     /// Whether the image of the next engine is pulled while cells run; default `false`. Rows measured during a
     /// pull are marked.
     #[serde(default)]
-    pub pull_ahead: bool,
+    pub(crate) pull_ahead: bool,
     /// How `matrix nightly` judges this matrix.
     #[serde(default)]
-    pub nightly: NightlyOptions,
+    pub(crate) nightly: NightlyOptions,
     /// Bounds that decide whether a measurement is valid, such as `{ window: 60s, max_cache_hits: 0.02 }`.
     /// `matrix explain --codes` describes each.
     #[serde(default)]
-    pub validity: Option<Spanned<ValidityBounds>>,
+    pub(crate) validity: Option<Spanned<ValidityBounds>>,
     /// Files of data sets, relative to the matrix file, such as `sharegpt: data/ShareGPT.json`.
     #[serde(default)]
-    pub datasets: OrderedMap<Spanned<String>>,
+    pub(crate) datasets: OrderedMap<Spanned<String>>,
 }
 
 /// How `matrix nightly` judges a matrix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct NightlyOptions {
+pub(crate) struct NightlyOptions {
     /// Whether every nightly run also starts the baseline, alternating with each cell, so that changes of the
     /// host affect both sides; default `false`: the baseline is started only to confirm a suspected loss. A
     /// paired run takes about twice as long.
-    pub paired: bool,
+    pub(crate) paired: bool,
 }
 
 const fn default_seed() -> u64 {
@@ -109,55 +109,55 @@ const fn default_seed() -> u64 {
 /// otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct EngineEntry {
+pub(crate) struct EngineEntry {
     /// Name of the engine in this matrix; needed if a recipe is used twice.
-    pub r#as: Option<Spanned<String>>,
+    pub(crate) r#as: Option<Spanned<String>>,
     /// Version, or several versions as an axis.
-    pub version: Option<Spanned<OneOrMany<String>>>,
+    pub(crate) version: Option<Spanned<OneOrMany<String>>>,
     /// Where the engine runs; several values are an axis.
-    pub executor: Option<Spanned<OneOrMany<Executor>>>,
+    pub(crate) executor: Option<Spanned<OneOrMany<Executor>>>,
     /// Name of a variant of the recipe.
-    pub variant: Option<Spanned<String>>,
+    pub(crate) variant: Option<Spanned<String>>,
     /// Precision of the weights, or several precisions as an axis.
-    pub precision: Option<Spanned<OneOrMany<String>>>,
+    pub(crate) precision: Option<Spanned<OneOrMany<String>>>,
     /// Arguments appended to the command.
-    pub args: Vec<Spanned<Template>>,
+    pub(crate) args: Vec<Spanned<Template>>,
     /// Environment variables added. Write a secret as a reference, such as `HF_TOKEN: ${HF_TOKEN}`.
-    pub env: OrderedMap<Spanned<Template>>,
+    pub(crate) env: OrderedMap<Spanned<Template>>,
     /// Image of the container.
-    pub image: Option<String>,
+    pub(crate) image: Option<String>,
     /// Command that starts the engine.
-    pub command: Option<Vec<Template>>,
+    pub(crate) command: Option<Vec<Template>>,
     /// Changes to the recipe's container on this host, such as `{ cpuset: 0-15, memory: 64GiB }`.
-    pub container: Option<Spanned<ContainerOverride>>,
+    pub(crate) container: Option<Spanned<ContainerOverride>>,
     /// URL of the running server, for `attach`.
-    pub url: Option<Spanned<Template>>,
+    pub(crate) url: Option<Spanned<Template>>,
     /// Number of GPUs that the server uses, for `attach`, if nothing else reports it; figures per GPU need it.
-    pub gpus: Option<Spanned<NonZeroU32>>,
+    pub(crate) gpus: Option<Spanned<NonZeroU32>>,
     /// Kind of GPU that the server uses, such as `H100`, for `attach`.
-    pub gpu: Option<Spanned<String>>,
+    pub(crate) gpu: Option<Spanned<String>>,
     /// Whether the prompts of each measurement start with letters that no earlier measurement used. Default:
     /// the recipe's setting, otherwise `true` for an attached server whose prefix cache cannot be emptied (no
     /// `reset`).
-    pub unique_prefixes: Option<Spanned<bool>>,
+    pub(crate) unique_prefixes: Option<Spanned<bool>>,
     /// Port of the engine; default: a free port.
-    pub port: Option<Spanned<u16>>,
+    pub(crate) port: Option<Spanned<u16>>,
     /// Path of an existing Python virtual environment to run in.
-    pub venv: Option<Template>,
+    pub(crate) venv: Option<Template>,
     /// Which environment variables of `matrix` the process inherits: `inherited` or `clean`.
-    pub environment: Option<ProcessEnvironment>,
+    pub(crate) environment: Option<ProcessEnvironment>,
     /// Devices that the engine computes on.
-    pub devices: Option<Devices>,
+    pub(crate) devices: Option<Devices>,
     /// Name of the model in requests.
     #[serde(rename = "served_model_name")]
-    pub served_model_name: Option<String>,
+    pub(crate) served_model_name: Option<String>,
     /// Fields added to every request body; `null` removes a field.
-    pub body: BodyFields,
+    pub(crate) body: BodyFields,
     /// Headers sent with every request, such as `Authorization: Bearer ${API_KEY}`.
-    pub headers: OrderedMap<Spanned<Template>>,
+    pub(crate) headers: OrderedMap<Spanned<Template>>,
     /// Timeouts for starting, probing and stopping the engine.
     #[serde(rename = "timeouts")]
-    pub timeouts: TimeoutsRecipe,
+    pub(crate) timeouts: TimeoutsRecipe,
 }
 
 /// The name of an engine in the matrix: `as`, otherwise the recipe's.
@@ -168,88 +168,88 @@ pub(crate) fn engine_name(engine: &Named<EngineEntry>) -> &Spanned<String> {
 /// A model of the matrix.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct ModelEntry {
+pub(crate) struct ModelEntry {
     /// Tensor-parallel size: one, several as an axis, or by engine as in `{ lmdeploy: 4, default: 8 }`; default
     /// 1.
-    pub tp: Option<Spanned<ByEngine<OneOrMany<u32>>>>,
+    pub(crate) tp: Option<Spanned<ByEngine<OneOrMany<u32>>>>,
     /// Pipeline-parallel size, in the same forms as `tp`; default 1.
-    pub pp: Option<Spanned<ByEngine<OneOrMany<u32>>>>,
+    pub(crate) pp: Option<Spanned<ByEngine<OneOrMany<u32>>>>,
     /// Data-parallel size, in the same forms as `tp`; default 1.
-    pub dp: Option<Spanned<ByEngine<OneOrMany<u32>>>>,
+    pub(crate) dp: Option<Spanned<ByEngine<OneOrMany<u32>>>>,
     /// Expert-parallel size, in the same forms as `tp`; default 1.
-    pub ep: Option<Spanned<ByEngine<OneOrMany<u32>>>>,
+    pub(crate) ep: Option<Spanned<ByEngine<OneOrMany<u32>>>>,
     /// Precision of the weights: one, several as an axis, or by engine.
-    pub precision: Option<Spanned<ByEngine<OneOrMany<String>>>>,
+    pub(crate) precision: Option<Spanned<ByEngine<OneOrMany<String>>>>,
     /// Checkpoint to load; default: the match in the recipe's `checkpoints`, otherwise the model itself.
-    pub checkpoint: Option<Spanned<ByEngine<String>>>,
+    pub(crate) checkpoint: Option<Spanned<ByEngine<String>>>,
     /// Arguments appended to the command, for all engines or by engine.
-    pub args: Option<Spanned<ByEngine<Vec<Template>>>>,
+    pub(crate) args: Option<Spanned<ByEngine<Vec<Template>>>>,
     /// Environment variables added.
-    pub env: OrderedMap<Spanned<Template>>,
+    pub(crate) env: OrderedMap<Spanned<Template>>,
     /// Path or model id of the tokenizer that makes and counts prompts; default: the model's own.
-    pub tokenizer: Option<Spanned<String>>,
+    pub(crate) tokenizer: Option<Spanned<String>>,
 }
 
 with_dataset_options! {
     /// A scenario of the matrix: a standard one with changes, or your own.
     #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
     #[serde(deny_unknown_fields, default)]
-    pub struct ScenarioEntry {
+    pub(crate) struct ScenarioEntry {
         /// Data set that the prompts come from.
-        pub dataset: Option<DatasetName>,
+        pub(crate) dataset: Option<DatasetName>,
         /// File of the data set, relative to the matrix file.
-        pub path: Option<Spanned<String>>,
+        pub(crate) path: Option<Spanned<String>>,
         /// Number of prompts. Default: as many as the rate needs until its end, for a standard scenario at
         /// least its own number; otherwise 1000. For `openai`, 0 sends all rows.
-        pub prompts: Option<Spanned<u32>>,
+        pub(crate) prompts: Option<Spanned<u32>>,
         /// LoRA adapters of the requests, such as `{ names: [a, b], distribution: distinct }`.
-        pub lora: Option<Lora>,
+        pub(crate) lora: Option<Lora>,
         /// Requests per second, one or several as an axis; `inf` (the default) sends all at once.
-        pub rate: Option<Spanned<OneOrMany<RequestRate>>>,
+        pub(crate) rate: Option<Spanned<OneOrMany<RequestRate>>>,
         /// A rate that changes steadily, instead of `rate`, such as `{ from: 1, to: 16 }`.
-        pub ramp: Option<Spanned<Ramp>>,
+        pub(crate) ramp: Option<Spanned<Ramp>>,
         /// Rates one after another, instead of `rate`, such as
         /// `[{ rate: 2, duration: 30s }, { rate: 8, duration: 30s }]`.
-        pub stages: Option<Spanned<Vec<Stage>>>,
+        pub(crate) stages: Option<Spanned<Vec<Stage>>>,
         /// Search for the highest rate or concurrency that meets the SLO, instead of measuring one.
-        pub search: Option<Spanned<Search>>,
+        pub(crate) search: Option<Spanned<Search>>,
         /// Distribution of the gaps between requests; default `poisson`.
-        pub spacing: Option<ArrivalProcess>,
+        pub(crate) spacing: Option<ArrivalProcess>,
         /// Maximum number of requests in flight, one or several as an axis; default: unlimited.
-        pub concurrency: Option<Spanned<OneOrMany<NonZeroU32>>>,
+        pub(crate) concurrency: Option<Spanned<OneOrMany<NonZeroU32>>>,
         /// Seed of this scenario's random draws; default: the `seed` of the matrix.
-        pub seed: Option<u64>,
+        pub(crate) seed: Option<u64>,
         /// Number of requests before the measurement; default 1.
-        pub warmup: Option<u32>,
+        pub(crate) warmup: Option<u32>,
         /// Timeout of a request; default 6h.
-        pub timeout: Option<HumanDuration>,
+        pub(crate) timeout: Option<HumanDuration>,
         /// Timeout of the first byte of a response; default: `timeout`.
-        pub first_byte_timeout: Option<HumanDuration>,
+        pub(crate) first_byte_timeout: Option<HumanDuration>,
         /// Time after which no more requests are sent; default: no limit. Without `prompts`, the number of
         /// prompts is what a rate needs for this time.
-        pub duration: Option<HumanDuration>,
+        pub(crate) duration: Option<HumanDuration>,
         /// Time that requests in flight have after the end of `duration`; default 6h.
-        pub drain: Option<HumanDuration>,
+        pub(crate) drain: Option<HumanDuration>,
         /// Time without progress on any stream after which the engine counts as hung and the cell fails;
         /// default 10m.
-        pub stall: Option<HumanDuration>,
+        pub(crate) stall: Option<HumanDuration>,
         /// Share of failed requests above which the cell is invalid; default 0.01.
-        pub error_share: Option<Spanned<f64>>,
+        pub(crate) error_share: Option<Spanned<f64>>,
         /// Share of failed requests above which the load is aborted, checked once 20 requests have ended;
         /// default: never.
-        pub abort_error_share: Option<Spanned<f64>>,
+        pub(crate) abort_error_share: Option<Spanned<f64>>,
         /// Number of tokens beyond the requested output length after which an answer is cut off as endless;
         /// default 1024.
-        pub excess_tokens: Option<u32>,
+        pub(crate) excess_tokens: Option<u32>,
         /// Limits that a good request meets.
-        pub slo: Option<Slo>,
+        pub(crate) slo: Option<Slo>,
         /// Fields added to every request body; `null` removes a field.
-        pub body: BodyFields,
+        pub(crate) body: BodyFields,
         /// Whether an answer may end where the model ends it; default `false`: the requested output length is
         /// enforced.
-        pub stop_at_eos: bool,
+        pub(crate) stop_at_eos: bool,
         /// Whether records contain the texts of answers; default `false`.
-        pub keep_text: bool,
+        pub(crate) keep_text: bool,
     }
 }
 
@@ -281,90 +281,90 @@ impl ScenarioEntry {
 /// Further axes. A value at an engine, a model or a scenario (such as `tp:` or `rate:`) takes precedence.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Axes {
+pub(crate) struct Axes {
     /// Versions of every engine.
-    pub version: Option<Spanned<OneOrMany<String>>>,
+    pub(crate) version: Option<Spanned<OneOrMany<String>>>,
     /// Where the engines run.
-    pub executor: Option<Spanned<OneOrMany<Executor>>>,
+    pub(crate) executor: Option<Spanned<OneOrMany<Executor>>>,
     /// Precisions of the weights.
-    pub precision: Option<Spanned<OneOrMany<String>>>,
+    pub(crate) precision: Option<Spanned<OneOrMany<String>>>,
     /// Tensor-parallel sizes.
-    pub tp: Option<Spanned<OneOrMany<u32>>>,
+    pub(crate) tp: Option<Spanned<OneOrMany<u32>>>,
     /// Pipeline-parallel sizes.
-    pub pp: Option<Spanned<OneOrMany<u32>>>,
+    pub(crate) pp: Option<Spanned<OneOrMany<u32>>>,
     /// Data-parallel sizes.
-    pub dp: Option<Spanned<OneOrMany<u32>>>,
+    pub(crate) dp: Option<Spanned<OneOrMany<u32>>>,
     /// Expert-parallel sizes.
-    pub ep: Option<Spanned<OneOrMany<u32>>>,
+    pub(crate) ep: Option<Spanned<OneOrMany<u32>>>,
     /// Named sets of arguments, such as `plain: []` and `chunked: { vllm: [--max-num-batched-tokens, 8192] }`.
-    pub args: OrderedMap<ByEngine<Vec<Template>>>,
+    pub(crate) args: OrderedMap<ByEngine<Vec<Template>>>,
     /// Named sets of environment variables, such as `plain: {}` and `fast: { X: 1 }`.
-    pub env: OrderedMap<OrderedMap<Spanned<Template>>>,
+    pub(crate) env: OrderedMap<OrderedMap<Spanned<Template>>>,
     /// Requests per second; `inf` sends all at once.
-    pub rate: Option<Spanned<OneOrMany<RequestRate>>>,
+    pub(crate) rate: Option<Spanned<OneOrMany<RequestRate>>>,
     /// Maximum numbers of requests in flight.
-    pub concurrency: Option<Spanned<OneOrMany<NonZeroU32>>>,
+    pub(crate) concurrency: Option<Spanned<OneOrMany<NonZeroU32>>>,
 }
 
 /// Changes to the cells that match `when`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Override {
+pub(crate) struct Override {
     /// Cells that are changed: axis names and patterns, such as `{ engine: vllm, model: "*235B*" }`.
-    pub when: Spanned<Selector>,
+    pub(crate) when: Spanned<Selector>,
     /// Arguments appended to the command.
     #[serde(default)]
-    pub args: Vec<Spanned<Template>>,
+    pub(crate) args: Vec<Spanned<Template>>,
     /// Environment variables added.
     #[serde(default)]
-    pub env: OrderedMap<Spanned<Template>>,
+    pub(crate) env: OrderedMap<Spanned<Template>>,
     /// Number of prompts.
     #[serde(default)]
-    pub prompts: Option<u32>,
+    pub(crate) prompts: Option<u32>,
     /// Timeouts for starting, probing and stopping the engine.
     #[serde(default)]
     #[serde(rename = "timeouts")]
-    pub timeouts: TimeoutsRecipe,
+    pub(crate) timeouts: TimeoutsRecipe,
 }
 
 /// Cells to leave out, with a reason.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Exclusion {
+pub(crate) struct Exclusion {
     /// Cells to leave out: axis names and patterns, such as `{ engine: vllm, scenario: random-2k-6k }`.
-    pub when: Spanned<Selector>,
+    pub(crate) when: Spanned<Selector>,
     /// Reason, shown by `matrix plan` and in reports.
-    pub why: String,
+    pub(crate) why: String,
 }
 
 /// A cell to add that the axes do not contain, with a reason. Axes that are not set have their first value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Inclusion {
+pub(crate) struct Inclusion {
     /// An engine of this matrix.
-    pub engine: Spanned<String>,
+    pub(crate) engine: Spanned<String>,
     /// A model of this matrix.
-    pub model: Spanned<String>,
+    pub(crate) model: Spanned<String>,
     /// A scenario of this matrix.
-    pub scenario: Spanned<String>,
+    pub(crate) scenario: Spanned<String>,
     /// Version.
     #[serde(default)]
-    pub version: Option<String>,
+    pub(crate) version: Option<String>,
     /// Executor.
     #[serde(default)]
-    pub executor: Option<Spanned<Executor>>,
+    pub(crate) executor: Option<Spanned<Executor>>,
     /// Precision of the weights.
     #[serde(default)]
-    pub precision: Option<String>,
+    pub(crate) precision: Option<String>,
     /// Tensor-parallel size.
     #[serde(default)]
-    pub tp: Option<Spanned<u32>>,
+    pub(crate) tp: Option<Spanned<u32>>,
     /// Requests per second.
     #[serde(default)]
-    pub rate: Option<RequestRate>,
+    pub(crate) rate: Option<RequestRate>,
     /// Maximum number of requests in flight.
     #[serde(default)]
-    pub concurrency: Option<NonZeroU32>,
+    pub(crate) concurrency: Option<NonZeroU32>,
     /// Reason, shown by `matrix plan` and in reports.
-    pub why: String,
+    pub(crate) why: String,
 }

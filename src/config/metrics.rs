@@ -10,9 +10,9 @@ use crate::config::forms::OrderedMap;
 /// An engine's Prometheus metrics.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct MetricDefinitions {
+pub(crate) struct MetricDefinitions {
     /// Path that returns the metrics as Prometheus text.
-    pub path: String,
+    pub(crate) path: String,
     /// Metric names of `matrix`, each with the engine's names for it; the first name found is used. Known:
     /// `running`, `waiting`, `kv_cache_usage`, `requests`, `aborts`, `preemptions`, `prompt_tokens`,
     /// `generation_tokens`, `cached_tokens`, `prefix_queries`, `prefix_hits`, `prefix_misses`, `external_hits`,
@@ -21,7 +21,7 @@ pub struct MetricDefinitions {
     /// histograms; write the engine's name without `_sum`. A name with labels, as in
     /// `requests_total{reason="abort"}`, selects the series with these labels; without labels, the values of
     /// all series are added up, or averaged for `kv_cache_usage` and `accepted_length`.
-    pub names: OrderedMap<Vec<String>>,
+    pub(crate) names: OrderedMap<Vec<String>>,
 }
 
 impl MetricDefinitions {

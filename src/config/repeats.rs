@@ -12,21 +12,21 @@ use crate::config::yaml::Spanned;
 /// Number and order of starts and measurements of each cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Repeats {
+pub(crate) struct Repeats {
     /// Number of starts of each engine; default 1, with `target_ci` at least 5.
     #[serde(default = "default_count")]
-    pub starts: NonZeroU32,
+    pub(crate) starts: NonZeroU32,
     /// Number of measurements of each cell on one start; default 1.
     #[serde(default = "default_count")]
-    pub per_start: NonZeroU32,
+    pub(crate) per_start: NonZeroU32,
     /// Order of several starts. `alternate` (the default) alternates the engines and versions of one model and
     /// load, A B B A, and then continues with the next model, so that drift of the host affects all equally.
     /// `blocks` makes all starts of one engine before the first of the next.
     #[serde(default)]
-    pub order: Option<Spanned<StartOrder>>,
+    pub(crate) order: Option<Spanned<StartOrder>>,
     /// Earlier form of `order`: `true` is `alternate`, `false` is `blocks`.
     #[serde(default)]
-    pub interleave: Option<Spanned<bool>>,
+    pub(crate) interleave: Option<Spanned<bool>>,
     /// Adds starts to a cell until its 95 % confidence interval reaches at most this share to either side, such
     /// as `2%`. It is the interval of the gating metric: the result of a search, otherwise output throughput,
     /// or median E2E if requests arrive at a rate. Launches alternate. The number of added starts is estimated
@@ -34,16 +34,16 @@ pub struct Repeats {
     /// raised to five.
     #[serde(default)]
     #[serde(rename = "target_ci")]
-    pub target_ci: Option<Spanned<HalfWidth>>,
+    pub(crate) target_ci: Option<Spanned<HalfWidth>>,
     /// Maximum number of starts of a cell with `target_ci`; default 20, or `starts` if that is more.
     #[serde(default)]
     #[serde(rename = "max_starts")]
-    pub max_starts: Option<Spanned<NonZeroU32>>,
+    pub(crate) max_starts: Option<Spanned<NonZeroU32>>,
     /// Limit of GPU time for all starts of the run, such as `90m`: no start is added for `target_ci` that would
     /// exceed it. GPU time is the time from the start command to the engine's end, including loading, times its
     /// GPUs; an engine without GPUs counts as one.
     #[serde(default)]
-    pub budget: Option<Spanned<HumanDuration>>,
+    pub(crate) budget: Option<Spanned<HumanDuration>>,
 }
 
 impl Default for Repeats {
@@ -63,7 +63,7 @@ impl Default for Repeats {
 /// Order of the starts, if engines are started several times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum StartOrder {
+pub(crate) enum StartOrder {
     /// Engines and versions of one model and load alternate, forward, then backward; then the next model
     /// follows.
     #[default]
@@ -124,21 +124,21 @@ impl Repeats {
 
 /// Stopping rule: no cell is started again once its metrics are precise enough or a limit is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct StopRule {
+pub(crate) struct StopRule {
     /// Target for half the width of the 95 % interval of each gating metric.
-    pub half_width: HalfWidth,
+    pub(crate) half_width: HalfWidth,
     /// Largest number of starts of a cell.
-    pub most: u32,
+    pub(crate) most: u32,
     /// Number of starts that are planned before the rule is applied; the estimate of further starts uses only
     /// these. 0 in older plans.
     #[serde(default)]
-    pub stage: u32,
+    pub(crate) stage: u32,
     /// Number of starts in the matrix, if it was raised to allow an estimate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub raised_from: Option<u32>,
+    pub(crate) raised_from: Option<u32>,
     /// Limit for the time of all starts of the run together, as time of one GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub budget: Option<HumanDuration>,
+    pub(crate) budget: Option<HumanDuration>,
 }
 
 impl fmt::Display for StopRule {
@@ -154,7 +154,7 @@ impl fmt::Display for StopRule {
 /// Half the width of an interval, as a share of its centre, between 0 and 1 exclusive. Users write `2%` or
 /// `0.02`; serialized as a number.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
-pub struct HalfWidth(f64);
+pub(crate) struct HalfWidth(f64);
 
 impl HalfWidth {
     /// Returns a half-width if `share` is above 0 and below 1.

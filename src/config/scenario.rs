@@ -13,57 +13,57 @@ use crate::config::workload::{Profile, Workload};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scenario {
     /// Its name in the matrix.
-    pub name: String,
+    pub(crate) name: String,
     /// The rules for making prompts.
-    pub profile: Profile,
+    pub(crate) profile: Profile,
     /// Seed of all random draws.
-    pub seed: u64,
+    pub(crate) seed: u64,
     /// The prompts to send.
     pub workload: Workload,
     /// When requests are sent.
-    pub arrival: Arrival,
+    pub(crate) arrival: Arrival,
     /// Limits and timeouts of the load.
-    pub limits: LoadLimits,
+    pub(crate) limits: LoadLimits,
     /// The limits that make a request good.
-    pub slo: Option<Slo>,
+    pub(crate) slo: Option<Slo>,
     /// The search that replaces a single arrival.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub search: Option<Search>,
+    pub(crate) search: Option<Search>,
     /// Fields added to every request body; `null` removes a field.
-    pub body: serde_json::Map<String, serde_json::Value>,
+    pub(crate) body: serde_json::Map<String, serde_json::Value>,
     /// Whether the model may end answers, or the requested length is enforced.
-    pub stop_at_eos: bool,
+    pub(crate) stop_at_eos: bool,
     /// Whether records keep the texts of answers.
-    pub keep_text: bool,
+    pub(crate) keep_text: bool,
     /// LoRA adapters of the requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lora: Option<Lora>,
+    pub(crate) lora: Option<Lora>,
 }
 
 /// Limits and timeouts of a load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoadLimits {
     /// Number of warm-up requests.
-    pub warmup: u32,
+    pub(crate) warmup: u32,
     /// Timeout of a request.
-    pub request: HumanDuration,
+    pub(crate) request: HumanDuration,
     /// Timeout of the first byte of an answer.
-    pub first_byte: HumanDuration,
+    pub(crate) first_byte: HumanDuration,
     /// Time after which no request falls due; running requests may end within `drain`.
-    pub duration: Option<HumanDuration>,
+    pub(crate) duration: Option<HumanDuration>,
     /// Time that running requests get after the end of `duration`; without effect if `duration` is not set.
-    pub drain: HumanDuration,
+    pub(crate) drain: HumanDuration,
     /// Time without progress on any stream after which the engine counts as hung.
-    pub stall: HumanDuration,
+    pub(crate) stall: HumanDuration,
     /// Largest length of a line in an answer, in bytes.
-    pub line_bytes: u64,
+    pub(crate) line_bytes: u64,
     /// Number of tokens beyond the requested length after which an answer is cut off as endless.
-    pub excess_tokens: u32,
+    pub(crate) excess_tokens: u32,
     /// Share of failed requests above which a cell is invalid.
-    pub error_share: f64,
+    pub(crate) error_share: f64,
     /// Share of failed requests, among ended ones, above which the load is aborted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub abort_error_share: Option<f64>,
+    pub(crate) abort_error_share: Option<f64>,
 }
 
 impl Default for LoadLimits {
@@ -86,16 +86,16 @@ impl Default for LoadLimits {
 /// Limits that a good request meets, all of those that are set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Slo {
+pub(crate) struct Slo {
     /// Maximum time to the first token, such as `500ms`.
     #[serde(default)]
-    pub ttft: Option<HumanDuration>,
+    pub(crate) ttft: Option<HumanDuration>,
     /// Maximum time per output token after the first, such as `50ms`.
     #[serde(default)]
-    pub tpot: Option<HumanDuration>,
+    pub(crate) tpot: Option<HumanDuration>,
     /// Maximum time to the end of the answer, such as `30s`.
     #[serde(default)]
-    pub e2e: Option<HumanDuration>,
+    pub(crate) e2e: Option<HumanDuration>,
 }
 
 impl std::fmt::Display for Slo {

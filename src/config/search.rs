@@ -21,7 +21,7 @@ pub enum SearchVariable {
 
 impl SearchVariable {
     /// The name in YAML.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Rate => "rate",
             Self::Concurrency => "concurrency",
@@ -29,7 +29,7 @@ impl SearchVariable {
     }
 
     /// The unit of its values, for users.
-    pub const fn unit(self) -> &'static str {
+    pub(crate) const fn unit(self) -> &'static str {
         match self {
             Self::Rate => "req/s",
             Self::Concurrency => "at once",
@@ -41,31 +41,31 @@ impl SearchVariable {
 /// point fails, then halves the interval until it is narrow enough.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Search {
+pub(crate) struct Search {
     /// What is varied: `rate` or `concurrency`.
-    pub by: SearchVariable,
+    pub(crate) by: SearchVariable,
     /// Lowest value, measured first; default 1.
     #[serde(default = "default_from")]
-    pub from: f64,
+    pub(crate) from: f64,
     /// Highest value; default 1024.
     #[serde(default = "default_to")]
-    pub to: f64,
+    pub(crate) to: f64,
     /// Share of all requests that must meet the SLO; failed requests count as misses. Default 0.99.
     #[serde(default = "default_target")]
-    pub target: f64,
+    pub(crate) target: f64,
     /// Share by which the lowest failing value may exceed the highest passing one when the search ends; default
     /// 0.05. For a concurrency the search ends at the latest when they differ by 1.
     #[serde(default = "default_resolution")]
-    pub resolution: f64,
+    pub(crate) resolution: f64,
     /// Maximum number of measured points; default 24.
     #[serde(default = "default_points")]
-    pub points: u32,
+    pub(crate) points: u32,
     /// Number of requests per point; default: all prompts of the scenario.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub prompts: Option<u32>,
+    pub(crate) prompts: Option<u32>,
     /// Time that a point sends requests, instead of `prompts`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub duration: Option<HumanDuration>,
+    pub(crate) duration: Option<HumanDuration>,
 }
 
 const fn default_from() -> f64 {

@@ -65,11 +65,11 @@ pub(crate) fn parse_key(key: &str) -> AxisValues {
 
 /// Axis names with patterns for their values; all axes must match.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Selector(pub Vec<(Spanned<String>, Vec<String>)>);
+pub(crate) struct Selector(pub Vec<(Spanned<String>, Vec<String>)>);
 
 impl Selector {
     /// Whether a cell's axis values match.
-    pub fn matches(&self, values: &AxisValues) -> bool {
+    pub(crate) fn matches(&self, values: &AxisValues) -> bool {
         self.0.iter().all(|(axis, patterns)| {
             let value = values.get(&axis.value).map_or("", String::as_str);
             let (nots, pattern): (Vec<_>, Vec<_>) =

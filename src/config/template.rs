@@ -15,7 +15,7 @@ use crate::config::forms::type_names;
 
 /// A piece of a [`Template`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TemplatePart<'a> {
+pub(crate) enum TemplatePart<'a> {
     /// Plain characters.
     Literal(&'a str),
     /// `{name}`: a placeholder, filled from the plan or at the start.
@@ -28,27 +28,27 @@ pub enum TemplatePart<'a> {
 /// `${HF_TOKEN}`. `1.10`, `no` and `017` reach the engine's command line unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
-pub struct Template(String);
+pub(crate) struct Template(String);
 
 impl Template {
     /// Creates a text from its written form.
-    pub fn new(text: impl Into<String>) -> Self {
+    pub(crate) fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
     /// The written form, including placeholders and names of secrets.
-    pub fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 
     /// Whether the text is empty.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// The pieces in order. A brace that begins no placeholder is a plain character, so that arguments may
     /// contain JSON.
-    pub fn parts(&self) -> Vec<TemplatePart<'_>> {
+    pub(crate) fn parts(&self) -> Vec<TemplatePart<'_>> {
         let text = self.0.as_str();
         let (mut pieces, mut literal_start, mut position) = (Vec::new(), 0, 0);
         while let Some(open_brace) = text[position..].find('{') {
@@ -81,7 +81,7 @@ impl Template {
     }
 
     /// Names of the secrets.
-    pub fn secrets(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn secrets(&self) -> impl Iterator<Item = &str> {
         self.parts().into_iter().filter_map(|piece| match piece {
             TemplatePart::Secret(name) => Some(name),
             _ => None,
@@ -97,7 +97,7 @@ impl Template {
     }
 
     /// Fills the placeholders that `value` knows. Other placeholders and all secrets stay.
-    pub fn fill_placeholders(&self, value: &dyn Fn(&str) -> Option<String>) -> Template {
+    pub(crate) fn fill_placeholders(&self, value: &dyn Fn(&str) -> Option<String>) -> Template {
         let mut filled = String::with_capacity(self.0.len());
         for piece in self.parts() {
             match piece {
@@ -140,7 +140,7 @@ impl Template {
 
 /// Why a text could not be filled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ExpandError {
+pub(crate) enum ExpandError {
     /// A placeholder without a value.
     #[error("the placeholder `{{{0}}}` has no value")]
     Placeholder(String),

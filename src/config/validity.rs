@@ -11,65 +11,65 @@ use crate::base::units::{Bytes, HumanDuration};
 /// the scenario.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct ValidityBounds {
+pub(crate) struct ValidityBounds {
     /// Maximum lag of 99 of 100 requests: how late the client may send them; default 10ms. The bound that
     /// applies is at least three times the lag in this machine's calibration, and a twentieth of the median
     /// TTFT.
-    pub send_lag: HumanDuration,
+    pub(crate) send_lag: HumanDuration,
     /// Maximum CPU use of the busiest thread of the client, as a share of one processor; default 0.95.
-    pub client_cpu: f64,
+    pub(crate) client_cpu: f64,
     /// Maximum share of time that the client's threads wait for a processor while they share processors with
     /// the engine; default 0.05.
-    pub client_wait: f64,
+    pub(crate) client_wait: f64,
     /// Share by which the sending rate may be below the requested rate; default 0.05.
-    pub rate: f64,
+    pub(crate) rate: f64,
     /// Maximum share of answers that are shorter than requested (if the end of text is ignored) or longer than
     /// requested; default 0.01.
-    pub short_outputs: f64,
+    pub(crate) short_outputs: f64,
     /// Share by which the server's count of a prompt's tokens may differ from ours, beyond a few tokens and a
     /// chat template; default 0.02.
-    pub prompt_tokens: f64,
+    pub(crate) prompt_tokens: f64,
     /// Share by which output tokens in the engine's counters and in its responses may differ; default 0.01.
-    pub tokens: f64,
+    pub(crate) tokens: f64,
     /// Factor by which the engine's count of output tokens may exceed our tokenizer's count of the text;
     /// default 1.5, because a text is not always split into the tokens that it was generated from. Our count
     /// may exceed the engine's by twice that margin.
-    pub own_tokens: f64,
+    pub(crate) own_tokens: f64,
     /// Tokens per event above which times between events do not describe tokens; default 1.25.
-    pub tokens_per_chunk: f64,
+    pub(crate) tokens_per_chunk: f64,
     /// Maximum share of prompt tokens from the prefix cache, beyond what prompts share with each other; default
     /// 0.05.
     #[serde(rename = "max_cache_hits", alias = "warm")]
-    pub max_cache_hits: f64,
+    pub(crate) max_cache_hits: f64,
     /// Maximum share of samples with thermal or hardware throttling of a GPU; default 0.01.
-    pub throttled: f64,
+    pub(crate) throttled: f64,
     /// Maximum share of samples with a GPU at its power limit; default 0.1.
-    pub power_capped: f64,
+    pub(crate) power_capped: f64,
     /// Maximum spread of the clock of a busy GPU, as a share; default 0.05.
-    pub clock_spread: f64,
+    pub(crate) clock_spread: f64,
     /// Maximum memory in use on a GPU before its engine starts; default 1GiB.
-    pub rest_memory: Bytes,
+    pub(crate) rest_memory: Bytes,
     /// Maximum memory in use on a GPU that belongs to no process of the engine; default 1GiB.
-    pub unexplained_memory: Bytes,
+    pub(crate) unexplained_memory: Bytes,
     /// Maximum share of this host's processors that other processes use; default 0.1. The bound that applies is
     /// at least one processor, or a quarter of the processors if that is less.
-    pub other_cpus: f64,
+    pub(crate) other_cpus: f64,
     /// Maximum share of processor time that the hypervisor gives to other virtual machines; default 0.02.
-    pub stolen: f64,
+    pub(crate) stolen: f64,
     /// Maximum traffic to and from swap per second; default 1MiB.
-    pub swap: Bytes,
+    pub(crate) swap: Bytes,
     /// Maximum number of preemptions, as a share of the requests; default 0.01.
-    pub preemptions: f64,
+    pub(crate) preemptions: f64,
     /// Longest silence of a telemetry source; default 3s.
-    pub gap: HumanDuration,
+    pub(crate) gap: HumanDuration,
     /// Minimum number of requests beyond the highest percentile that is printed; default 10.
-    pub tail: u32,
+    pub(crate) tail: u32,
     /// Minimum duration of a measurement; default 10s.
-    pub window: HumanDuration,
+    pub(crate) window: HumanDuration,
     /// Minimum share of the measurement at a steady throughput; default 0.3. 0 turns the check off.
-    pub steady: f64,
+    pub(crate) steady: f64,
     /// Factor by which requests in flight may grow from each quarter of the sending to the next; default 1.1.
-    pub queue_growth: f64,
+    pub(crate) queue_growth: f64,
 }
 
 impl Default for ValidityBounds {
@@ -185,7 +185,7 @@ impl ValidityBounds {
     }
 
     /// Invalid bounds: each field with its allowed values.
-    pub fn find_errors(&self) -> Vec<(&'static str, &'static str)> {
+    pub(crate) fn find_errors(&self) -> Vec<(&'static str, &'static str)> {
         let shares = [
             ("client_cpu", self.client_cpu),
             ("client_wait", self.client_wait),

@@ -20,7 +20,7 @@ pub struct Workload {
     /// Options that the data set does not read: of imported loads, and a `range_ratio` of stored ones, which was not refused.
     pub(crate) foreign: Options,
     /// The data set's file, relative to the matrix file's folder; without it the Hugging Face cache is looked into.
-    pub path: Option<String>,
+    pub(crate) path: Option<String>,
     /// How many prompts to send; a data set with fewer usable rows gives fewer, and `generated-shared-prefix` has a number of its own.
     pub prompts: u32,
 }

@@ -13,42 +13,42 @@ use crate::engine::error::StartError;
 use crate::results::store;
 
 pub(crate) struct StartContext {
-    pub run: RunId,
+    pub(crate) run: RunId,
     /// Number of the start within the launch, from 1.
-    pub start: u32,
+    pub(crate) start: u32,
     /// Indices of the GPUs that the start may use.
-    pub devices: Vec<u32>,
+    pub(crate) devices: Vec<u32>,
     /// Names of these GPUs as the engine sees them, see
     /// [`Machine::device_names`](crate::results::record::machine::Machine::device_names).
-    pub device_names: Vec<String>,
+    pub(crate) device_names: Vec<String>,
     /// CPU set of a container whose recipe sets none, if another launch runs at the same time.
-    pub cpus: Option<String>,
-    pub redactor: Redactor,
-    pub secrets: Secrets,
-    pub matrix_binary: PathBuf,
+    pub(crate) cpus: Option<String>,
+    pub(crate) redactor: Redactor,
+    pub(crate) secrets: Secrets,
+    pub(crate) matrix_binary: PathBuf,
     /// The binary whose `__shim` ends processes when `matrix` ends. `None` spawns programs without the shim.
-    pub shim_binary: Option<PathBuf>,
-    pub path: Option<String>,
+    pub(crate) shim_binary: Option<PathBuf>,
+    pub(crate) path: Option<String>,
     /// Names of the environment variables of `matrix`.
-    pub variable_names: Vec<String>,
+    pub(crate) variable_names: Vec<String>,
     /// Folder of the Hugging Face cache, for `{hf_home}`.
-    pub hf_home: Option<PathBuf>,
+    pub(crate) hf_home: Option<PathBuf>,
     /// Folder of virtual environments and start records.
-    pub cache_dir: PathBuf,
-    pub docker_env: DockerEnv,
-    pub images: Arc<Images>,
+    pub(crate) cache_dir: PathBuf,
+    pub(crate) docker_env: DockerEnv,
+    pub(crate) images: Arc<Images>,
     /// Containers of the run that could not be removed.
-    pub unremoved: Arc<UnremovedContainers>,
+    pub(crate) unremoved: Arc<UnremovedContainers>,
     /// The folder of the matrix file, for `{dir}` and relative paths.
-    pub folder: PathBuf,
+    pub(crate) folder: PathBuf,
     /// The port on which the engine must listen.
-    pub port: u16,
+    pub(crate) port: u16,
 }
 
 /// Log files of a start.
 pub(crate) struct Logs {
-    pub engine: store::Log,
-    pub install: store::Log,
+    pub(crate) engine: store::Log,
+    pub(crate) install: store::Log,
 }
 
 /// Looks up the value of a secret by its name.
@@ -91,11 +91,11 @@ impl StartContext {
 
 /// What is needed to ask an engine for its `--help`.
 pub(crate) struct HelpContext<'a> {
-    pub docker_env: &'a DockerEnv,
+    pub(crate) docker_env: &'a DockerEnv,
     /// Folder of cached answers, keyed by image or program.
-    pub cache_dir: &'a Path,
-    pub matrix: &'a Path,
+    pub(crate) cache_dir: &'a Path,
+    pub(crate) matrix: &'a Path,
     /// The folder of the matrix file, for `{dir}`.
-    pub folder: &'a Path,
-    pub path: Option<&'a str>,
+    pub(crate) folder: &'a Path,
+    pub(crate) path: Option<&'a str>,
 }

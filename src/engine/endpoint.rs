@@ -7,10 +7,10 @@ use crate::base::control_client::ControlClient;
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoint {
     /// Host name or address; IPv6 in brackets.
-    pub host: String,
-    pub port: u16,
+    pub(crate) host: String,
+    pub(crate) port: u16,
     /// Scheme, host, port and path prefix, without a slash at the end. It may hold a secret.
-    pub base_url: String,
+    pub(crate) base_url: String,
     pub(super) headers: HeaderMap,
 }
 

@@ -25,20 +25,20 @@ const HELP_TIMEOUT: Duration = Duration::from_secs(120);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FlagReport {
-    pub unknown: Vec<UnknownFlag>,
+    pub(crate) unknown: Vec<UnknownFlag>,
     /// Which engines were not checked, and why.
-    pub notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
 }
 
 /// A flag that an engine's help does not list.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct UnknownFlag {
-    pub recipe: String,
-    pub flag: String,
+    pub(crate) recipe: String,
+    pub(crate) flag: String,
     /// The image or program whose help was read.
-    pub source: String,
+    pub(crate) source: String,
     /// The nearest known flag, if it is near enough to be a typo.
-    pub nearest: Option<String>,
+    pub(crate) nearest: Option<String>,
 }
 
 /// Reads the help of each engine once per image or program, and compares the launches' flags with it.

@@ -39,8 +39,8 @@ const MAX_QUOTED_CHARS: usize = 2000;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FatalLine {
     /// The pattern of the recipe.
-    pub pattern: FatalPattern,
-    pub line: String,
+    pub(crate) pattern: FatalPattern,
+    pub(crate) line: String,
 }
 
 impl FatalLine {

@@ -24,13 +24,13 @@ const SHIM_EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 /// A process that `matrix` started, or a descendant of one.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnedProcess {
-    pub pid: u32,
+    pub(crate) pid: u32,
     /// The run it was started for.
-    pub run: String,
+    pub(crate) run: String,
     /// Launch and start: `<launch>#<start>`.
-    pub start: String,
-    pub owner: Owner,
-    pub command: String,
+    pub(crate) start: String,
+    pub(crate) owner: Owner,
+    pub(crate) command: String,
     info: ProcessInfo,
 }
 

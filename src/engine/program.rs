@@ -9,9 +9,9 @@ use crate::base::secrets::Redactor;
     "the program `{program}` was not found in {searched}; install it, or set `venv:` to the Python environment that contains it"
 )]
 pub(crate) struct ProgramNotFound {
-    pub program: String,
+    pub(crate) program: String,
     /// Where it was looked up.
-    pub searched: String,
+    pub(crate) searched: String,
 }
 
 /// The file of a program: looked up in `path`, or, if it contains a slash, relative to the working directory.

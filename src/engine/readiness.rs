@@ -39,10 +39,10 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 #[derive(Clone, Debug)]
 pub(crate) struct Readiness {
     /// Seconds from the start of the process to the first real token.
-    pub seconds: f64,
+    pub(crate) seconds: f64,
     /// Phases recognised in the log, with seconds. `start` is the time before the first of them, and
     /// `first-token` the time between the first successful health check and the first token.
-    pub phases: Vec<(String, f64)>,
+    pub(crate) phases: Vec<(String, f64)>,
 }
 
 /// After this many consecutive [`NoToken::Unknown`] answers the model is considered unknown.

@@ -29,13 +29,13 @@ pub(crate) struct RunningEngine {
 pub(crate) struct EngineExit {
     /// What happened: `ended (…)` with `exit status: 1`, `signal: 9 (SIGKILL)`, a container's `exit code 137`
     /// or the fatal log line; or why the engine is given up although it may run.
-    pub status: String,
-    pub tail: Vec<String>,
+    pub(crate) status: String,
+    pub(crate) tail: Vec<String>,
     /// The log line that explains it, from the recipe's patterns or from the container daemon.
-    pub fatal_line: Option<FatalLine>,
+    pub(crate) fatal_line: Option<FatalLine>,
     /// Exit code and signal; `None` if the process runs and only its log reports a fatal error.
-    pub end: Option<EngineExitStatus>,
-    pub class: FailureClass,
+    pub(crate) end: Option<EngineExitStatus>,
+    pub(crate) class: FailureClass,
 }
 
 impl EngineExit {
@@ -48,10 +48,10 @@ impl EngineExit {
 
 #[derive(Clone, Debug)]
 pub(crate) struct StopResult {
-    pub description: String,
+    pub(crate) description: String,
     /// Size of the shared memory that it left behind and that was freed; `None` if it left none.
-    pub shm_freed_bytes: Option<u64>,
-    pub seconds: f64,
+    pub(crate) shm_freed_bytes: Option<u64>,
+    pub(crate) seconds: f64,
 }
 
 impl RunningEngine {

@@ -10,13 +10,13 @@ use super::result_block::{EngineTitle, ResultBlock, WarningSubject};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct DeclaredFacts {
-    pub engine: Option<String>,
-    pub version: Option<String>,
-    pub gpus: Option<u32>,
+    pub(crate) engine: Option<String>,
+    pub(crate) version: Option<String>,
+    pub(crate) gpus: Option<u32>,
     /// The name of the GPU.
-    pub gpu: Option<String>,
-    pub precision: Option<String>,
-    pub model: Option<String>,
+    pub(crate) gpu: Option<String>,
+    pub(crate) precision: Option<String>,
+    pub(crate) model: Option<String>,
 }
 
 impl DeclaredFacts {

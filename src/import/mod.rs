@@ -37,8 +37,8 @@ pub(crate) use run::{ImportContent, ImportedRun, build_run};
      bench_serving, its JSON lines or CSV, or the JSON of `vllm bench serve`"
 )]
 pub(crate) struct UnreadableFile {
-    pub file: String,
-    pub reason: String,
+    pub(crate) file: String,
+    pub(crate) reason: String,
 }
 
 /// Reads one file; `file` is its name without folders.

@@ -13,9 +13,9 @@ use crate::results::record::validity::Reason;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Warning {
     /// From 1.
-    pub line: u32,
-    pub message: String,
-    pub subject: WarningSubject,
+    pub(crate) line: u32,
+    pub(crate) message: String,
+    pub(crate) subject: WarningSubject,
 }
 
 /// What a warning makes suspect.

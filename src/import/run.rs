@@ -29,10 +29,10 @@ use crate::results::record::provenance::{Provenance, UnknownFact};
 /// An imported run.
 #[derive(Clone, Debug)]
 pub(crate) struct ImportedRun {
-    pub plan: Plan,
-    pub summaries: Vec<MeasurementSummary>,
+    pub(crate) plan: Plan,
+    pub(crate) summaries: Vec<MeasurementSummary>,
     /// Every warning once, with file and line, in the order of files.
-    pub warnings: Vec<String>,
+    pub(crate) warnings: Vec<String>,
 }
 
 /// Makes a run of everything that was read.

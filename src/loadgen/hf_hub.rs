@@ -26,15 +26,15 @@ const MAX_ATTEMPTS: u32 = 5;
 #[derive(Clone)]
 pub(crate) struct Hub {
     /// The hub's address without a slash at the end, such as `https://huggingface.co`.
-    pub endpoint: String,
+    pub(crate) endpoint: String,
     /// The token for private and gated files.
-    pub token: Option<String>,
+    pub(crate) token: Option<String>,
     /// The cache folder: `HF_HOME`.
-    pub home: PathBuf,
+    pub(crate) home: PathBuf,
     /// A client that follows redirects.
-    pub http: Client,
+    pub(crate) http: Client,
     /// A client that follows none: the answer before a redirect has the digest and the size.
-    pub no_redirect_http: Client,
+    pub(crate) no_redirect_http: Client,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -37,7 +37,7 @@ pub struct Lateness {
     pub p90: Duration,
     /// Maximum error of 99 % of the events.
     pub p99: Duration,
-    pub max: Duration,
+    pub(crate) max: Duration,
     /// A tenth of the events arrived at this rate or a higher one, counted over quarters of a second.
     pub events_per_s: u64,
     /// How often the client did nothing for 0.3 s or longer.

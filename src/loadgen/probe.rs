@@ -27,12 +27,12 @@ const PROBE_TOKENS: u32 = 4;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ProbeAnswer {
     /// The model that the answer names. Some servers only repeat the requested name.
-    pub model: Option<String>,
+    pub(crate) model: Option<String>,
     /// The text. It is empty only if the tokens have no text.
-    pub text: String,
-    pub usage: Option<Usage>,
+    pub(crate) text: String,
+    pub(crate) usage: Option<Usage>,
     /// From sending to the end of the answer.
-    pub seconds: f64,
+    pub(crate) seconds: f64,
 }
 
 #[derive(Debug, Error)]

@@ -31,11 +31,11 @@ pub(crate) fn due_times(arrival: &Arrival, count: usize, numpy: &mut Numpy) -> V
 /// Due times, adapters, and the due time of one further request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DrawnSchedule {
-    pub due: Vec<Duration>,
+    pub(crate) due: Vec<Duration>,
     /// The index of each request's adapter; empty without adapters.
-    pub adapters: Vec<usize>,
+    pub(crate) adapters: Vec<usize>,
     /// The due time of one further request; `None` if it would not be due, or if all are due at once.
-    pub next: Option<Duration>,
+    pub(crate) next: Option<Duration>,
 }
 
 /// Draws the due times as `due` does, and the adapters of a `lora`.

@@ -28,7 +28,7 @@ pub enum Line<'b> {
 #[error("a line of the answer exceeds {limit} bytes")]
 pub struct LineTooLong {
     /// Maximum length of a line, in bytes.
-    pub limit: usize,
+    pub(crate) limit: usize,
 }
 
 /// Splits bytes that arrive in pieces of any size into lines.

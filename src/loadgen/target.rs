@@ -75,7 +75,7 @@ impl Address {
     }
 
     /// Returns the value of the `HostEnv` header.
-    pub fn authority(&self) -> String {
+    pub(crate) fn authority(&self) -> String {
         let host = match self.host.contains(':') {
             true => format!("[{}]", self.host),
             false => self.host.clone(),

@@ -78,7 +78,7 @@ impl Plan {
     }
 
     /// Starts the baseline of each of these cells too, alternating with the cell and as often.
-    pub fn pair_with_baselines(&mut self, launches: &BTreeMap<CellKey, Launch>) {
+    pub(crate) fn pair_with_baselines(&mut self, launches: &BTreeMap<CellKey, Launch>) {
         let starts = self.starts.iter().map(|start| start.start).max().unwrap_or(1);
         self.add_baselines(launches);
         self.set_starts(starts);
@@ -92,7 +92,7 @@ impl Plan {
 
     /// The plan of a confirmation: each cell in `wanted` is started that many times, alternating with its
     /// baseline.
-    pub fn plan_confirmation(
+    pub(crate) fn plan_confirmation(
         &self,
         start_counts: &BTreeMap<CellKey, u32>,
         baselines: &BTreeMap<CellKey, Launch>,

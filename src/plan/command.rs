@@ -12,16 +12,16 @@ use crate::plan::shell::{CommandLine, LineContext};
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StartValues<'a> {
     /// Folder of the matrix file; relative mounts start here.
-    pub folder: Option<&'a Path>,
+    pub(crate) folder: Option<&'a Path>,
     /// The port; the default one if absent.
-    pub port: Option<u16>,
+    pub(crate) port: Option<u16>,
     /// Names of the leased GPUs; the first ones if absent.
-    pub devices: Option<&'a [String]>,
+    pub(crate) devices: Option<&'a [String]>,
 }
 
 /// The command line of a launch with its default port and devices; a comment with the address for an attached
 /// server.
-pub fn command_line(launch: &Launch) -> CommandLine {
+pub(crate) fn command_line(launch: &Launch) -> CommandLine {
     command_line_with(launch, StartValues::default())
 }
 

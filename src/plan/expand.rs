@@ -23,7 +23,7 @@ use crate::plan::{Cell, ExcludedCell, Plan, order};
 ///
 /// # Errors
 /// All errors of the matrix at once.
-pub fn expand(matrix: &Matrix, recipes: &Recipes) -> Result<Plan, Vec<Diagnostic>> {
+pub(crate) fn expand(matrix: &Matrix, recipes: &Recipes) -> Result<Plan, Vec<Diagnostic>> {
     let diagnostics = check::check_matrix(matrix, recipes);
     if !diagnostics.is_empty() {
         return Err(diagnostics);

@@ -18,43 +18,43 @@ use crate::plan::executor::ExecutorSpec;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Launch {
     /// Its name, unique in the plan.
-    pub id: LaunchId,
+    pub(crate) id: LaunchId,
     /// Name, recipe and version of the engine.
-    pub engine: Engine,
+    pub(crate) engine: Engine,
     /// The model as the matrix names it.
-    pub model: String,
+    pub(crate) model: String,
     /// What the engine loads; depends on model, precision and engine.
-    pub checkpoint: String,
+    pub(crate) checkpoint: String,
     /// The model's name in requests.
     #[serde(rename = "served_model_name", alias = "served")]
-    pub served_model_name: String,
+    pub(crate) served_model_name: String,
     /// Precision of the weights, such as `bf16`, if known.
-    pub precision: Option<String>,
+    pub(crate) precision: Option<String>,
     /// The tokenizer for making prompts and counting tokens: a path or a model id.
-    pub tokenizer: String,
+    pub(crate) tokenizer: String,
     /// How the model is distributed over devices.
-    pub parallel: Parallel,
+    pub(crate) parallel: Parallel,
     /// Number of GPUs; 0 for an engine without GPUs.
-    pub devices: u32,
+    pub(crate) devices: u32,
     /// The executor with its settings.
-    pub place: ExecutorSpec,
+    pub(crate) place: ExecutorSpec,
     /// Command that prints `--help` (arguments only, for a container). Empty if unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub help: Vec<Template>,
+    pub(crate) help: Vec<Template>,
     /// Paths, protocol and metrics of the engine's HTTP API.
     #[serde(rename = "api", alias = "contact")]
-    pub api: Api,
+    pub(crate) api: Api,
     /// Patterns that show the engine's state in its log.
     #[serde(rename = "log_patterns", alias = "signs")]
-    pub log_patterns: LogPatterns,
+    pub(crate) log_patterns: LogPatterns,
     /// Timeouts of the engine.
     #[serde(rename = "timeouts", alias = "patience")]
-    pub timeouts: Timeouts,
+    pub(crate) timeouts: Timeouts,
 }
 
 impl Launch {
     /// Creates a launch without id, GPUs and timeouts.
-    pub fn new(engine: Engine, model: &str, place: ExecutorSpec, api: Api) -> Self {
+    pub(crate) fn new(engine: Engine, model: &str, place: ExecutorSpec, api: Api) -> Self {
         Self {
             id: LaunchId::new(""),
             engine,
@@ -84,12 +84,12 @@ impl Launch {
     }
 
     /// Number of GPUs; `None` if unknown.
-    pub fn gpus(&self) -> Option<u32> {
+    pub(crate) fn gpus(&self) -> Option<u32> {
         self.place.settings().gpus(self.devices)
     }
 
     /// The command with the arguments that set `port`, if it differs from the engine's default.
-    pub fn command_args(&self, port: u16) -> Vec<Template> {
+    pub(crate) fn command_args(&self, port: u16) -> Vec<Template> {
         let Some(command) = self.place.settings().command() else {
             return Vec::new();
         };
@@ -102,7 +102,7 @@ impl Launch {
     }
 
     /// Names of the secrets in its texts, sorted.
-    pub fn secrets(&self) -> Vec<String> {
+    pub(crate) fn secrets(&self) -> Vec<String> {
         let mut texts: Vec<&Template> = self.api.headers.iter().map(|(_, value)| value).collect();
         texts.extend(&self.api.port.flag);
         let settings = self.place.settings();
@@ -121,26 +121,26 @@ impl Launch {
 
 /// The engine of a launch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Engine {
+pub(crate) struct Engine {
     /// Its unique name in the matrix; `as:` sets it.
-    pub name: String,
+    pub(crate) name: String,
     /// The recipe's name.
-    pub recipe: String,
+    pub(crate) recipe: String,
     /// The engine's name for users.
-    pub title: String,
+    pub(crate) title: String,
     /// The requested version; `None` for an attached server.
-    pub version: Option<String>,
+    pub(crate) version: Option<String>,
     /// The requested variant of the recipe.
-    pub variant: Option<String>,
+    pub(crate) variant: Option<String>,
     /// bench_serving's name of the backend.
-    pub backend: String,
+    pub(crate) backend: String,
     /// Whether its metrics are simulated.
-    pub simulated: bool,
+    pub(crate) simulated: bool,
 }
 
 impl Engine {
     /// Creates an engine with one name for all uses.
-    pub fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
             recipe: name.to_owned(),
@@ -155,15 +155,15 @@ impl Engine {
 
 /// How a model is distributed over devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Parallel {
+pub(crate) struct Parallel {
     /// Tensor-parallel size.
-    pub tp: u32,
+    pub(crate) tp: u32,
     /// Pipeline-parallel size.
-    pub pp: u32,
+    pub(crate) pp: u32,
     /// Data-parallel size.
-    pub dp: u32,
+    pub(crate) dp: u32,
     /// Expert-parallel size.
-    pub ep: u32,
+    pub(crate) ep: u32,
 }
 
 impl Parallel {
@@ -186,36 +186,36 @@ impl Default for Parallel {
 
 /// The HTTP API of an engine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Api {
+pub(crate) struct Api {
     /// The port.
-    pub port: Port,
+    pub(crate) port: Port,
     /// The path that answers 200 if the engine is healthy.
-    pub health: String,
+    pub(crate) health: String,
     /// The path that lists its models, if there is one.
-    pub models: Option<String>,
+    pub(crate) models: Option<String>,
     /// How its version is read.
-    pub version: Option<JsonField>,
+    pub(crate) version: Option<JsonField>,
     /// The path of its live configuration, if there is one.
-    pub info: Option<String>,
+    pub(crate) info: Option<String>,
     /// Its Prometheus metrics.
-    pub metrics: Option<MetricDefinitions>,
+    pub(crate) metrics: Option<MetricDefinitions>,
     /// How its prefix cache is reset; `None` if that is impossible.
-    pub reset: Option<CacheResetSpec>,
+    pub(crate) reset: Option<CacheResetSpec>,
     /// Whether prompts of each measurement get a unique prefix, because its caches cannot be reset.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub unique_prefixes: bool,
+    pub(crate) unique_prefixes: bool,
     /// Whether it is restarted for each cell, because its caches cannot be reset.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub restart_for_cells: bool,
+    pub(crate) restart_for_cells: bool,
     /// Protocol and settings of requests.
-    pub dialect: ProtocolSpec,
+    pub(crate) dialect: ProtocolSpec,
     /// Headers of every request, such as `Authorization: Bearer ${API_KEY}`.
-    pub headers: Vec<(String, Template)>,
+    pub(crate) headers: Vec<(String, Template)>,
 }
 
 impl Api {
     /// Creates an API with only a protocol, at the default port.
-    pub fn new(protocol: Protocol) -> Self {
+    pub(crate) fn new(protocol: Protocol) -> Self {
         Self {
             port: Port {
                 default: 8000,
@@ -243,13 +243,13 @@ impl Api {
 
 /// The port of an engine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Port {
+pub(crate) struct Port {
     /// Its port without arguments.
-    pub default: u16,
+    pub(crate) default: u16,
     /// The required port; a process without one gets a free port.
-    pub fixed: Option<u16>,
+    pub(crate) fixed: Option<u16>,
     /// Arguments that set a port other than the default, such as `--port {port}`; appended to the command.
-    pub flag: Vec<Template>,
+    pub(crate) flag: Vec<Template>,
 }
 
 /// How requests are written and answers read.
@@ -267,13 +267,13 @@ pub struct ProtocolSpec {
 
 /// How long to wait for an engine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Timeouts {
+pub(crate) struct Timeouts {
     /// For the whole start.
-    pub start: HumanDuration,
+    pub(crate) start: HumanDuration,
     /// For silence in its log during the start.
-    pub stall: HumanDuration,
+    pub(crate) stall: HumanDuration,
     /// Between SIGTERM and SIGKILL.
-    pub stop: HumanDuration,
+    pub(crate) stop: HumanDuration,
     /// For the first real token, which proves readiness.
-    pub probe: HumanDuration,
+    pub(crate) probe: HumanDuration,
 }

@@ -5,7 +5,7 @@ mod attached;
 mod axes;
 mod canonical;
 mod check;
-pub mod command;
+pub(crate) mod command;
 mod executor;
 mod expand;
 mod grid;
@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, HashSet};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use executor::*;
-pub use expand::expand;
+pub(crate) use expand::expand;
 pub(crate) use launch::{Api, Engine, Parallel, Port, Timeouts};
 pub use launch::{Launch, ProtocolSpec};
 pub(crate) use order::OrderCost;
@@ -48,35 +48,35 @@ use crate::config::validity::ValidityBounds;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// The matrix's name.
-    pub matrix: String,
+    pub(crate) matrix: String,
     /// The launches, in the order of first use.
-    pub launches: Vec<Launch>,
+    pub(crate) launches: Vec<Launch>,
     /// The cells, in the order of first measurement.
     pub cells: Vec<Cell>,
     /// The starts in order, with the cells measured on each.
     pub starts: Vec<Start>,
     /// Cells that the matrix excludes, with the reason.
-    pub left_out: Vec<ExcludedCell>,
+    pub(crate) left_out: Vec<ExcludedCell>,
     /// Whether launches may run concurrently on separate GPUs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub parallel: bool,
+    pub(crate) parallel: bool,
     /// GPUs of the host that may be used; all if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gpus: Option<GpuList>,
+    pub(crate) gpus: Option<GpuList>,
     /// The engine that comparisons refer to, by its name in the matrix.
-    pub reference: Option<String>,
+    pub(crate) reference: Option<String>,
     /// Whether the next launch's image is pulled while cells run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub pull_ahead: bool,
+    pub(crate) pull_ahead: bool,
     /// Bounds of the reason codes of validity.
     #[serde(default, skip_serializing_if = "ValidityBounds::is_default")]
-    pub validity: ValidityBounds,
+    pub(crate) validity: ValidityBounds,
     /// Whether nightly runs start the baseline beside every cell.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub paired: bool,
+    pub(crate) paired: bool,
     /// Stopping rule for extra starts; absent if no starts are added.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub until: Option<StopRule>,
+    pub(crate) until: Option<StopRule>,
 }
 
 impl Plan {
@@ -99,7 +99,7 @@ impl Plan {
     }
 
     /// The launch of that name.
-    pub fn launch(&self, id: &LaunchId) -> &Launch {
+    pub(crate) fn launch(&self, id: &LaunchId) -> &Launch {
         self.launches
             .iter()
             .find(|launch| launch.id == *id)
@@ -139,7 +139,7 @@ impl Plan {
     }
 
     /// Number of measurements.
-    pub fn measurements(&self) -> usize {
+    pub(crate) fn measurements(&self) -> usize {
         self.starts.iter().map(|start| start.cells.len()).sum()
     }
 }
@@ -148,17 +148,17 @@ impl Plan {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
     /// Its axis values as text; cells of two runs are paired by it.
-    pub key: CellKey,
+    pub(crate) key: CellKey,
     /// The values of its axes.
-    pub axes: AxisValues,
+    pub(crate) axes: AxisValues,
     /// Digest of launch, scenario and seed; a changed cell is measured again.
-    pub content: ContentHash,
+    pub(crate) content: ContentHash,
     /// The launch on which it is measured.
-    pub launch: LaunchId,
+    pub(crate) launch: LaunchId,
     /// Workload, arrival, limits and SLO.
     pub scenario: Scenario,
     /// The reason given by `include`, if that added the cell.
-    pub why: Option<String>,
+    pub(crate) why: Option<String>,
 }
 
 /// One start of a launch.
@@ -167,13 +167,13 @@ pub struct Start {
     /// The launch.
     pub launch: LaunchId,
     /// Index of the start, from 1.
-    pub start: u32,
+    pub(crate) start: u32,
     /// The measurements on it, in order; a repeated cell appears several times.
     pub cells: Vec<Measurement>,
     /// Whether it was added to confirm suspected losses of earlier starts. Only runs of older versions have
     /// such starts; confirmations are now separate runs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub confirms: bool,
+    pub(crate) confirms: bool,
 }
 
 /// One measurement of a cell. The cell's key does not contain start and repeat.
@@ -182,18 +182,18 @@ pub struct Measurement {
     /// The cell.
     pub cell: CellKey,
     /// Index of the start of the launch, from 1.
-    pub start: u32,
+    pub(crate) start: u32,
     /// Index of the repeat on that start, from 1.
-    pub repeat: u32,
+    pub(crate) repeat: u32,
 }
 
 /// An excluded cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ExcludedCell {
+pub(crate) struct ExcludedCell {
     /// The key that it would have.
-    pub cell: CellKey,
+    pub(crate) cell: CellKey,
     /// The reason given in the matrix.
-    pub why: String,
+    pub(crate) why: String,
 }
 
 #[cfg(test)]

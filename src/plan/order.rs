@@ -95,17 +95,17 @@ fn alternation_groups<'a>(launches: &'a [Launch], cells: &[Cell]) -> Vec<Vec<&'a
 
 /// Loading that an order of starts causes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct OrderCost {
+pub(crate) struct OrderCost {
     /// Number of times that an engine loads its model.
-    pub starts: usize,
+    pub(crate) starts: usize,
     /// Number of times that the next start has another launch, whose files may no longer be in the page
     /// cache.
-    pub changes: usize,
+    pub(crate) changes: usize,
 }
 
 impl Plan {
     /// The order of this plan's starts: blocks, if every launch makes all of its several starts in a row.
-    pub fn order(&self) -> StartOrder {
+    pub(crate) fn order(&self) -> StartOrder {
         let changes = self.order_cost(StartOrder::Blocks).changes;
         let is_choice = self.launches.len() > 1 && self.starts.len() > self.launches.len();
         match is_choice && count_changes(self.starts.iter().map(|start| &start.launch)) <= changes {
@@ -115,7 +115,7 @@ impl Plan {
     }
 
     /// The loading that this plan's starts cause in an order.
-    pub fn order_cost(&self, order: StartOrder) -> OrderCost {
+    pub(crate) fn order_cost(&self, order: StartOrder) -> OrderCost {
         let mut numbers: BTreeMap<&LaunchId, usize> = BTreeMap::new();
         for start in &self.starts {
             *numbers.entry(&start.launch).or_default() += 1;
@@ -154,7 +154,7 @@ impl Plan {
 
     /// The rounds in which two launches alternated: pairs of start numbers that are adjacent among the starts
     /// of the two. Empty if one launch made all its starts before the other's first.
-    pub fn rounds(&self, first: &LaunchId, second: &LaunchId) -> Vec<[u32; 2]> {
+    pub(crate) fn rounds(&self, first: &LaunchId, second: &LaunchId) -> Vec<[u32; 2]> {
         let mut waiting: Option<&Start> = None;
         let mut rounds = Vec::new();
         let of_both = |launch: &LaunchId| {
@@ -291,7 +291,7 @@ impl Plan {
     }
 
     /// Keeps only the wanted cells.
-    pub fn retain_cells(&mut self, is_wanted: impl Fn(&Cell) -> bool) {
+    pub(crate) fn retain_cells(&mut self, is_wanted: impl Fn(&Cell) -> bool) {
         self.cells.retain(is_wanted);
         let cells: BTreeSet<&CellKey> = self.cells.iter().map(|cell| &cell.key).collect();
         for start in &mut self.starts {

@@ -7,11 +7,11 @@ use crate::config::template::{Template, TemplatePart};
 
 /// A command line, split into groups between which a line may break.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CommandLine(pub(crate) Vec<String>);
+pub(crate) struct CommandLine(pub(crate) Vec<String>);
 
 impl CommandLine {
     /// All on one line.
-    pub fn to_line(&self) -> String {
+    pub(crate) fn to_line(&self) -> String {
         self.0.join(" ")
     }
 

@@ -17,7 +17,7 @@ pub(crate) struct Labels {
     /// The axis values in the name of each cell; empty if cells are named by their keys.
     shown_axes: BTreeMap<CellKey, AxisValues>,
     /// A note on the axes that no name has.
-    pub left_out: Option<String>,
+    pub(crate) left_out: Option<String>,
 }
 
 impl Labels {

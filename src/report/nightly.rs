@@ -35,9 +35,9 @@ pub(crate) fn markdown(night: &NightlyRun) -> String {
 /// One or several findings in one line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct FindingLine {
-    pub kind: FindingKind,
-    pub cells: String,
-    pub text: String,
+    pub(crate) kind: FindingKind,
+    pub(crate) cells: String,
+    pub(crate) text: String,
 }
 
 /// The findings, one line each; cells that were not judged for the same reason share a line.

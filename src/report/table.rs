@@ -12,23 +12,23 @@ pub(crate) const MISSING: &str = "–";
 /// A table that is independent of its output format.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Table {
-    pub title: String,
+    pub(crate) title: String,
     /// Every row has one cell for each column.
-    pub columns: Vec<Column>,
-    pub rows: Vec<Row>,
+    pub(crate) columns: Vec<Column>,
+    pub(crate) rows: Vec<Row>,
     /// Sentences below the table.
-    pub notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Column {
-    pub head: String,
+    pub(crate) head: String,
     /// Empty if the values have no unit.
-    pub unit: &'static str,
-    pub align: Align,
-    pub better: Option<Direction>,
+    pub(crate) unit: &'static str,
+    pub(crate) align: Align,
+    pub(crate) better: Option<Direction>,
     /// Columns with the highest rank are dropped first in a narrow terminal; rank 0 always stays.
-    pub rank: u8,
+    pub(crate) rank: u8,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +40,8 @@ pub(crate) enum Align {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Row {
     /// One cell for each column.
-    pub cells: Vec<Value>,
-    pub marks: Vec<Mark>,
+    pub(crate) cells: Vec<Value>,
+    pub(crate) marks: Vec<Mark>,
 }
 
 impl Row {

@@ -14,9 +14,9 @@ pub(crate) const PAGE_WIDTH: u16 = 160;
 /// The medium of terminal tables.
 #[derive(Clone, Copy)]
 pub(crate) struct PageLayout {
-    pub width: u16,
+    pub(crate) width: u16,
     /// Whether rows that need attention are coloured.
-    pub colors: bool,
+    pub(crate) colors: bool,
 }
 
 impl PageLayout {

@@ -20,25 +20,25 @@ use crate::results::record::spilled::SpilledText;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct VllmResult<'a> {
     /// Local date and time, as in `20261121-065311`.
-    pub date: &'a str,
-    pub backend: &'a str,
+    pub(crate) date: &'a str,
+    pub(crate) backend: &'a str,
     /// Label that the user gave the run.
-    pub label: Option<&'a str>,
+    pub(crate) label: Option<&'a str>,
     /// Name of the model in requests.
-    pub model: &'a str,
-    pub tokenizer: &'a str,
-    pub rate: Traffic,
+    pub(crate) model: &'a str,
+    pub(crate) tokenizer: &'a str,
+    pub(crate) rate: Traffic,
     /// A ramp or stages, if the rate changes.
-    pub rate_profile: Option<&'a RateProfile>,
-    pub spacing: ArrivalProcess,
+    pub(crate) rate_profile: Option<&'a RateProfile>,
+    pub(crate) spacing: ArrivalProcess,
     /// Maximum number of requests under way at once.
-    pub concurrency: Option<u32>,
+    pub(crate) concurrency: Option<u32>,
     /// The figures of the printed block.
-    pub block: &'a MetricValues,
-    pub details: BenchRecords<'a>,
+    pub(crate) block: &'a MetricValues,
+    pub(crate) details: BenchRecords<'a>,
     /// Whether the lists with a value for each request are included.
-    pub detailed: bool,
-    pub matrix_fields: &'a Value,
+    pub(crate) detailed: bool,
+    pub(crate) matrix_fields: &'a Value,
 }
 
 /// The shape of the gamma distribution of gaps; constant gaps are its limit.

@@ -32,14 +32,14 @@ const MAX_STREAMS: u32 = 1024;
 #[derive(Clone, Debug)]
 pub(crate) struct CalibrationRequest {
     /// Numbers of streams, in any order.
-    pub streams: Vec<u32>,
+    pub(crate) streams: Vec<u32>,
     /// Times between tokens in any order, in ms. The longest is measured with every number of streams, the
     /// others with the largest number that a simulated engine can serve.
-    pub gaps_ms: Vec<u32>,
+    pub(crate) gaps_ms: Vec<u32>,
     /// Tokens of each stream, at least 2.
-    pub tokens: u32,
+    pub(crate) tokens: u32,
     /// Whether to measure the highest token rate of the client.
-    pub flood: bool,
+    pub(crate) flood: bool,
 }
 
 /// Measures the client on this host; `None` if the run was asked to stop. The simulated engine's log goes to

@@ -21,36 +21,36 @@ use crate::telemetry::gpu::Gpus;
 /// The host of a run, with the folders and secrets that it uses.
 #[derive(Clone, Debug)]
 pub(crate) struct HostEnv {
-    pub run: RunId,
+    pub(crate) run: RunId,
     /// The `matrix` binary, which also runs as the simulated engine and as the shim.
-    pub matrix: PathBuf,
+    pub(crate) matrix: PathBuf,
     /// The folder of the matrix file.
-    pub folder: PathBuf,
+    pub(crate) folder: PathBuf,
     /// Hugging Face's cache folder.
-    pub hf_home: Option<PathBuf>,
+    pub(crate) hf_home: Option<PathBuf>,
     /// Our own environment variables.
-    pub environment: Environment,
+    pub(crate) environment: Environment,
     /// Folder of environments and prepared data.
-    pub cache: PathBuf,
+    pub(crate) cache: PathBuf,
     /// Folder of prepared prompts; without it they are prepared in each run.
-    pub prompts: Option<PathBuf>,
+    pub(crate) prompts: Option<PathBuf>,
     /// Address of the container daemon.
-    pub docker: DockerEnv,
+    pub(crate) docker: DockerEnv,
     /// The images of the run.
-    pub images: Arc<Images>,
+    pub(crate) images: Arc<Images>,
     /// Containers of the run that could not be removed.
-    pub orphans: Arc<UnremovedContainers>,
+    pub(crate) orphans: Arc<UnremovedContainers>,
     /// The values of the plan's secrets, by name.
-    pub secrets: BTreeMap<String, String>,
+    pub(crate) secrets: BTreeMap<String, String>,
     /// Hides these values in everything that is written.
-    pub redactor: Redactor,
+    pub(crate) redactor: Redactor,
     /// HTTP client for calls that are not timed.
-    pub http: reqwest::Client,
-    pub machine: Machine,
+    pub(crate) http: reqwest::Client,
+    pub(crate) machine: Machine,
     /// GPUs that the run uses.
-    pub devices: Vec<u32>,
+    pub(crate) devices: Vec<u32>,
     /// Access to the GPUs; `None` if there is no library for them or they are simulated.
-    pub gpus: Option<Arc<Gpus>>,
+    pub(crate) gpus: Option<Arc<Gpus>>,
 }
 
 impl HostEnv {
@@ -98,28 +98,28 @@ impl EventBus {
 
 /// Input of a run.
 pub(crate) struct RunContext<'a> {
-    pub plan: &'a Plan,
+    pub(crate) plan: &'a Plan,
     /// The starts to make.
-    pub starts: Vec<Start>,
-    pub store: &'a Store,
-    pub events: &'a EventBus,
-    pub host: &'a HostEnv,
+    pub(crate) starts: Vec<Start>,
+    pub(crate) store: &'a Store,
+    pub(crate) events: &'a EventBus,
+    pub(crate) host: &'a HostEnv,
     /// Number of times that an invalid measurement is repeated.
-    pub retry_invalid: u32,
+    pub(crate) retry_invalid: u32,
     /// The client's calibration, if there is one.
-    pub calibration: Option<&'a Calibration>,
+    pub(crate) calibration: Option<&'a Calibration>,
 }
 
 /// Counts of measurements by how they ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RunCounts {
-    pub done: usize,
-    pub failed: usize,
-    pub skipped: usize,
+    pub(crate) done: usize,
+    pub(crate) failed: usize,
+    pub(crate) skipped: usize,
     /// Interrupted while measuring.
-    pub interrupted: usize,
+    pub(crate) interrupted: usize,
     /// Completed, but invalid.
-    pub invalid: usize,
+    pub(crate) invalid: usize,
 }
 
 impl RunCounts {

@@ -12,9 +12,9 @@ use crate::runner::gpu_idle;
 /// GPUs that the user allows, and where.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct GpuRequest {
-    pub list: GpuList,
+    pub(crate) list: GpuList,
     /// Source of the list, such as `--gpus`.
-    pub source: &'static str,
+    pub(crate) source: &'static str,
 }
 
 /// The GPUs that a run may use: the allowed ones, otherwise all of the host's. Fails with a message if a name

@@ -21,9 +21,9 @@ use crate::runner::gpu_idle;
 /// Something that prevents measuring.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct UnmetRequirement {
-    pub what: String,
+    pub(crate) what: String,
     /// How to fix it.
-    pub help: String,
+    pub(crate) help: String,
 }
 
 impl UnmetRequirement {
@@ -43,9 +43,9 @@ impl UnmetRequirement {
 /// Paths from the command line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunPaths<'a> {
-    pub matrix: &'a Path,
+    pub(crate) matrix: &'a Path,
     /// The results folder.
-    pub results: &'a Path,
+    pub(crate) results: &'a Path,
 }
 
 /// Everything that is missing for a plan.
@@ -313,9 +313,9 @@ fn group_inputs(missing: &BTreeSet<(String, &str)>, matrix: &Path) -> Vec<UnmetR
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MissingTemplates {
     /// A data set needs the template.
-    pub needed: BTreeSet<UnmetRequirement>,
+    pub(crate) needed: BTreeSet<UnmetRequirement>,
     /// A `chat` engine applies the template, and may have it from elsewhere.
-    pub expected: BTreeSet<UnmetRequirement>,
+    pub(crate) expected: BTreeSet<UnmetRequirement>,
 }
 
 /// Missing chat templates of a plan, for the tokenizers that are available; paths are relative to `folder`.

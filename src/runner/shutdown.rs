@@ -40,9 +40,9 @@ static HANDLERS: AtomicUsize = AtomicUsize::new(0);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shutdown {
     /// End cleanly: the current cell is cut short and saved, its engine stopped.
-    pub requested: CancellationToken,
+    pub(crate) requested: CancellationToken,
     /// Kill everything that was started.
-    pub immediate: CancellationToken,
+    pub(crate) immediate: CancellationToken,
 }
 
 impl Shutdown {

@@ -23,10 +23,10 @@ pub(crate) struct Connection<'a> {
 
 #[derive(Debug)]
 pub(crate) struct Request {
-    pub head: RequestHead,
-    pub body: Vec<u8>,
+    pub(crate) head: RequestHead,
+    pub(crate) body: Vec<u8>,
     /// Time at which its first byte was read.
-    pub arrived_at: MonotonicTime,
+    pub(crate) arrived_at: MonotonicTime,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,9 +122,9 @@ impl Connection<'_> {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reply {
-    pub status: u16,
-    pub content_type: &'static str,
-    pub body: String,
+    pub(crate) status: u16,
+    pub(crate) content_type: &'static str,
+    pub(crate) body: String,
 }
 
 impl Reply {

@@ -19,21 +19,21 @@ use crate::sim::timer::PreciseTimer;
 /// A running simulated engine.
 #[derive(Debug)]
 pub(crate) struct Engine {
-    pub options: Options,
-    pub metrics: Metrics,
-    pub timer: PreciseTimer,
+    pub(crate) options: Options,
+    pub(crate) metrics: Metrics,
+    pub(crate) timer: PreciseTimer,
     /// Sends orders to the batch; `None` if the timing is not batched. Unbounded, because `Drop` of a request
     /// in flight must be able to send without waiting.
-    pub batch_commands: Option<UnboundedSender<BatchCommand>>,
-    pub is_ready: AtomicBool,
+    pub(crate) batch_commands: Option<UnboundedSender<BatchCommand>>,
+    pub(crate) is_ready: AtomicBool,
     /// Number of generation requests received.
-    pub requests: AtomicU64,
+    pub(crate) requests: AtomicU64,
     ended_requests: AtomicU64,
     /// Cancelled when a fault ends the engine; connections are reset.
-    pub died: CancellationToken,
-    pub closing: CancellationToken,
+    pub(crate) died: CancellationToken,
+    pub(crate) closing: CancellationToken,
     /// Cancelled when the engine stops listening.
-    pub refusing: CancellationToken,
+    pub(crate) refusing: CancellationToken,
     /// A JSON line per finished request. The lock is taken once per request, which costs little.
     truth: Mutex<Vec<String>>,
 }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 /// When the engine crashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DieAfter {
+pub(crate) enum DieAfter {
     /// After this time since the start of serving, loading included.
     Time(Duration),
     /// After this many tokens were written, all requests together.
@@ -47,7 +47,7 @@ impl std::str::FromStr for DieAfter {
 
 /// How loading ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Loading {
+pub(crate) enum Loading {
     /// Loading succeeds.
     #[default]
     Ends,
@@ -60,7 +60,7 @@ pub enum Loading {
 /// What fails although the health check succeeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum FalseHealth {
+pub(crate) enum FalseHealth {
     /// Generation requests are never answered.
     Hang,
     /// Generation requests are answered without a token.
@@ -69,70 +69,70 @@ pub enum FalseHealth {
 
 /// A line in a stream that is longer than clients expect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HugeLine {
+pub(crate) struct HugeLine {
     /// Every n-th stream has one.
-    pub every: u64,
+    pub(crate) every: u64,
     /// Length of its text in bytes.
-    pub bytes: usize,
+    pub(crate) bytes: usize,
 }
 
 /// All faults. The default is none.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Faults {
+pub(crate) struct Faults {
     /// Crash after loading.
-    pub die_after: Option<DieAfter>,
+    pub(crate) die_after: Option<DieAfter>,
     /// Fault during loading.
-    pub loading: Loading,
+    pub(crate) loading: Loading,
     /// After this many generation requests, requests that arrive are not answered. Streams in progress end
     /// normally.
-    pub hang_after: Option<u64>,
+    pub(crate) hang_after: Option<u64>,
     /// After this many generation requests, new connections are refused and existing ones are closed after
     /// their answer.
-    pub refuse_after: Option<u64>,
+    pub(crate) refuse_after: Option<u64>,
     /// Every n-th stream ends with an error event in the middle.
-    pub error_event_every: Option<u64>,
+    pub(crate) error_event_every: Option<u64>,
     /// Every n-th stream ends inside an event, and its connection is closed.
-    pub half_stream_every: Option<u64>,
+    pub(crate) half_stream_every: Option<u64>,
     /// Every n-th stream has an invalid event in the middle.
-    pub garbage_every: Option<u64>,
+    pub(crate) garbage_every: Option<u64>,
     /// Some streams have one very long event in the middle.
-    pub huge_line: Option<HugeLine>,
+    pub(crate) huge_line: Option<HugeLine>,
     /// Every n-th stream never ends.
-    pub endless_stream_every: Option<u64>,
+    pub(crate) endless_stream_every: Option<u64>,
     /// Every n-th generation request is answered with status 500.
-    pub http_error_every: Option<u64>,
+    pub(crate) http_error_every: Option<u64>,
     /// The health check succeeds although no tokens are generated.
-    pub false_health: Option<FalseHealth>,
+    pub(crate) false_health: Option<FalseHealth>,
     /// A cache reset reports success without effect.
-    pub fake_reset: bool,
+    pub(crate) fake_reset: bool,
     /// Answers end after this fraction of the requested tokens, even with `ignore_eos`.
-    pub early_end: Option<f64>,
+    pub(crate) early_end: Option<f64>,
     /// Answers are longer than requested by this fraction.
-    pub extra_output: Option<f64>,
+    pub(crate) extra_output: Option<f64>,
     /// Prompts are cut to this many tokens, and the usage reports the cut length.
-    pub truncate_prompts: Option<usize>,
+    pub(crate) truncate_prompts: Option<usize>,
     /// All tokens of all answers are the same, as with weights that are NaN.
-    pub same_token: bool,
+    pub(crate) same_token: bool,
     /// The usage is not reported.
-    pub hide_usage: bool,
+    pub(crate) hide_usage: bool,
     /// The requested number of tokens is reported, whatever the actual number is.
-    pub claim_full_length: bool,
+    pub(crate) claim_full_length: bool,
     /// Another model is served than the configured one.
-    pub wrong_model: bool,
+    pub(crate) wrong_model: bool,
     /// After this many generation requests, the list of models has another name.
-    pub rename_after: Option<u64>,
+    pub(crate) rename_after: Option<u64>,
     /// After this many generation requests, all metrics restart at zero, as after a restart of the engine.
-    pub forget_metrics_after: Option<u64>,
+    pub(crate) forget_metrics_after: Option<u64>,
     /// After this many generation requests, requests for metrics are not answered.
-    pub hang_metrics_after: Option<u64>,
+    pub(crate) hang_metrics_after: Option<u64>,
     /// SIGTERM is ignored.
-    pub ignore_sigterm: bool,
+    pub(crate) ignore_sigterm: bool,
     /// A child process is left behind.
-    pub leak_child: bool,
+    pub(crate) leak_child: bool,
     /// This many bytes are written to the log once the engine is ready, as fast as possible.
-    pub log_flood: Option<u64>,
+    pub(crate) log_flood: Option<u64>,
     /// A file of this many bytes is left in `/dev/shm`.
-    pub leave_shm: Option<u64>,
+    pub(crate) leave_shm: Option<u64>,
 }
 
 /// A fault in the middle of a stream.

@@ -52,32 +52,32 @@ impl Histogram {
 /// mutex so that the values of a page belong together.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Gauges {
-    pub running: usize,
-    pub waiting: usize,
-    pub kv_usage: f64,
-    pub kv_tokens: usize,
-    pub totals: Totals,
+    pub(crate) running: usize,
+    pub(crate) waiting: usize,
+    pub(crate) kv_usage: f64,
+    pub(crate) kv_tokens: usize,
+    pub(crate) totals: Totals,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
-    pub gauges: Mutex<Gauges>,
+    pub(crate) gauges: Mutex<Gauges>,
     /// Generation requests in flight, with any timing.
-    pub in_flight: AtomicU64,
+    pub(crate) in_flight: AtomicU64,
     /// Prompt tokens of answered requests, used if no batch counts them.
-    pub prompt_tokens: AtomicU64,
-    pub generation_tokens: AtomicU64,
+    pub(crate) prompt_tokens: AtomicU64,
+    pub(crate) generation_tokens: AtomicU64,
     /// Requests that reached the requested number of tokens.
-    pub finished_by_length: AtomicU64,
+    pub(crate) finished_by_length: AtomicU64,
     /// Requests that ended earlier with an end token.
-    pub finished_by_stop: AtomicU64,
+    pub(crate) finished_by_stop: AtomicU64,
     /// Requests whose client disconnected, or that a fault cut off.
-    pub aborted: AtomicU64,
-    pub ttft: Histogram,
-    pub itl: Histogram,
-    pub e2e: Histogram,
-    pub queue: Histogram,
-    pub power: PowerMeter,
+    pub(crate) aborted: AtomicU64,
+    pub(crate) ttft: Histogram,
+    pub(crate) itl: Histogram,
+    pub(crate) e2e: Histogram,
+    pub(crate) queue: Histogram,
+    pub(crate) power: PowerMeter,
 }
 
 struct MetricsPage<'a> {

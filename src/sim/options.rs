@@ -14,7 +14,7 @@ use crate::sim::presets::Preset;
 /// The engine whose endpoints, answers and metric names are imitated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Dialect {
+pub(crate) enum Dialect {
     /// SGLang: `/generate`, the OpenAI endpoints, `/flush_cache`; metrics only if enabled.
     Sglang,
     /// vLLM: the OpenAI endpoints, `/reset_prefix_cache`; always with metrics.
@@ -27,7 +27,7 @@ pub enum Dialect {
 
 /// What determines the times of tokens.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Timing {
+pub(crate) enum Timing {
     /// Continuous batching with a cost model.
     Batched(CostModel),
     /// A fixed schedule for each request, independent of the load.
@@ -41,18 +41,18 @@ pub enum Timing {
 
 /// Times relative to the arrival of a request's first byte.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Schedule {
+pub(crate) struct Schedule {
     /// Time to the first token.
-    pub ttft: Duration,
+    pub(crate) ttft: Duration,
     /// Time between tokens.
-    pub itl: Duration,
+    pub(crate) itl: Duration,
     /// Uniform relative variation of both in both directions; 0 for none, at most 1.
-    pub spread: f64,
+    pub(crate) spread: f64,
 }
 
 /// A key that clients must send; `Debug` hides it.
 #[derive(Clone, PartialEq, Eq)]
-pub struct ApiKey(String);
+pub(crate) struct ApiKey(String);
 
 impl ApiKey {
     pub(crate) fn new(text: impl Into<String>) -> Self {
@@ -80,46 +80,46 @@ impl std::str::FromStr for ApiKey {
 
 /// All options of a simulated engine.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Options {
+pub(crate) struct Options {
     /// Address to listen on.
-    pub host: IpAddr,
+    pub(crate) host: IpAddr,
     /// Port to listen on; 0 for a free one.
-    pub port: u16,
+    pub(crate) port: u16,
     /// The engine that is imitated.
-    pub dialect: Dialect,
+    pub(crate) dialect: Dialect,
     /// Names under which the model is served, at least one; answers contain the first one.
-    pub models: Vec<String>,
+    pub(crate) models: Vec<String>,
     /// The reported version.
-    pub version: String,
+    pub(crate) version: String,
     /// Whether the usage of OpenAI answers leaves out cached prompt tokens, as in engines where this report
     /// is off.
-    pub hides_cached: bool,
+    pub(crate) hides_cached: bool,
     /// The quantization in SGLang's server info.
-    pub quantization: Option<String>,
+    pub(crate) quantization: Option<String>,
     /// The reported tensor-parallel size.
-    pub tp: u32,
+    pub(crate) tp: u32,
     /// Maximum length of prompt and answer together, in tokens.
-    pub max_model_len: usize,
+    pub(crate) max_model_len: usize,
     /// The key that clients must send.
-    pub api_key: Option<ApiKey>,
+    pub(crate) api_key: Option<ApiKey>,
     /// Seed of all random values.
-    pub seed: u64,
+    pub(crate) seed: u64,
     /// What determines the times of tokens.
-    pub timing: Timing,
+    pub(crate) timing: Timing,
     /// Probability that a token is the last one, if the request does not ignore end tokens; 0 for never.
-    pub eos_rate: f64,
+    pub(crate) eos_rate: f64,
     /// Mean number of tokens per event while another request is in flight; 1 for single tokens.
-    pub merge_chunks: u32,
+    pub(crate) merge_chunks: u32,
     /// Whether SGLang's metrics are enabled.
-    pub metrics: bool,
+    pub(crate) metrics: bool,
     /// Whether `/sim/truth` reports the server's own times.
-    pub truth: bool,
+    pub(crate) truth: bool,
     /// Duration of loading.
-    pub start_delay: Duration,
+    pub(crate) start_delay: Duration,
     /// Whether the port is open while loading and answers 503; otherwise connections are refused.
-    pub listen_while_loading: bool,
+    pub(crate) listen_while_loading: bool,
     /// Faults.
-    pub faults: Faults,
+    pub(crate) faults: Faults,
 }
 
 impl Default for Options {

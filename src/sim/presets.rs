@@ -11,11 +11,11 @@ use crate::sim::options::OptionsError;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Preset {
     /// Name on the command line.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// Default model.
-    pub model: &'static str,
+    pub(crate) model: &'static str,
     /// Maximum length of prompt and answer together, in tokens.
-    pub max_model_len: usize,
+    pub(crate) max_model_len: usize,
     gpu_gib: f64,
     weights_gib: f64,
     kv_bytes_per_token: f64,

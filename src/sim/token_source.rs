@@ -43,8 +43,8 @@ impl Drop for BatchTicket {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
-    pub cached: usize,
-    pub is_last: bool,
+    pub(crate) cached: usize,
+    pub(crate) is_last: bool,
 }
 
 impl TokenSource {

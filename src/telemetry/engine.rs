@@ -22,11 +22,11 @@ const PERIOD: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub(crate) struct MetricsPage {
     /// Must not keep idle connections, because another thread with its own runtime uses it.
-    pub http: Client,
-    pub url: String,
-    pub headers: HeaderMap,
+    pub(crate) http: Client,
+    pub(crate) url: String,
+    pub(crate) headers: HeaderMap,
     /// Names used here, each with candidate names of the engine; the first one found is used.
-    pub names: BTreeMap<String, Vec<String>>,
+    pub(crate) names: BTreeMap<String, Vec<String>>,
 }
 
 impl MetricsPage {

@@ -3,77 +3,32 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use matrix::base::ids::{CellKey, ContentHash, RunId};
-use matrix::results::record::cell::Origin;
-use matrix::results::record::cell_stats::{Baseline, CellStats, Facts, Noise, NoiseEstimate, RunStats};
+use serde_json::{Value, json};
 
 use crate::harness::{Bench, Ran, sims};
 
 const FIGURE: &str = "output_throughput_tok_s";
 const CELL: &str = "engine=a,model=m,scenario=s";
 
-fn facts(actual: &[(&str, &str)]) -> Facts {
-    let actual = actual.iter();
-    actual
-        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+fn facts(facts: &[(&str, &str)]) -> Value {
+    let facts = facts.iter();
+    facts
+        .map(|(name, value)| ((*name).to_owned(), json!(value)))
         .collect()
 }
 
-/// A side of one cell with these starts, as a baseline's file.
-fn file(machine: Facts, starts: &[f64]) -> String {
-    let cell = CellStats {
-        axes: BTreeMap::new(),
-        content: ContentHash::from_bytes(b"content"),
-        asked: BTreeMap::new(),
-        limits: BTreeMap::new(),
-        engine: BTreeMap::new(),
-        settings: BTreeMap::new(),
-        load: None,
-        prompts: Some(ContentHash::from_bytes(b"prompts")),
-        clock_mhz: None,
-        capped_share: None,
-        one_token_share: None,
-        loop_share: None,
-        canned_share: None,
-        tokens_per_counted: None,
-        tokens_per_event: None,
-        vision_tokens: None,
-        attached: false,
-        devices: 1,
-        requests: Some(1000),
-        origin: Origin::Measured,
-        gates: vec![FIGURE.to_owned()],
-        figures: [(
-            FIGURE.to_owned(),
-            starts.iter().map(|value| vec![*value]).collect(),
-        )]
-        .into(),
-        intervals: BTreeMap::new(),
-        excluded: Vec::new(),
-        launch: None,
-        first_stage: None,
-        resolutions: BTreeMap::new(),
-        no_ratio: BTreeMap::new(),
-        no_verdict: BTreeMap::new(),
-        answer_tokens: None,
-        suspect: Vec::new(),
-        tried: None,
-    };
-    let side = RunStats {
-        run: RunId::new("r"),
-        matrix: "m".to_owned(),
-        began: "2026-01-01T00:00:00Z".to_owned(),
-        tool: "matrix".to_owned(),
-        machine,
-        cells: [(CellKey::new(CELL), cell)].into(),
-    };
-    let baseline = Baseline {
-        format: 1,
-        accepted: Vec::new(),
-        launches: Vec::new(),
-        side,
-    };
-    serde_json::to_string(&baseline).expect("it is JSON")
+/// The file of a baseline with one cell, measured on these starts.
+fn baseline(machine: &[(&str, &str)], starts: &[f64]) -> String {
+    let starts: Vec<[f64; 1]> = starts.iter().map(|value| [*value]).collect();
+    let cell = json!({
+        "axes": {}, "content": "content", "engine": {}, "settings": {}, "prompts": "prompts", "devices": 1,
+        "requests": 1000, "origin": "measured", "gates": [FIGURE], "figures": { FIGURE: starts },
+    });
+    let side = json!({
+        "run": "r", "matrix": "m", "began": "2026-01-01T00:00:00Z", "tool": "matrix",
+        "machine": facts(machine), "cells": { CELL: cell },
+    });
+    json!({ "format": 1, "accepted": [], "side": side }).to_string()
 }
 
 /// A fifth less output on a machine of the second facts than on one of the first; what its noise is, is known of `noisy`.
@@ -81,39 +36,23 @@ fn compared(before: &[(&str, &str)], after: &[(&str, &str)], noisy: &[(&str, &st
     let bench = Bench::of(&sims(&[("a", "vllm", "")], "  - random-1k-1k: { prompts: 1 }\n"));
     let folder = bench.results().with_file_name("cache");
     fs::create_dir_all(&folder).expect("a folder can be made");
-    let varies = NoiseEstimate {
-        at: "2026-01-01T00:00:00Z".to_owned(),
-        starts: 12,
-        per_start: 1,
-        start_share: 0.004,
-        bound_share: None,
-        df: None,
-        between_share: 0.004,
-        within_share: None,
-        difference_share: 0.0,
-    };
-    let noise = Noise {
-        machine: facts(noisy),
-        cells: [(CellKey::new(CELL), [(FIGURE.to_owned(), varies)].into())].into(),
-    };
+    let estimate = json!({
+        "at": "2026-01-01T00:00:00Z", "starts": 12, "per_start": 1, "start_share": 0.004, "between_share": 0.004,
+        "difference_share": 0.0,
+    });
+    let noise = json!({ "machine": facts(noisy), "cells": { CELL: { FIGURE: estimate } } });
     let write = |name: &str, text: &str| {
         fs::write(bench.results().with_file_name(name), text).expect("a file can be written");
     };
-    write(
-        "cache/noise.json",
-        &serde_json::to_string(&noise).expect("it is JSON"),
-    );
-    write(
-        "one.json",
-        &file(facts(before), &[100.0, 100.4, 99.6, 100.2, 99.8]),
-    );
-    write("two.json", &file(facts(after), &[80.0, 80.3, 79.7, 80.1, 79.9]));
+    write("cache/noise.json", &noise.to_string());
+    write("one.json", &baseline(before, &[100.0, 100.4, 99.6, 100.2, 99.8]));
+    write("two.json", &baseline(after, &[80.0, 80.3, 79.7, 80.1, 79.9]));
     let call = |format| bench.call(&["compare", "one.json", "two.json", "--format", format]);
     (call("markdown"), call("json"))
 }
 
 fn is_noise_known(actual: &Ran) -> bool {
-    let actual: serde_json::Value = serde_json::from_str(&actual.stdout).expect("it is JSON");
+    let actual: Value = serde_json::from_str(&actual.stdout).expect("it is JSON");
     actual["rows"][0]["is_noise_known"] == true
 }
 

@@ -8,7 +8,7 @@ use std::process::Stdio;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use matrix::results::record::cell_stats::{Baseline, Noise, NoiseEstimate};
+use serde_json::{Map, Value, json};
 
 use crate::harness::{Bench, Ran};
 
@@ -37,33 +37,19 @@ datasets: {{ sharegpt: data/conversations.json }}
 pub fn quiet(bench: &Bench) {
     let text =
         fs::read_to_string(bench.matrix().with_file_name("m.baseline.json")).expect("there is a baseline");
-    let kept: Baseline = serde_json::from_str(&text).expect("it is JSON");
-    let varies = NoiseEstimate {
-        at: "2026-01-01T00:00:00Z".to_owned(),
-        starts: 20,
-        per_start: 1,
-        start_share: 0.005,
-        bound_share: None,
-        df: None,
-        between_share: 0.005,
-        within_share: None,
-        difference_share: 0.0,
-    };
-    let figures =
-        ["mean_tpot_ms", "output_throughput_tok_s"].map(|figure| (figure.to_owned(), varies.clone()));
-    let cells = kept
-        .side
-        .cells
-        .keys()
-        .map(|key| (key.clone(), figures.clone().into()));
-    let noise = Noise {
-        machine: kept.side.machine.clone(),
-        cells: cells.collect(),
-    };
+    let baseline: Value = serde_json::from_str(&text).expect("it is JSON");
+    let side = &baseline["side"];
+    let estimate = json!({
+        "at": "2026-01-01T00:00:00Z", "starts": 20, "per_start": 1, "start_share": 0.005, "between_share": 0.005,
+        "difference_share": 0.0,
+    });
+    let figures = json!({ "mean_tpot_ms": estimate, "output_throughput_tok_s": estimate });
+    let keys = side["cells"].as_object().expect("it has cells").keys();
+    let cells: Map<String, Value> = keys.map(|key| (key.clone(), figures.clone())).collect();
+    let noise = json!({ "machine": side["machine"], "cells": cells });
     let folder = bench.results().with_file_name("cache");
     fs::create_dir_all(&folder).expect("a folder can be made");
-    let text = serde_json::to_string(&noise).expect("it is JSON");
-    fs::write(folder.join("noise.json"), text).expect("a file can be written");
+    fs::write(folder.join("noise.json"), noise.to_string()).expect("a file can be written");
 }
 
 /// Runs a night.
@@ -118,7 +104,7 @@ pub fn read_post(stream: &mut TcpStream) -> String {
 }
 
 /// A receiver of webhooks: what was posted, one body each.
-pub fn receiver() -> (String, mpsc::Receiver<serde_json::Value>) {
+pub fn receiver() -> (String, mpsc::Receiver<Value>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let url = format!(
         "http://{}/hook/secret",
@@ -329,7 +315,7 @@ datasets: {{ sharegpt: data/conversations.json }}
 fn the_first_bad_version_is_found_and_arms_take_turns() {
     let bench = Bench::of(&versions());
     let planned = bench.call(&["plan", "matrices/m.yaml", "--json"]).exits(0).stdout;
-    let planned: serde_json::Value = serde_json::from_str(&planned).expect("it is JSON");
+    let planned: Value = serde_json::from_str(&planned).expect("it is JSON");
     let starts = planned["starts"].as_array().expect("there are starts").iter();
     let order: Vec<&str> = starts
         .map(|start| start["launch"].as_str().expect("it has a name"))
@@ -450,7 +436,7 @@ fn noise_is_measured_kept_and_used() {
     let drawn = bench.call(&["compare", &run, &run]).exits(5);
     let first = drawn.stdout.lines().next();
     assert_eq!(first, Some("2 of 2 metrics not judged"), "{}", drawn.stdout);
-    let compared: serde_json::Value = serde_json::from_str(&compared.stdout).expect("it is JSON");
+    let compared: Value = serde_json::from_str(&compared.stdout).expect("it is JSON");
     for row in compared["rows"].as_array().expect("there are rows") {
         assert_eq!(row["is_noise_known"], true, "{row}");
         assert_eq!(row["change_share"], 0.0, "{row}");

@@ -15,8 +15,8 @@ use crate::results::record::cell_stats::CellStats;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arms<'a> {
-    pub baseline: (&'a CellKey, &'a CellStats),
-    pub candidate: (&'a CellKey, &'a CellStats),
+    pub(crate) baseline: (&'a CellKey, &'a CellStats),
+    pub(crate) candidate: (&'a CellKey, &'a CellStats),
 }
 
 /// Builds the question whether a metric differs between the arms. It uses the rounds in which both arms have

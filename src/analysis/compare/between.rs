@@ -20,10 +20,10 @@ const MAD_TO_SIGMA: f64 = 1.4826;
 /// A metric of one earlier nightly run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PastNight {
-    pub logs: Vec<f64>,
+    pub(crate) logs: Vec<f64>,
     /// The baseline that the night was compared against. Nights with the same number belong to one series; 0
     /// is the present baseline.
-    pub series: usize,
+    pub(crate) series: usize,
 }
 
 /// Variance of the level of a night, beyond what its starts explain. There are two estimates. The first uses
@@ -32,9 +32,9 @@ pub(crate) struct PastNight {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct NightVariance {
     /// From neighbouring nights, without broken ones.
-    pub between_neighbours: Variance,
+    pub(crate) between_neighbours: Variance,
     /// The larger estimate of all nights.
-    pub upper_bound: Variance,
+    pub(crate) upper_bound: Variance,
 }
 
 impl NightVariance {

@@ -29,13 +29,13 @@ const ALPHA: f64 = 0.000_03;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Change {
     /// Index of the first value of the new level.
-    pub at: usize,
+    pub(crate) at: usize,
     /// Mean before, back to the previous level change.
-    pub before: f64,
+    pub(crate) before: f64,
     /// Mean after, up to the next level change.
-    pub after: f64,
+    pub(crate) after: f64,
     /// Probability of such a difference without a change.
-    pub p: f64,
+    pub(crate) p: f64,
 }
 
 /// Returns every level change of at least `floor` (a share) in a series of logarithms, in order.

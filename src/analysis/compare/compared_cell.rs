@@ -11,11 +11,11 @@ use crate::results::record::provenance::{Provenance, UnknownFact};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ComparedCell<'a> {
-    pub launch: &'a Launch,
-    pub cell: &'a Cell,
-    pub summaries: &'a [&'a MeasurementSummary],
+    pub(crate) launch: &'a Launch,
+    pub(crate) cell: &'a Cell,
+    pub(crate) summaries: &'a [&'a MeasurementSummary],
     /// Machine that measured the cell. `None` if both sides are of one run, or if it is unknown.
-    pub machine: Option<&'a Machine>,
+    pub(crate) machine: Option<&'a Machine>,
 }
 
 impl<'a> ComparedCell<'a> {

@@ -40,29 +40,29 @@ const MIN_RESPONSES_OF_FREQUENT_KIND: u32 = 100;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Conditions {
     /// Mean clock of the GPUs while they were busy, in MHz.
-    pub clock_mhz: Option<f64>,
+    pub(crate) clock_mhz: Option<f64>,
     /// Share of the samples in which a GPU was at its power limit, averaged over all GPUs.
-    pub capped_share: Option<f64>,
+    pub(crate) capped_share: Option<f64>,
     /// Share of answers that repeat one token.
-    pub one_token_share: Option<f64>,
+    pub(crate) one_token_share: Option<f64>,
     /// Share of answers that repeat a few tokens in a loop.
-    pub loop_share: Option<f64>,
+    pub(crate) loop_share: Option<f64>,
     /// Share of answers with the same text as the answer to another prompt.
-    pub canned_share: Option<f64>,
+    pub(crate) canned_share: Option<f64>,
     /// Output tokens reported by the server per token that we count.
-    pub tokens_per_counted: Option<f64>,
+    pub(crate) tokens_per_counted: Option<f64>,
     /// Output tokens reported by the server per chunk.
-    pub tokens_per_event: Option<f64>,
+    pub(crate) tokens_per_event: Option<f64>,
     /// Tokens of a prompt that stand for images, as the server reports them.
-    pub vision_tokens: Option<f64>,
+    pub(crate) vision_tokens: Option<f64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConditionDifference {
-    pub condition: &'static str,
-    pub before: String,
-    pub after: String,
-    pub kind: ConditionKind,
+    pub(crate) condition: &'static str,
+    pub(crate) before: String,
+    pub(crate) after: String,
+    pub(crate) kind: ConditionKind,
 }
 
 /// What a condition is about.

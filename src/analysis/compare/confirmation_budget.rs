@@ -11,30 +11,30 @@ use crate::results::record::cell::{MeasurementSummary, Phase, PhaseTime};
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Cost {
     /// Launch of the cell. Its cells share the start.
-    pub launch: LaunchId,
+    pub(crate) launch: LaunchId,
     /// Seconds until the engine is ready, of both sides if both are started.
-    pub launch_s: f64,
+    pub(crate) launch_s: f64,
     /// Seconds for the measurements of the cell on one start, of both sides if both are started.
-    pub cell_s: f64,
+    pub(crate) cell_s: f64,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BudgetLimits<'a> {
-    pub max_starts: u32,
+    pub(crate) max_starts: u32,
     /// Seconds for all starts together. `None` means no limit.
-    pub max_seconds: Option<f64>,
+    pub(crate) max_seconds: Option<f64>,
     /// Cost of a start of each cell, if known.
-    pub costs: &'a BTreeMap<CellKey, Cost>,
+    pub(crate) costs: &'a BTreeMap<CellKey, Cost>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Allotment {
     /// Number of starts that would decide.
-    pub wanted: u32,
+    pub(crate) wanted: u32,
     /// Number of starts that it gets.
-    pub starts: u32,
+    pub(crate) starts: u32,
     /// Whether the time limit allows no more.
-    pub is_limited_by_time: bool,
+    pub(crate) is_limited_by_time: bool,
 }
 
 impl Allotment {

@@ -38,11 +38,11 @@ impl DifferenceKind {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Difference {
-    pub kind: DifferenceKind,
+    pub(crate) kind: DifferenceKind,
     /// Its name, such as `driver`.
-    pub what: String,
-    pub before: String,
-    pub after: String,
+    pub(crate) what: String,
+    pub(crate) before: String,
+    pub(crate) after: String,
 }
 
 impl Difference {

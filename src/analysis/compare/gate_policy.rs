@@ -27,16 +27,16 @@ const MIN_NIGHTS: usize = 5;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Policy {
     /// Probability that an unchanged metric becomes a suspected loss.
-    pub suspicion: f64,
+    pub(crate) suspicion: f64,
     /// Floor: the smallest loss that matters.
-    pub bound: f64,
+    pub(crate) bound: f64,
     /// Loss that confirmation is planned to find.
-    pub loss: f64,
+    pub(crate) loss: f64,
     /// Probability of finding it.
-    pub power: f64,
+    pub(crate) power: f64,
     /// Fewest fresh starts per side of a confirmation.
-    pub min_starts: usize,
-    pub max_starts: usize,
+    pub(crate) min_starts: usize,
+    pub(crate) max_starts: usize,
 }
 
 impl Policy {
@@ -57,18 +57,18 @@ impl Policy {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct NightlyMetric {
     /// The starts of this night and of the baseline.
-    pub question: Question,
+    pub(crate) question: Question,
     /// The metric on earlier nights, the oldest first.
-    pub past_nights: Vec<PastNight>,
+    pub(crate) past_nights: Vec<PastNight>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ScreenedMetric {
-    pub answer: Answer,
+    pub(crate) answer: Answer,
     /// Variance between nights, if the history is long enough.
-    pub night_variance: Option<NightVariance>,
+    pub(crate) night_variance: Option<NightVariance>,
     /// Why the metric is a suspected loss, if it is one.
-    pub suspicion: Option<Suspicion>,
+    pub(crate) suspicion: Option<Suspicion>,
 }
 
 /// Why a metric is a suspected loss, and how it is decided.
@@ -76,12 +76,12 @@ pub(crate) struct ScreenedMetric {
 pub(crate) struct Suspicion {
     /// Loss in this night, as a difference of logarithms above zero. 0 if only the series raised the
     /// suspicion.
-    pub loss: f64,
-    pub reasons: String,
+    pub(crate) loss: f64,
+    pub(crate) reasons: String,
     /// Fresh starts per side that decide.
-    pub starts: usize,
+    pub(crate) starts: usize,
     /// Known noise for the confirmation.
-    pub noise: Option<KnownNoise>,
+    pub(crate) noise: Option<KnownNoise>,
 }
 
 impl ScreenedMetric {

@@ -23,33 +23,33 @@ use suspect_starts::suspect_starts;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CompareOptions<'a> {
     /// Floor: the smallest change that matters, as a share.
-    pub bound: f64,
-    pub noise: Option<&'a Noise>,
+    pub(crate) bound: f64,
+    pub(crate) noise: Option<&'a Noise>,
     /// Whether verdicts are given even if the environment changed.
-    pub allow_environment: bool,
+    pub(crate) allow_environment: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Comparison {
     /// Differences besides metrics, with the cells that have them. Without cells: differences of the whole
     /// sides.
-    pub differences: Vec<(Difference, Vec<CellKey>)>,
+    pub(crate) differences: Vec<(Difference, Vec<CellKey>)>,
     /// Every gating metric of every pair, in the order of the baseline's cells.
-    pub rows: Vec<Row>,
-    pub unpaired_cells: Vec<Unpaired>,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) unpaired_cells: Vec<Unpaired>,
     /// Failures of the candidate that the baseline did not have, or had less often.
-    pub failures: Vec<Failure>,
+    pub(crate) failures: Vec<Failure>,
     /// The floor that was applied, as a share.
-    pub bound: f64,
+    pub(crate) bound: f64,
 }
 
 /// A cell of one side that the other lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unpaired {
-    pub cell: CellKey,
-    pub side: &'static str,
+    pub(crate) cell: CellKey,
+    pub(crate) side: &'static str,
     /// Number of its gating metrics.
-    pub gating_metrics: usize,
+    pub(crate) gating_metrics: usize,
 }
 
 impl Comparison {

@@ -44,9 +44,9 @@ pub fn variance_components(starts: &[Vec<f64>]) -> VarianceComponents {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct PowerTarget {
     /// Probability of a false result, one-sided.
-    pub alpha: f64,
+    pub(crate) alpha: f64,
     /// Probability that a true difference is found.
-    pub power: f64,
+    pub(crate) power: f64,
 }
 
 /// Returns the smallest difference that these numbers of starts can show, if one start has the standard

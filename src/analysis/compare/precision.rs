@@ -16,24 +16,24 @@ use crate::results::record::cell_stats::{CellStats, ExclusionCause};
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FigurePrecision {
     /// Name of the metric, for users.
-    pub figure: String,
+    pub(crate) figure: String,
     /// Upper half of its 95 % interval (Student's t of the logarithms), as a share. The lower half is
     /// slightly smaller.
-    pub half_width: f64,
+    pub(crate) half_width: f64,
     /// Valid starts.
-    pub starts: usize,
+    pub(crate) starts: usize,
     /// Starts of the first stage, which alone determine `sigma`.
-    pub stage: usize,
+    pub(crate) stage: usize,
     /// Standard deviation of the first stage, of logarithms.
-    pub sigma: f64,
+    pub(crate) sigma: f64,
 }
 
 /// Precision of a cell, and whether it gets another start.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct CellPrecision {
-    pub stop_rule: StopRule,
-    pub figure: Option<FigurePrecision>,
-    pub next_step: NextStep,
+    pub(crate) stop_rule: StopRule,
+    pub(crate) figure: Option<FigurePrecision>,
+    pub(crate) next_step: NextStep,
 }
 
 /// Whether a cell gets another start, and why not.
@@ -65,17 +65,17 @@ impl NextStep {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate<'a> {
-    pub cell: &'a CellStats,
-    pub launch: &'a LaunchId,
+    pub(crate) cell: &'a CellStats,
+    pub(crate) launch: &'a LaunchId,
     /// Starts that are planned for it, measured or not.
-    pub planned_starts: u32,
+    pub(crate) planned_starts: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Cost {
-    pub starts: u32,
+    pub(crate) starts: u32,
     /// Total time of these starts, in seconds of one device.
-    pub device_s: f64,
+    pub(crate) device_s: f64,
 }
 
 impl Cost {

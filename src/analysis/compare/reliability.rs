@@ -22,11 +22,11 @@ const MIN_STARTS: usize = 3;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
-    pub cell: CellKey,
+    pub(crate) cell: CellKey,
     /// What failed, as a sentence for users.
-    pub text: String,
+    pub(crate) text: String,
     /// Whether it is a regression. Otherwise it is shown, but may be due to single starts.
-    pub is_regression: bool,
+    pub(crate) is_regression: bool,
 }
 
 /// Returns losses of reliability. Crashed starts count if the baseline had none, or if the increase is beyond

@@ -23,11 +23,11 @@ impl Interval {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MeanDifference {
     /// The second side's mean less the first one's.
-    pub value: f64,
+    pub(crate) value: f64,
     /// The standard error of `value`.
-    pub error: f64,
+    pub(crate) error: f64,
     /// Degrees of freedom of the error.
-    pub freedom: f64,
+    pub(crate) freedom: f64,
 }
 
 /// Returns the difference of two means with one common variance. `None` if a side is empty or both have one

@@ -18,44 +18,44 @@ use crate::results::record::nightly::{FindingKind, NightlyCell, NightlyRun};
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Series {
     /// The cell, without its version if nights have different ones.
-    pub cell: CellKey,
-    pub metric: Metric,
+    pub(crate) cell: CellKey,
+    pub(crate) metric: Metric,
     /// Origin of the metric on the last night, if known.
-    pub origin: Option<Origin>,
+    pub(crate) origin: Option<Origin>,
     /// Nights with a value.
-    pub nights: Vec<Point>,
+    pub(crate) nights: Vec<Point>,
     /// Later nights without a value.
-    pub gaps: Vec<MissingValue>,
-    pub context_changes: Vec<ContextChange>,
+    pub(crate) gaps: Vec<MissingValue>,
+    pub(crate) context_changes: Vec<ContextChange>,
     /// Level changes without a change of machine or prompts.
-    pub changes: Vec<LevelChange>,
+    pub(crate) changes: Vec<LevelChange>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Point {
-    pub at: String,
-    pub run: RunId,
+    pub(crate) at: String,
+    pub(crate) run: RunId,
     /// Geometric mean of the starts.
     pub value: f64,
-    pub starts: usize,
+    pub(crate) starts: usize,
     /// Value on the baseline's night. `None` if the history does not have it.
-    pub baseline: Option<f64>,
+    pub(crate) baseline: Option<f64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MissingValue {
     /// Number of earlier nights with a value.
-    pub index: usize,
-    pub at: String,
-    pub reason: String,
+    pub(crate) index: usize,
+    pub(crate) at: String,
+    pub(crate) reason: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ContextChange {
     /// First night after the change, an index into [`Series::nights`].
-    pub index: usize,
-    pub text: String,
-    pub kind: ContextChangeKind,
+    pub(crate) index: usize,
+    pub(crate) text: String,
+    pub(crate) kind: ContextChangeKind,
 }
 
 /// What changed besides a metric.
@@ -74,11 +74,11 @@ pub(crate) enum ContextChangeKind {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LevelChange {
     /// First night of the new level, an index into [`Series::nights`].
-    pub index: usize,
+    pub(crate) index: usize,
     /// Relative change, as a share.
-    pub change: f64,
+    pub(crate) change: f64,
     /// Probability of such a change by chance.
-    pub p: f64,
+    pub(crate) p: f64,
 }
 
 impl Series {
@@ -125,10 +125,10 @@ impl Series {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ContextEvent {
     /// Time of the first night after the change.
-    pub at: String,
-    pub text: String,
+    pub(crate) at: String,
+    pub(crate) text: String,
     /// Cells that it concerns. Empty if it concerns all.
-    pub cells: Vec<CellKey>,
+    pub(crate) cells: Vec<CellKey>,
 }
 
 /// Names of cells across nights: their key, without the version if every night has only one version of them.

@@ -50,11 +50,11 @@ pub(crate) fn generated_tokens(request: &Request) -> u32 {
 /// The samples of one request under a profile.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct BenchServingView {
-    pub tokens: u32,
+    pub(crate) tokens: u32,
     /// Seconds to the first output, or 0 if there was none.
-    pub ttft_s: f64,
+    pub(crate) ttft_s: f64,
     /// Gaps between tokens or events, in seconds.
-    pub itl_s: Vec<f64>,
+    pub(crate) itl_s: Vec<f64>,
 }
 
 /// Returns the samples of one request under a profile. They are empty for a failed request. `copied` keeps

@@ -6,21 +6,21 @@ use crate::results::record::request::Request;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CacheHits {
     /// Prompt tokens. If the server reports none, those of the data set.
-    pub prompt: u64,
-    pub cached: u64,
+    pub(crate) prompt: u64,
+    pub(crate) cached: u64,
     /// Whether any answer reported them.
-    pub is_reported: bool,
+    pub(crate) is_reported: bool,
     /// Tiers of the cached tokens. `None` if the server reported none.
-    pub tiers: Option<CacheTiers>,
+    pub(crate) tiers: Option<CacheTiers>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CacheTiers {
-    pub device: u64,
-    pub host: u64,
-    pub storage: u64,
+    pub(crate) device: u64,
+    pub(crate) host: u64,
+    pub(crate) storage: u64,
     /// Name of the storage that was read last.
-    pub storage_backend: Option<String>,
+    pub(crate) storage_backend: Option<String>,
 }
 
 impl CacheHits {

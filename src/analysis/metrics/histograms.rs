@@ -178,11 +178,11 @@ fn encode(values: &ValueCounts) -> Option<String> {
 #[error("the histogram `{name}` of second {second} cannot be read: {reason}")]
 pub struct HistogramError {
     /// Second of the histogram.
-    pub second: u32,
+    pub(crate) second: u32,
     /// Name of the histogram.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// What is wrong.
-    pub reason: String,
+    pub(crate) reason: String,
 }
 
 /// Statistics of a sample from histograms, in milliseconds. Percentiles use the nearest rank: a value that
@@ -190,11 +190,11 @@ pub struct HistogramError {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quantiles {
     /// Number of values.
-    pub count: u64,
+    pub(crate) count: u64,
     /// Mean.
-    pub mean: f64,
+    pub(crate) mean: f64,
     /// The percentiles 50, 90, 95 and 99.
-    pub percentiles: [f64; 4],
+    pub(crate) percentiles: [f64; 4],
     /// Largest value.
     pub max: f64,
 }
@@ -213,11 +213,11 @@ pub struct WindowCounts {
     /// Output tokens that arrived. `None` if they were not counted.
     pub output_tokens: Option<u64>,
     /// Times to the first token.
-    pub ttft: Option<Quantiles>,
+    pub(crate) ttft: Option<Quantiles>,
     /// Times per output token after the first.
-    pub tpot: Option<Quantiles>,
+    pub(crate) tpot: Option<Quantiles>,
     /// Times between tokens.
-    pub itl: Option<Quantiles>,
+    pub(crate) itl: Option<Quantiles>,
     /// Times to the last token.
     pub e2e: Option<Quantiles>,
 }

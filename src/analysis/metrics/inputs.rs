@@ -9,19 +9,19 @@ use crate::results::record::telemetry::{Energy, EngineWindow};
 /// Inputs of the metrics besides the records.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct MetricInputs {
-    pub protocol: Protocol,
+    pub(crate) protocol: Protocol,
     /// Name of the backend in bench_serving.
-    pub backend: String,
+    pub(crate) backend: String,
     /// Devices of the engine, or 0 if it has none.
-    pub devices: u32,
-    pub slo: Option<Slo>,
+    pub(crate) devices: u32,
+    pub(crate) slo: Option<Slo>,
     /// From the start of the measurement until bench_serving would have stopped its clock, for `classic` and
     /// `current`. `None` if it was not measured; the last end of a request is then used.
-    pub duration: Option<Duration>,
+    pub(crate) duration: Option<Duration>,
     /// Tokens accepted per step of speculative decoding, if the server reported it.
-    pub accept_length: Option<f64>,
-    pub energy: Option<Energy>,
-    pub engine: Option<EngineWindow>,
+    pub(crate) accept_length: Option<f64>,
+    pub(crate) energy: Option<Energy>,
+    pub(crate) engine: Option<EngineWindow>,
 }
 
 impl MetricInputs {

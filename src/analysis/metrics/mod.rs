@@ -66,9 +66,9 @@ use crate::results::record::request::Request;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Percentiles {
-    pub sample: LatencyKind,
+    pub(crate) sample: LatencyKind,
     /// Pairs of percentage and percentile, in milliseconds.
-    pub values: Vec<(f64, f64)>,
+    pub(crate) values: Vec<(f64, f64)>,
 }
 
 /// Computes percentiles of the times of completed requests under the definitions of `matrix`. Samples without

@@ -55,8 +55,8 @@ pub(super) fn add_bench_serving_peaks(metrics: &mut MetricSet, answers: &[Succes
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct LoadPerSecond {
     /// Output tokens that arrived. `None` if they were not counted.
-    pub tokens: Option<Vec<f64>>,
-    pub requests: Vec<f64>,
+    pub(crate) tokens: Option<Vec<f64>>,
+    pub(crate) requests: Vec<f64>,
 }
 
 /// Computes the load over time. `None` if no request was sent. `as_published` counts events instead of tokens, and

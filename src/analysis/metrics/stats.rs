@@ -19,14 +19,14 @@ const MAX_VALUES_IN_MEMORY: usize = 1 << 21;
 /// Statistics of one sample, in the unit of its values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Statistics {
-    pub mean: f64,
+    pub(crate) mean: f64,
     /// The middle value, or the mean of the two middle ones.
-    pub median: f64,
+    pub(crate) median: f64,
     /// Standard deviation of the population: divided by n.
-    pub std: f64,
+    pub(crate) std: f64,
     /// The percentiles 50, 90, 95, 99 and 99.9, interpolated linearly.
-    pub percentiles: [f64; 5],
-    pub max: f64,
+    pub(crate) percentiles: [f64; 5],
+    pub(crate) max: f64,
 }
 
 const PERCENTS: [f64; 5] = [50.0, 90.0, 95.0, 99.0, 99.9];

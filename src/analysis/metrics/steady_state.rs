@@ -19,30 +19,30 @@ pub(super) const STEADY_RATIO: f64 = 0.9;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct SteadyState {
     /// Share of the peak concurrency that counts as steady.
-    pub concurrency_ratio: f64,
-    pub window_start: f64,
-    pub window_end: f64,
-    pub duration: f64,
+    pub(crate) concurrency_ratio: f64,
+    pub(crate) window_start: f64,
+    pub(crate) window_end: f64,
+    pub(crate) duration: f64,
     /// Lowest number of requests in flight in the window.
-    pub concurrency_threshold: u32,
-    pub completed: u64,
+    pub(crate) concurrency_threshold: u32,
+    pub(crate) completed: u64,
     /// Prompt tokens of the requests that began in the window.
-    pub total_input: u64,
-    pub input_throughput: f64,
+    pub(crate) total_input: u64,
+    pub(crate) input_throughput: f64,
     /// Output tokens that arrived in the window. Each answer counts by the share of its events.
-    pub total_output: f64,
+    pub(crate) total_output: f64,
     /// The same by our own count. `None` if tokens were not counted; the line then has 0.
     #[serde(serialize_with = "serialize_or_zero")]
-    pub total_output_retokenized: Option<f64>,
-    pub output_throughput: f64,
+    pub(crate) total_output_retokenized: Option<f64>,
+    pub(crate) output_throughput: f64,
     /// The same by our own count.
     #[serde(serialize_with = "serialize_or_zero")]
-    pub output_throughput_retokenized: Option<f64>,
-    pub average_concurrency: f64,
+    pub(crate) output_throughput_retokenized: Option<f64>,
+    pub(crate) average_concurrency: f64,
     /// Highest number of requests in flight in the whole measurement.
-    pub peak_concurrency: u32,
+    pub(crate) peak_concurrency: u32,
     /// Highest number of output tokens in one second of the window.
-    pub peak_output_throughput: f64,
+    pub(crate) peak_output_throughput: f64,
 }
 
 fn serialize_or_zero<S: Serializer>(value: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {

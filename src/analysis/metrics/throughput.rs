@@ -126,8 +126,8 @@ pub(super) fn measured_window_s(requests: &[Request]) -> Option<f64> {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Rates {
-    pub due: f64,
-    pub sent: f64,
+    pub(crate) due: f64,
+    pub(crate) sent: f64,
 }
 
 /// Computes the rates of a load whose requests have their own due times. `None` if there are too few requests

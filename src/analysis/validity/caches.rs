@@ -22,14 +22,14 @@ const FIRST_TOKENS: f64 = 1.0;
 /// One load on an engine, and what is known about the caches at its start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CacheEvidence<'a> {
-    pub protocol: Protocol,
-    pub scenario: &'a Scenario,
-    pub bounds: &'a ValidityBounds,
+    pub(crate) protocol: Protocol,
+    pub(crate) scenario: &'a Scenario,
+    pub(crate) bounds: &'a ValidityBounds,
     /// Share of prompt tokens that prompts share with each other. `None` if it is unknown.
-    pub shared_share: Option<f64>,
+    pub(crate) shared_share: Option<f64>,
     /// How the caches were reset before the load, and the hits that the engine counted.
-    pub reset_proof: Option<&'a CacheResetRecord>,
-    pub requests: &'a [Request],
+    pub(crate) reset_proof: Option<&'a CacheResetRecord>,
+    pub(crate) requests: &'a [Request],
 }
 
 impl<'a> CacheEvidence<'a> {

@@ -4,19 +4,19 @@ use crate::results::record::validity::{MetricFamily, ReasonCode, Verdict};
 
 #[derive(Clone, Copy, Debug)]
 pub struct CodeEntry {
-    pub code: ReasonCode,
+    pub(crate) code: ReasonCode,
     /// Weight of the code; `valid` for a note.
     pub weight: Verdict,
     /// Families of metrics that it concerns. Empty if it concerns the whole measurement.
-    pub families: &'static [MetricFamily],
+    pub(crate) families: &'static [MetricFamily],
     /// What happened, in one sentence.
-    pub meaning: &'static str,
+    pub(crate) meaning: &'static str,
     /// How to fix it, in one sentence.
-    pub fix: &'static str,
+    pub(crate) fix: &'static str,
     /// Default of the bound, and the field of `validity:` that sets it.
-    pub bound: &'static str,
+    pub(crate) bound: &'static str,
     /// Reason for this bound.
-    pub source: &'static str,
+    pub(crate) source: &'static str,
     /// Other codes that may follow from this one.
     pub implied_codes: &'static [ReasonCode],
 }

@@ -10,14 +10,14 @@ use crate::results::record::request::Request;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Evidence<'a> {
-    pub launch: &'a Launch,
-    pub cell: &'a Cell,
-    pub summary: &'a MeasurementSummary,
-    pub requests: &'a [Request],
+    pub(crate) launch: &'a Launch,
+    pub(crate) cell: &'a Cell,
+    pub(crate) summary: &'a MeasurementSummary,
+    pub(crate) requests: &'a [Request],
     /// The machine, where it is known.
-    pub machine: Option<&'a Machine>,
+    pub(crate) machine: Option<&'a Machine>,
     /// From where on it is doubted.
-    pub bounds: &'a ValidityBounds,
+    pub(crate) bounds: &'a ValidityBounds,
 }
 
 impl Evidence<'_> {

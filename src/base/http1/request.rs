@@ -43,12 +43,12 @@ impl HttpRequestError {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RequestHead {
-    pub method: String,
-    pub path: String,
+    pub(crate) method: String,
+    pub(crate) path: String,
     /// The part after the `?`; empty if there is none.
-    pub query: String,
+    pub(crate) query: String,
     /// False for HTTP/1.0, which has neither chunks nor persistent connections.
-    pub is_http11: bool,
+    pub(crate) is_http11: bool,
     headers: Vec<(String, Vec<u8>)>,
 }
 

@@ -17,11 +17,11 @@ const MAX_HEADERS: usize = 128;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResponseHead {
     /// The status, such as 200.
-    pub status: u16,
+    pub(crate) status: u16,
     /// The reason phrase, which may be empty.
-    pub reason: String,
+    pub(crate) reason: String,
     /// The headers in order, with names in lower case.
-    pub headers: Vec<(String, String)>,
+    pub(crate) headers: Vec<(String, String)>,
 }
 
 impl ResponseHead {

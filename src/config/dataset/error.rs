@@ -4,9 +4,9 @@
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkloadError {
     /// The field, as it is written: `input_len`.
-    pub field: String,
+    pub(crate) field: String,
     /// What is wrong and how to fix it.
-    pub message: String,
+    pub(crate) message: String,
 }
 
 /// Records an error of a field: its name, and what is wrong and how to fix it.

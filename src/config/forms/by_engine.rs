@@ -16,7 +16,7 @@ const DEFAULT_KEY: &str = "default";
 
 /// A value for all engines, or `{ lmdeploy: 4, default: 8 }`. The value itself is never a map.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ByEngine<T> {
+pub(crate) enum ByEngine<T> {
     /// The same value for all.
     All(T),
     /// Values by engine name, and optionally `default`.

@@ -12,7 +12,7 @@ use super::type_names::LIST;
 
 /// A value, or a possibly empty list of values. Serialized as a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OneOrMany<T>(pub Vec<T>);
+pub(crate) struct OneOrMany<T>(pub Vec<T>);
 
 impl<T> Default for OneOrMany<T> {
     fn default() -> Self {

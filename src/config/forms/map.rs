@@ -12,7 +12,7 @@ use crate::config::yaml::Spanned;
 
 /// Values by name, in the written order and without duplicates.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OrderedMap<V>(Vec<(Spanned<String>, V)>);
+pub(crate) struct OrderedMap<V>(Vec<(Spanned<String>, V)>);
 
 impl<V> Default for OrderedMap<V> {
     fn default() -> Self {
@@ -36,7 +36,7 @@ impl<V> OrderedMap<V> {
     }
 
     /// All names in the order written.
-    pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
+    pub(crate) fn names(&self) -> impl ExactSizeIterator<Item = &str> {
         self.0.iter().map(|(key, _)| key.value.as_str())
     }
 

@@ -15,10 +15,10 @@ use crate::config::yaml::Spanned;
 ///
 /// Serialized as a map with one key. A name alone, or with nothing after its colon, has the default value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Named<T> {
-    pub name: Spanned<String>,
+pub(crate) struct Named<T> {
+    pub(crate) name: Spanned<String>,
     /// The details.
-    pub value: T,
+    pub(crate) value: T,
 }
 
 impl<T: Serialize> Serialize for Named<T> {

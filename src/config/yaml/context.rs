@@ -22,13 +22,13 @@ const MAX_PASSES: usize = 100;
 /// A step from a list or map to one of its values.
 #[derive(Clone, Copy)]
 pub(super) struct Step<'n> {
-    pub index: usize,
+    pub(crate) index: usize,
     /// The key, in a map.
-    pub key: Option<&'n Child>,
+    pub(crate) key: Option<&'n Child>,
     /// The value; none if a name stands alone where a map is allowed.
-    pub value: Option<&'n Child>,
+    pub(crate) value: Option<&'n Child>,
     /// Whether the value cannot be left out alone, because it is the only entry of an enum's map.
-    pub is_required: bool,
+    pub(crate) is_required: bool,
 }
 
 pub(super) struct YamlContext<'n> {

@@ -4,21 +4,21 @@ use super::source::SourceSpan;
 
 /// One error: what is wrong, where, and how to fix it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Diagnostic {
+pub(crate) struct Diagnostic {
     /// What is wrong, in one lower-case sentence without a full stop.
-    pub message: String,
-    pub place: Option<SourceSpan>,
+    pub(crate) message: String,
+    pub(crate) place: Option<SourceSpan>,
     /// Text beside the caret.
-    pub label: String,
+    pub(crate) label: String,
     /// Other relevant places, each with a label.
-    pub secondary: Vec<(SourceSpan, String)>,
-    pub notes: Vec<String>,
+    pub(crate) secondary: Vec<(SourceSpan, String)>,
+    pub(crate) notes: Vec<String>,
     /// How to fix it.
-    pub help: Option<String>,
+    pub(crate) help: Option<String>,
     /// A replacement, drawn as the resulting line.
-    pub replacement: Option<(SourceSpan, String)>,
+    pub(crate) replacement: Option<(SourceSpan, String)>,
     /// Whether the text at the place must not be shown, because it is a secret.
-    pub hides_source: bool,
+    pub(crate) hides_source: bool,
 }
 
 impl Diagnostic {

@@ -14,11 +14,11 @@ use super::suggest::{backtick_list, is_model_size, nearest_name, nearest_renamed
 /// One entry of a map; the index is the same in all passes.
 #[derive(Clone, Copy)]
 pub(super) struct Entry<'n> {
-    pub index: usize,
-    pub key: &'n Child,
-    pub value: &'n Child,
+    pub(crate) index: usize,
+    pub(crate) key: &'n Child,
+    pub(crate) value: &'n Child,
     /// Today's name of a key with an earlier name.
-    pub new_name: Option<&'static str>,
+    pub(crate) new_name: Option<&'static str>,
 }
 
 /// All entries of the current map that still have to be read.

@@ -24,11 +24,11 @@ mod syntax;
 mod tests;
 
 pub(crate) use diagnostic::Diagnostic;
-pub use read::read;
+pub(crate) use read::read;
 pub(crate) use read::{ReadResult, read_with_renames};
-pub use render::render;
+pub(crate) use render::render;
 pub(crate) use source::RenamedKey;
-pub use source::{Source, SourceSpan};
+pub(crate) use source::{Source, SourceSpan};
 pub(crate) use spanned::Spanned;
 pub(crate) use suggest::backtick_list;
 pub(crate) use suggest::nearest_name;

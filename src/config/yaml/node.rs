@@ -12,10 +12,10 @@ pub(super) const MAX_DEPTH: usize = 64;
 #[derive(Debug)]
 pub(super) struct Node {
     /// Range to underline: the scalar, a list or map on one line, otherwise its first line.
-    pub mark: Range<usize>,
+    pub(crate) mark: Range<usize>,
     /// Number of levels below it, including aliases.
-    pub height: usize,
-    pub value: Value,
+    pub(crate) height: usize,
+    pub(crate) value: Value,
 }
 
 /// A scalar stays text, because only the requested type decides its meaning.
@@ -29,9 +29,9 @@ pub(super) enum Value {
 /// A node at one place of use.
 #[derive(Clone, Debug)]
 pub(super) struct Child {
-    pub node: Rc<Node>,
+    pub(crate) node: Rc<Node>,
     /// The alias by which it is used here.
-    pub alias: Option<Range<usize>>,
+    pub(crate) alias: Option<Range<usize>>,
 }
 
 impl Child {

@@ -24,8 +24,8 @@ struct OpenCollection {
 
 /// A document, with the errors that do not depend on the meaning of values.
 pub(super) struct Document {
-    pub root: Child,
-    pub diagnostics: Vec<Diagnostic>,
+    pub(crate) root: Child,
+    pub(crate) diagnostics: Vec<Diagnostic>,
 }
 
 pub(super) fn parse(source: &Source) -> Result<Document, Box<Diagnostic>> {

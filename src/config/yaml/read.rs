@@ -11,7 +11,7 @@ use super::source::{RenamedKey, Source};
 /// Reads a file and as many errors as possible; `None` only if nothing usable remains.
 ///
 /// Serde stops at the first wrong value. So the value is left out and the file read again, until nothing new comes.
-pub fn read<T: DeserializeOwned>(source: &Source) -> (Option<T>, Vec<Diagnostic>) {
+pub(crate) fn read<T: DeserializeOwned>(source: &Source) -> (Option<T>, Vec<Diagnostic>) {
     let reading = read_with_renames(source);
     (reading.value, reading.diagnostics)
 }
@@ -19,11 +19,11 @@ pub fn read<T: DeserializeOwned>(source: &Source) -> (Option<T>, Vec<Diagnostic>
 /// Result of reading a file.
 pub(crate) struct ReadResult<T> {
     /// The value; `None` only if nothing usable remains.
-    pub value: Option<T>,
+    pub(crate) value: Option<T>,
     /// All errors that were found.
-    pub diagnostics: Vec<Diagnostic>,
+    pub(crate) diagnostics: Vec<Diagnostic>,
     /// Keys with an earlier name.
-    pub renamed: Vec<RenamedKey>,
+    pub(crate) renamed: Vec<RenamedKey>,
 }
 
 /// Reads a file like [`read`], and also returns keys with an earlier name.

@@ -22,15 +22,15 @@ pub(super) enum ErrorState {
 
 #[derive(Debug)]
 pub(super) struct PlacedError {
-    pub diagnostic: Diagnostic,
+    pub(crate) diagnostic: Diagnostic,
     /// Identifies equal reports, so that an aliased value is reported once.
-    pub dedup_key: String,
+    pub(crate) dedup_key: String,
     /// Path of the entry or element to leave out in the next pass; empty for the root.
-    pub omitted_path: Vec<usize>,
+    pub(crate) omitted_path: Vec<usize>,
     /// The key of that entry.
-    pub omitted_key: Option<String>,
+    pub(crate) omitted_key: Option<String>,
     /// Whether the error only follows from an entry that was left out.
-    pub is_consequence: bool,
+    pub(crate) is_consequence: bool,
 }
 
 #[derive(Debug)]

@@ -16,8 +16,8 @@ use crate::config::forms::type_names;
 /// A node at its place of use, as a deserializer.
 #[derive(Clone, Copy)]
 pub(super) struct NodeDeserializer<'n, 'c> {
-    pub context: &'c YamlContext<'n>,
-    pub child: &'n Child,
+    pub(crate) context: &'c YamlContext<'n>,
+    pub(crate) child: &'n Child,
 }
 
 impl<'n, 'c> NodeDeserializer<'n, 'c> {

@@ -11,7 +11,7 @@ use crate::base::secrets::mask_url_secrets;
 use crate::base::text::{is_control, one_line, printable};
 
 /// Draws diagnostics like rustc does; `color` is false for pipes and snapshots.
-pub fn render(diagnostics: &[Diagnostic], sources: &[Source], color: bool) -> String {
+pub(crate) fn render(diagnostics: &[Diagnostic], sources: &[Source], color: bool) -> String {
     let renderer = if color {
         Renderer::styled()
     } else {

@@ -17,11 +17,11 @@ pub(super) const SPANNED: &str = "$spanned";
 
 /// A value with its place. Two are equal if their values are.
 #[derive(Clone, Debug, Default)]
-pub struct Spanned<T> {
+pub(crate) struct Spanned<T> {
     /// The value.
-    pub value: T,
+    pub(crate) value: T,
     /// Its place; `None` for a value from JSON or a default.
-    pub place: Option<SourceSpan>,
+    pub(crate) place: Option<SourceSpan>,
 }
 
 impl<T> From<T> for Spanned<T> {

@@ -12,13 +12,13 @@ use super::suggest::nearest_name;
 /// State of the parser at its error.
 pub(super) struct ParserState<'t> {
     /// The text without a byte order mark.
-    pub text: &'t str,
+    pub(crate) text: &'t str,
     /// End of the last event.
-    pub last_event_end: usize,
+    pub(crate) last_event_end: usize,
     /// The innermost open bracket.
-    pub bracket: Option<Range<usize>>,
+    pub(crate) bracket: Option<Range<usize>>,
     /// Names of the anchors so far.
-    pub anchors: &'t [String],
+    pub(crate) anchors: &'t [String],
 }
 
 /// Converts the parser's error.

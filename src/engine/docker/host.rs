@@ -31,19 +31,19 @@ const REMOVE_ON_DROP_TIMEOUT: Duration = Duration::from_secs(6);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DockerEnv {
     /// DOCKER_HOST: address of the daemon. It overrides every context.
-    pub host: Option<String>,
-    pub context: Option<String>,
+    pub(crate) host: Option<String>,
+    pub(crate) context: Option<String>,
     /// Folder of the client's configuration: DOCKER_CONFIG, else `~/.docker`.
-    pub config: Option<PathBuf>,
+    pub(crate) config: Option<PathBuf>,
     /// DOCKER_TLS_VERIFY: use TLS for the daemon at DOCKER_HOST.
-    pub tls_verify: bool,
+    pub(crate) tls_verify: bool,
     /// DOCKER_TLS: the same, without verifying the daemon's certificate.
-    pub tls: bool,
+    pub(crate) tls: bool,
     /// DOCKER_CERT_PATH: folder of `ca.pem`, `cert.pem` and `key.pem`; defaults to the folder of the
     /// configuration.
-    pub cert_path: Option<PathBuf>,
+    pub(crate) cert_path: Option<PathBuf>,
     /// `PATH` in which credential helpers are looked up.
-    pub path: Option<String>,
+    pub(crate) path: Option<String>,
 }
 
 impl DockerEnv {

@@ -16,19 +16,19 @@ use crate::plan::{Container, ContainerGpus, Launch};
 
 pub(crate) struct ContainerChecks<'a> {
     /// All launches; those that do not run in containers are skipped.
-    pub launches: Vec<&'a Launch>,
-    pub docker_env: &'a DockerEnv,
+    pub(crate) launches: Vec<&'a Launch>,
+    pub(crate) docker_env: &'a DockerEnv,
     /// Folder of start records.
-    pub cache_dir: &'a Path,
+    pub(crate) cache_dir: &'a Path,
     /// The images of the run; this check resolves them.
-    pub images: &'a Images,
+    pub(crate) images: &'a Images,
     /// Folder of the Hugging Face cache, for `{hf_home}`.
-    pub hf_home: Option<&'a Path>,
+    pub(crate) hf_home: Option<&'a Path>,
     /// The folder of the matrix file, for `{dir}` and relative paths.
-    pub folder: &'a Path,
+    pub(crate) folder: &'a Path,
     /// Receives progress messages of long waits.
-    pub report_wait: &'a (dyn Fn(String) + Sync),
-    pub secrets: &'a (dyn Fn(&str) -> Option<String> + Send + Sync),
+    pub(crate) report_wait: &'a (dyn Fn(String) + Sync),
+    pub(crate) secrets: &'a (dyn Fn(&str) -> Option<String> + Send + Sync),
 }
 
 pub(crate) async fn unmet_container_requirements(checks: &ContainerChecks<'_>) -> Vec<Unmet> {

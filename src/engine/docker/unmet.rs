@@ -5,8 +5,8 @@ use crate::engine::docker::docker_error::DockerError;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Unmet {
     /// What is missing, and which launch needs it.
-    pub problem: String,
-    pub help: String,
+    pub(crate) problem: String,
+    pub(crate) help: String,
 }
 
 impl From<&DockerError> for Unmet {

@@ -40,11 +40,11 @@ pub(super) struct UnansweredRequest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UnremovedNotice {
     /// The container's name, with the pid of its first process if that runs.
-    pub description: String,
-    pub may_run: bool,
-    pub reason: String,
+    pub(crate) description: String,
+    pub(crate) may_run: bool,
+    pub(crate) reason: String,
     /// The command that removes it.
-    pub help: String,
+    pub(crate) help: String,
 }
 
 #[derive(Debug, Default)]

@@ -19,10 +19,10 @@ use crate::config::workload::Profile;
 #[derive(Clone, Debug)]
 pub(super) struct TurnPair<'a> {
     /// The first turn, whatever its role.
-    pub prompt: TurnText<'a>,
-    pub completion: TurnText<'a>,
+    pub(crate) prompt: TurnText<'a>,
+    pub(crate) completion: TurnText<'a>,
     /// The time of the conversation, if the file has it and the workload replays times.
-    pub timestamp: Option<Duration>,
+    pub(crate) timestamp: Option<Duration>,
 }
 
 /// The text of a turn.

@@ -20,9 +20,9 @@ const JPEG_QUALITY: u8 = 85;
 /// An image with three bytes per pixel, line by line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RgbImage {
-    pub width: u32,
-    pub height: u32,
-    pub pixels: Vec<u8>,
+    pub(crate) width: u32,
+    pub(crate) height: u32,
+    pub(crate) pixels: Vec<u8>,
 }
 
 impl RgbImage {

@@ -132,11 +132,11 @@ pub enum DatasetError {
 
 /// The state of the generators after the data set's draws; arrivals are drawn from it next.
 #[derive(Clone, Debug, PartialEq)]
-pub struct RngState {
+pub(crate) struct RngState {
     /// Python's `random`.
-    pub python: rng::Python,
+    pub(crate) python: rng::Python,
     /// numpy's `np.random`.
-    pub numpy: rng::Numpy,
+    pub(crate) numpy: rng::Numpy,
 }
 
 impl RngState {
@@ -154,18 +154,18 @@ pub struct PreparedPrompts {
     /// The prompts; fewer than requested if the file does not have enough.
     pub prompts: Vec<Prompt>,
     /// Digest of all prompts with their lengths; equal digests mean equal prompts.
-    pub hash: ContentHash,
+    pub(crate) hash: ContentHash,
     /// The state of the generators after the data set's draws.
-    pub rng: RngState,
+    pub(crate) rng: RngState,
     /// The sum that the Python tool prints as `#Input tokens`; `random` also counts rows that the file could
     /// not fill.
     pub input_tokens: u64,
     /// The sum that the Python tool prints as `#Output tokens`.
     pub output_tokens: u64,
     /// The lines that the Python tool prints about the prompts.
-    pub printed_lines: Vec<String>,
+    pub(crate) printed_lines: Vec<String>,
     /// The warm-up request, if it is not the first prompt.
-    pub warmup: Option<Prompt>,
+    pub(crate) warmup: Option<Prompt>,
 }
 
 /// Rows with the sums that the Python tool prints.

@@ -113,14 +113,14 @@ fn prompt_bytes(prompt: &Prompt) -> Cow<'_, [u8]> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prompt {
     /// The content; the first turn of a conversation.
-    pub content: Content,
+    pub(crate) content: Content,
     /// Length in tokens by our tokenizer; for `random` the length of the cut, which a server may count
     /// differently.
-    pub prompt_tokens: u32,
+    pub(crate) prompt_tokens: u32,
     /// Requested output tokens, of each turn in a conversation.
-    pub output_tokens: u32,
+    pub(crate) output_tokens: u32,
     /// Properties that few rows have.
-    pub extras: Option<Arc<Extras>>,
+    pub(crate) extras: Option<Arc<Extras>>,
 }
 
 /// Optional properties of a row.
@@ -130,18 +130,18 @@ pub struct Extras {
     /// The new messages of each turn after the first, in a conversation. The server's answers are inserted
     /// between.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub turns: Option<Vec<Vec<Value>>>,
+    pub(crate) turns: Option<Vec<Vec<Value>>>,
     /// Number of prompt tokens that represent images.
-    pub vision_tokens: u32,
+    pub(crate) vision_tokens: u32,
     /// The time in a trace, on the trace's clock.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub at: Option<Duration>,
+    pub(crate) at: Option<Duration>,
     /// Tells a router which rows belong together.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub routing_key: Option<String>,
+    pub(crate) routing_key: Option<String>,
     /// Fields of the request body; they override those of the scenario.
     #[serde(skip_serializing_if = "Map::is_empty")]
-    pub body: Map<String, Value>,
+    pub(crate) body: Map<String, Value>,
 }
 
 impl Prompt {

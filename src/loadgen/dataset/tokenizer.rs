@@ -16,7 +16,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokenizers::{ModelWrapper, PostProcessor};
 
-pub use self::files::TokenizerError;
+pub(crate) use self::files::TokenizerError;
 pub(crate) use self::files::is_missing_path;
 use self::files::{find_file, read_file};
 use self::transformers::{TokenizerConfig, clean_up_spaces, special_tokens};
@@ -53,7 +53,8 @@ struct Inner {
 
 enum Model {
     Hub(Box<tokenizers::Tokenizer>),
-    /// One token per byte of UTF-8, optionally with a first token `<s>`: for tests and the simulated engine.
+    /// One token per byte of UTF-8, optionally with a first token `<s>`.
+    #[cfg_attr(not(test), expect(dead_code, reason = "only tests create it"))]
     Bytes {
         bos: bool,
     },
@@ -97,7 +98,7 @@ impl Tokenizer {
     }
 
     /// Like [`Self::open`], but the content is loaded when it is needed, or by [`Self::load`].
-    pub fn find(name: &str, base: &Path, caches: &Caches) -> Result<Self, TokenizerError> {
+    pub(crate) fn find(name: &str, base: &Path, caches: &Caches) -> Result<Self, TokenizerError> {
         let path = find_file(name, base, caches)?;
         let digest = hex(&Sha256::digest(read_file(&path)?));
         let sibling = path.with_file_name("tokenizer_config.json");
@@ -119,7 +120,7 @@ impl Tokenizer {
     }
 
     /// Loads the content if that was not done.
-    pub fn load(&self) -> Result<(), TokenizerError> {
+    pub(crate) fn load(&self) -> Result<(), TokenizerError> {
         self.model().map(drop)
     }
 
@@ -142,8 +143,9 @@ impl Tokenizer {
         self.model().ok()
     }
 
-    /// The byte tokenizer of tests and the simulated engine: every byte of UTF-8 is a token.
-    pub fn bytes() -> Self {
+    /// The byte tokenizer of tests: every byte of UTF-8 is a token.
+    #[cfg(test)]
+    pub(crate) fn bytes() -> Self {
         Self::byte_tokenizer("bytes", false)
     }
 
@@ -153,6 +155,7 @@ impl Tokenizer {
         Self::byte_tokenizer("bytes-with-bos", true)
     }
 
+    #[cfg(test)]
     fn byte_tokenizer(name: &str, bos: bool) -> Self {
         Self::new(Inner {
             name: name.to_owned(),
@@ -170,17 +173,17 @@ impl Tokenizer {
     }
 
     /// Returns the requested name or path.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.inner.name
     }
 
     /// Returns the path of the `tokenizer.json`; `None` for the byte tokenizers.
-    pub fn path(&self) -> Option<&Path> {
+    pub(crate) fn path(&self) -> Option<&Path> {
         self.inner.path.as_deref()
     }
 
     /// Returns the SHA-256 of the `tokenizer.json` in hex digits, by which reports name it.
-    pub fn digest(&self) -> &str {
+    pub(crate) fn digest(&self) -> &str {
         &self.inner.digest
     }
 
@@ -237,7 +240,7 @@ impl Tokenizer {
     }
 
     /// Counts the tokens of a text.
-    pub fn count(&self, text: &str, special: bool) -> Result<usize, TokenizerError> {
+    pub(crate) fn count(&self, text: &str, special: bool) -> Result<usize, TokenizerError> {
         Ok(self.encode(text, special)?.len())
     }
 

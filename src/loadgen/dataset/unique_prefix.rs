@@ -33,9 +33,9 @@ pub(crate) struct PrefixLetters {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PrefixStats {
     /// Number of tokens of the letters alone.
-    pub tokens: usize,
+    pub(crate) tokens: usize,
     /// Number of unchanged prompts: they do not begin with text, or no replacement of equal length was found.
-    pub unchanged: usize,
+    pub(crate) unchanged: usize,
 }
 
 impl PrefixLetters {

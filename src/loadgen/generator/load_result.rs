@@ -17,9 +17,9 @@ pub struct LoadResult {
     /// the text of their answer, even if it will not be stored.
     pub records: Vec<Request>,
     /// The start of the measurement; the times in records count from here.
-    pub zero: MonotonicTime,
+    pub(crate) zero: MonotonicTime,
     /// From the start to the end of the last request that was sent.
-    pub wall: Duration,
+    pub(crate) wall: Duration,
     /// How late the client sent requests; `None` if none was sent.
     pub lag: Option<Lag>,
     /// The clock that took the times of arrival; [`TimestampSource::User`] if it took at least one of them.
@@ -31,18 +31,18 @@ pub struct LoadResult {
     pub lateness: Lateness,
     /// Connections that the server left open for a second after `[DONE]`. The answer ends with that line
     /// nevertheless.
-    pub left_open: u64,
-    pub threads: Vec<ThreadUsage>,
+    pub(crate) left_open: u64,
+    pub(crate) threads: Vec<ThreadUsage>,
 }
 
 /// What one sending thread spent between the start of the measurement and its last request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ThreadUsage {
-    pub cpu: Duration,
+pub(crate) struct ThreadUsage {
+    pub(crate) cpu: Duration,
     /// The time that passed meanwhile.
-    pub wall: Duration,
+    pub(crate) wall: Duration,
     /// The longest pass over sockets that returned data. A socket may have waited this long for its turn.
-    pub longest_pass: Duration,
+    pub(crate) longest_pass: Duration,
 }
 
 /// The delay between a request's due time, or the time at which its slot became free if that was later, and
@@ -54,8 +54,8 @@ pub struct Lag {
     pub p99: Duration,
     pub max: Duration,
     /// The second largest lag, if at least two requests were sent; `fifth` is the fifth largest.
-    pub second_latest: Option<Duration>,
-    pub fifth_latest: Option<Duration>,
+    pub(crate) second_latest: Option<Duration>,
+    pub(crate) fifth_latest: Option<Duration>,
 }
 
 impl Lag {

@@ -32,7 +32,7 @@ pub struct PlannedRequest {
 
 impl PlannedRequest {
     /// Returns the number of records of this item: one for each round of a conversation.
-    pub fn rounds(&self) -> usize {
+    pub(crate) fn rounds(&self) -> usize {
         let turns = self.extras.as_ref().and_then(|extras| extras.turns.as_ref());
         1 + turns.map_or(0, Vec::len)
     }

@@ -25,10 +25,10 @@ impl RepositoryKind {
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct HubFile {
-    pub kind: RepositoryKind,
-    pub repository: String,
+    pub(crate) kind: RepositoryKind,
+    pub(crate) repository: String,
     /// Path of the file in the repository.
-    pub file: String,
+    pub(crate) file: String,
     /// Whether it is no error if the repository does not have the file.
-    pub is_optional: bool,
+    pub(crate) is_optional: bool,
 }

@@ -21,17 +21,17 @@ pub struct Decoded {
     /// The token counts that the server reported.
     pub usage: Option<Usage>,
     /// Where the cached tokens of the prompt were stored.
-    pub cached_tokens: Option<CachedTokens>,
+    pub(crate) cached_tokens: Option<CachedTokens>,
     /// What bench_serving cannot parse, each kind once.
-    pub oddities: Vec<Oddity>,
+    pub(crate) oddities: Vec<Oddity>,
     /// The server's finish reason.
-    pub finish: Option<String>,
+    pub(crate) finish: Option<String>,
     /// The text: reasoning and answer in order of arrival, without tool calls.
-    pub text: SpilledText,
+    pub(crate) text: SpilledText,
     /// The text of tool calls: names and arguments in order of arrival.
-    pub tool_text: String,
+    pub(crate) tool_text: String,
     /// The model names in the answer, each once; usually there is one.
-    pub models: Vec<String>,
+    pub(crate) models: Vec<String>,
     /// Number of vectors in an answer of embeddings.
     pub(super) vectors: usize,
     /// The first error in the content of the answer.

@@ -27,7 +27,7 @@ pub use self::decoded::Decoded;
 pub use self::decoder::{Decoder, LineKind};
 pub(crate) use self::encode::{ROUTING_KEY_HEADER, encode, other_model, output_limit, path};
 use self::fast_path::EventShape;
-pub use self::params::EncodeError;
+pub(crate) use self::params::EncodeError;
 pub(crate) use self::params::RequestParams;
 use crate::loadgen::dataset::Content;
 use crate::plan::Protocol;

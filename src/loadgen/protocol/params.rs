@@ -49,16 +49,16 @@ pub enum EncodeError {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestParams<'a> {
     /// The model name in requests.
-    pub model: &'a str,
+    pub(crate) model: &'a str,
     /// Requested output tokens.
-    pub tokens: u32,
+    pub(crate) tokens: u32,
     /// Whether the answer may end at the model's end token.
-    pub stop_at_eos: bool,
+    pub(crate) stop_at_eos: bool,
     /// Fields of the scenario, added after those of the protocol; `null` removes a field.
-    pub body: &'a Map<String, Value>,
-    pub lora: Option<&'a str>,
+    pub(crate) body: &'a Map<String, Value>,
+    pub(crate) lora: Option<&'a str>,
     /// Further fields of the data set's row.
-    pub extras: Option<&'a Extras>,
+    pub(crate) extras: Option<&'a Extras>,
 }
 
 impl<'a> RequestParams<'a> {

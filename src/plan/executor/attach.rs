@@ -19,15 +19,15 @@ pub(super) const FACTS: Facts = Facts {
 
 /// An attached server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct AttachedServer {
+pub(crate) struct AttachedServer {
     /// Its base URL, such as `http://host:8000`.
-    pub url: Template,
+    pub(crate) url: Template,
     /// Number of GPUs as declared in the matrix; `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gpus: Option<NonZeroU32>,
+    pub(crate) gpus: Option<NonZeroU32>,
     /// GPU model as declared in the matrix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gpu: Option<String>,
+    pub(crate) gpu: Option<String>,
 }
 
 impl AttachedServer {

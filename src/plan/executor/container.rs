@@ -28,56 +28,56 @@ pub(super) const FACTS: Facts = Facts {
 
 /// A container to create.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Container {
+pub(crate) struct Container {
     /// The image with its tag or digest.
-    pub image: String,
+    pub(crate) image: String,
     /// The entrypoint, if it replaces the image's own.
-    pub entrypoint: Option<Vec<Template>>,
+    pub(crate) entrypoint: Option<Vec<Template>>,
     /// The arguments of the entrypoint.
-    pub command: Vec<Template>,
+    pub(crate) command: Vec<Template>,
     /// Environment variables, in order.
-    pub env: Vec<(String, Template)>,
+    pub(crate) env: Vec<(String, Template)>,
     /// Mounted folders of the host.
-    pub mounts: Vec<Mount>,
+    pub(crate) mounts: Vec<Mount>,
     /// The container runtime, such as `nvidia`.
-    pub runtime: Option<String>,
+    pub(crate) runtime: Option<String>,
     /// GPUs of the container.
-    pub gpus: ContainerGpus,
+    pub(crate) gpus: ContainerGpus,
     /// The IPC namespace, such as `host`.
-    pub ipc: Option<String>,
+    pub(crate) ipc: Option<String>,
     /// The network mode.
-    pub network: ContainerNetwork,
+    pub(crate) network: ContainerNetwork,
     /// Size of `/dev/shm`; without effect with host IPC.
-    pub shm_size: Option<Bytes>,
+    pub(crate) shm_size: Option<Bytes>,
     /// Resource limits: name and value.
-    pub ulimits: Vec<(String, i64)>,
+    pub(crate) ulimits: Vec<(String, i64)>,
     /// Whether an init process forwards signals and reaps children.
-    pub init: bool,
+    pub(crate) init: bool,
     /// Device nodes of the host.
-    pub devices: Vec<String>,
+    pub(crate) devices: Vec<String>,
     /// Whether the container is privileged.
-    pub privileged: bool,
+    pub(crate) privileged: bool,
     /// CPUs that it may use, such as `0-7,16`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cpuset: Option<String>,
+    pub(crate) cpuset: Option<String>,
     /// Memory limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memory: Option<Bytes>,
+    pub(crate) memory: Option<Bytes>,
     /// Limit of memory and swap together; equal to `memory` means no swap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memory_swap: Option<Bytes>,
+    pub(crate) memory_swap: Option<Bytes>,
     /// Additional host names, such as `hub:10.0.0.1`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub extra_hosts: Vec<String>,
+    pub(crate) extra_hosts: Vec<String>,
     /// Additional capabilities, such as `SYS_PTRACE`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub cap_add: Vec<String>,
+    pub(crate) cap_add: Vec<String>,
     /// Security options, such as `seccomp=unconfined`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub security_opt: Vec<String>,
+    pub(crate) security_opt: Vec<String>,
     /// Additional groups of its processes, such as `video`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub group_add: Vec<String>,
+    pub(crate) group_add: Vec<String>,
 }
 
 impl Container {

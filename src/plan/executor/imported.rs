@@ -7,17 +7,17 @@ use crate::plan::shell::{CommandLine, LineContext};
 
 /// How an imported engine was started, as far as known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ImportedLaunch {
+pub(crate) struct ImportedLaunch {
     /// The container image.
-    pub image: Option<String>,
+    pub(crate) image: Option<String>,
     /// The package from pip, such as `lmdeploy==0.10.0`.
-    pub package: Option<String>,
+    pub(crate) package: Option<String>,
     /// GPU model as declared by the user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gpu: Option<String>,
+    pub(crate) gpu: Option<String>,
     /// The published command, line by line.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub command: Vec<String>,
+    pub(crate) command: Vec<String>,
 }
 
 impl ExecutorSettings for ImportedLaunch {

@@ -22,7 +22,7 @@ use crate::plan::shell::{CommandLine, LineContext};
 /// The executor of an engine with its settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum ExecutorSpec {
+pub(crate) enum ExecutorSpec {
     /// In a container.
     Container(Box<Container>),
     /// As a process of this host.

@@ -21,20 +21,20 @@ pub(super) const FACTS: Facts = Facts {
 
 /// A process to start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Process {
+pub(crate) struct Process {
     /// Program and arguments.
-    pub command: Vec<Template>,
+    pub(crate) command: Vec<Template>,
     /// Environment variables on top of the inherited ones, in order.
-    pub env: Vec<(String, Template)>,
+    pub(crate) env: Vec<(String, Template)>,
     /// Variables that the process inherits.
     #[serde(default, skip_serializing_if = "is_inherited")]
-    pub environment: ProcessEnvironment,
+    pub(crate) environment: ProcessEnvironment,
     /// Working folder; that of `matrix` if absent.
-    pub dir: Option<Template>,
+    pub(crate) dir: Option<Template>,
     /// The variable that tells the process its leased GPUs, such as `CUDA_VISIBLE_DEVICES`.
-    pub devices_env: Option<String>,
+    pub(crate) devices_env: Option<String>,
     /// The Python environment.
-    pub venv: Option<Venv>,
+    pub(crate) venv: Option<Venv>,
 }
 
 fn is_inherited(environment: &ProcessEnvironment) -> bool {
@@ -43,17 +43,17 @@ fn is_inherited(environment: &ProcessEnvironment) -> bool {
 
 /// A Python environment for one engine version. Its `bin` folder comes first in the process's `PATH`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Venv {
+pub(crate) struct Venv {
     /// An existing environment; if absent, `matrix` creates its own and installs `packages` into it.
-    pub path: Option<Template>,
+    pub(crate) path: Option<Template>,
     /// Packages for pip, such as `lmdeploy==0.10.0`.
-    pub packages: Vec<String>,
+    pub(crate) packages: Vec<String>,
     /// The distribution whose installed version must be `version`.
-    pub distribution: Option<String>,
+    pub(crate) distribution: Option<String>,
     /// The required version.
-    pub version: Option<String>,
+    pub(crate) version: Option<String>,
     /// The Python interpreter that creates the environment.
-    pub python: String,
+    pub(crate) python: String,
 }
 
 impl Process {

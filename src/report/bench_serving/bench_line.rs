@@ -18,33 +18,33 @@ use crate::results::record::spilled::SpilledText;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RequestedLoad {
     /// Label that the user gave the run.
-    pub tag: Option<String>,
+    pub(crate) tag: Option<String>,
     /// bench_serving's name of the backend.
-    pub backend: String,
+    pub(crate) backend: String,
     /// bench_serving's name of the data set.
-    pub dataset: String,
-    pub rate: Traffic,
+    pub(crate) dataset: String,
+    pub(crate) rate: Traffic,
     /// Maximum number of requests under way at once.
-    pub concurrency: Option<u32>,
-    pub sharegpt_output_len: Option<u32>,
+    pub(crate) concurrency: Option<u32>,
+    pub(crate) sharegpt_output_len: Option<u32>,
     /// `--random-input-len`, whatever the data set is.
-    pub random_input_len: Option<u32>,
+    pub(crate) random_input_len: Option<u32>,
     /// `--random-output-len`, whatever the data set is.
-    pub random_output_len: Option<u32>,
-    pub random_range_ratio: f64,
-    pub slo: Option<Slo>,
+    pub(crate) random_output_len: Option<u32>,
+    pub(crate) random_range_ratio: f64,
+    pub(crate) slo: Option<Slo>,
 }
 
 /// The request records of a bench, and how values are taken from them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BenchRecords<'a> {
     /// In the order in which requests were issued.
-    pub requests: &'a [Request],
-    pub protocol: Protocol,
+    pub(crate) requests: &'a [Request],
+    pub(crate) protocol: Protocol,
     /// The profile whose definitions the times follow.
-    pub profile: Profile,
+    pub(crate) profile: Profile,
     /// Whether the known faults of the Python tool are reproduced.
-    pub as_published: bool,
+    pub(crate) as_published: bool,
 }
 
 impl BenchRecords<'_> {
@@ -62,17 +62,17 @@ impl BenchRecords<'_> {
 /// The line of one bench, without its line break.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BenchLine<'a> {
-    pub requested: &'a RequestedLoad,
-    pub server_info: Option<&'a Value>,
+    pub(crate) requested: &'a RequestedLoad,
+    pub(crate) server_info: Option<&'a Value>,
     /// The figures of the printed block.
-    pub figures: &'a MetricValues,
+    pub(crate) figures: &'a MetricValues,
     /// The cache report, if requested.
-    pub cache: Option<&'a CacheHits>,
+    pub(crate) cache: Option<&'a CacheHits>,
     /// The records, if details are requested.
-    pub details: Option<BenchRecords<'a>>,
-    pub matrix_fields: &'a Value,
+    pub(crate) details: Option<BenchRecords<'a>>,
+    pub(crate) matrix_fields: &'a Value,
     /// Whether an infinite rate is written as Python's `Infinity`, which is not JSON.
-    pub writes_infinity: bool,
+    pub(crate) writes_infinity: bool,
 }
 
 impl BenchLine<'_> {

@@ -23,19 +23,19 @@ use lines::Lines;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockFacts<'a> {
     /// bench_serving's name of the backend.
-    pub backend: &'a str,
-    pub rate: Traffic,
+    pub(crate) backend: &'a str,
+    pub(crate) rate: Traffic,
     /// Maximum number of requests under way at once, if limited.
-    pub concurrency: Option<NonZeroU32>,
+    pub(crate) concurrency: Option<NonZeroU32>,
     /// The SLO, if requested.
-    pub slo: Option<&'a Slo>,
+    pub(crate) slo: Option<&'a Slo>,
     /// The hits of the prefix cache, if requested.
-    pub cache: Option<&'a CacheHits>,
+    pub(crate) cache: Option<&'a CacheHits>,
     /// Whether prompts contain images.
-    pub has_images: bool,
+    pub(crate) has_images: bool,
     /// Whether answers are embeddings, which have neither output tokens nor a first token.
-    pub embeds: bool,
-    pub layout: Layout,
+    pub(crate) embeds: bool,
+    pub(crate) layout: Layout,
 }
 
 /// Which lines a block has.

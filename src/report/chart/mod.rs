@@ -28,51 +28,51 @@ pub(crate) enum Chart {
 /// A chart with a bar or a row of dots for each name.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Bars {
-    pub title: String,
+    pub(crate) title: String,
     /// Empty if the values have no unit.
-    pub unit: &'static str,
+    pub(crate) unit: &'static str,
     /// Whether bars are drawn, from zero. Otherwise only dots are drawn, and the axis starts near the
     /// smallest value.
-    pub has_bars: bool,
+    pub(crate) has_bars: bool,
     /// From top to bottom.
-    pub rows: Vec<Bar>,
+    pub(crate) rows: Vec<Bar>,
 }
 
 /// A row of [`Bars`].
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Bar {
-    pub name: String,
+    pub(crate) name: String,
     /// Index in the order of colours.
-    pub color: usize,
+    pub(crate) color: usize,
     /// The value of the bar; for several measurements their mean.
-    pub value: f64,
+    pub(crate) value: f64,
     /// The value of each measurement.
-    pub values: Vec<f64>,
+    pub(crate) values: Vec<f64>,
     /// Whether the value is suspect or invalid; it is then drawn hollow.
-    pub is_doubtful: bool,
+    pub(crate) is_doubtful: bool,
 }
 
 /// A chart of lines or points between two axes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Plot {
-    pub title: String,
-    pub x: Axis,
-    pub y: Axis,
-    pub lines: Vec<Line>,
+    pub(crate) title: String,
+    pub(crate) x: Axis,
+    pub(crate) y: Axis,
+    pub(crate) lines: Vec<Line>,
     /// The range of the x axis that is shaded.
-    pub window: Option<[f64; 2]>,
+    pub(crate) window: Option<[f64; 2]>,
     /// Events at places of the x axis.
-    pub events: Vec<PlotEvent>,
+    pub(crate) events: Vec<PlotEvent>,
 }
 
 /// An event at a place of the x axis of a [`Plot`].
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PlotEvent {
-    pub x: f64,
-    pub style: PlotEventStyle,
+    pub(crate) x: f64,
+    pub(crate) style: PlotEventStyle,
     /// Text above the mark; empty for none.
-    pub label: String,
-    pub title: String,
+    pub(crate) label: String,
+    pub(crate) title: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,22 +91,22 @@ pub(crate) enum PlotEventStyle {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Axis {
-    pub label: String,
+    pub(crate) label: String,
     /// Empty if the values have no unit.
-    pub unit: &'static str,
-    pub kind: AxisKind,
+    pub(crate) unit: &'static str,
+    pub(crate) kind: AxisKind,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Line {
-    pub name: String,
+    pub(crate) name: String,
     /// Index in the order of colours, dashes and markers.
-    pub color: usize,
-    pub style: StrokeStyle,
+    pub(crate) color: usize,
+    pub(crate) style: StrokeStyle,
     /// In the order in which they are joined.
-    pub points: Vec<PlotPoint>,
+    pub(crate) points: Vec<PlotPoint>,
     /// Indices of points that are not joined to the previous one.
-    pub breaks: Vec<usize>,
+    pub(crate) breaks: Vec<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,12 +120,12 @@ pub(crate) enum StrokeStyle {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PlotPoint {
-    pub x: f64,
-    pub y: f64,
+    pub(crate) x: f64,
+    pub(crate) y: f64,
     /// Further text for the title of the point.
-    pub tooltip: String,
+    pub(crate) tooltip: String,
     /// Whether the value is suspect or invalid; its marker is then hollow.
-    pub is_doubtful: bool,
+    pub(crate) is_doubtful: bool,
 }
 
 impl Chart {

@@ -19,71 +19,71 @@ use crate::results::record::validity::{Reason, Verdict};
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct CellFacts {
     /// Name of the run.
-    pub run: String,
+    pub(crate) run: String,
     /// Key of the cell: its axis values as text, unique within the run.
-    pub cell: String,
+    pub(crate) cell: String,
     /// Name of the launch that the cell was measured on.
-    pub launch: String,
+    pub(crate) launch: String,
     /// Engine with its version, such as `vllm@0.10.1`.
-    pub engine: String,
+    pub(crate) engine: String,
     /// Name of the engine in the matrix.
-    pub engine_name: String,
+    pub(crate) engine_name: String,
     /// The requested version, otherwise the version that the engine reports; absent if both are unknown.
-    pub version: Option<String>,
+    pub(crate) version: Option<String>,
     /// The model as the matrix names it.
-    pub model: String,
+    pub(crate) model: String,
     /// Weights that the engine loaded: a path or a model id.
-    pub checkpoint: String,
+    pub(crate) checkpoint: String,
     /// Number format of the weights, such as `bf16`; absent if unknown.
-    pub precision: Option<String>,
+    pub(crate) precision: Option<String>,
     /// Tensor-parallel size; absent if an imported cell does not have it.
-    pub tp: Option<u32>,
+    pub(crate) tp: Option<u32>,
     /// Pipeline-parallel size.
-    pub pp: u32,
+    pub(crate) pp: u32,
     /// Data-parallel size.
-    pub dp: u32,
+    pub(crate) dp: u32,
     /// Expert-parallel size.
-    pub ep: u32,
+    pub(crate) ep: u32,
     /// Number of GPUs of the engine; 0 for an engine without GPUs, absent if unknown.
-    pub gpus: Option<u32>,
+    pub(crate) gpus: Option<u32>,
     /// `container`, `process`, `attach` or `imported`.
-    pub executor: String,
+    pub(crate) executor: String,
     /// Name of the scenario.
-    pub scenario: String,
+    pub(crate) scenario: String,
     /// Name of the scenario with its rate, search and concurrency, if set.
-    pub scenario_in_full: String,
+    pub(crate) scenario_in_full: String,
     /// Request rate in requests per second; absent if all requests are sent at once or the rate changes.
-    pub rate_req_s: Option<f64>,
+    pub(crate) rate_req_s: Option<f64>,
     /// Maximum number of requests in flight; absent if unlimited.
-    pub concurrency: Option<u32>,
+    pub(crate) concurrency: Option<u32>,
     /// Number of prompts that were sent, otherwise the requested number.
-    pub prompts: u32,
+    pub(crate) prompts: u32,
     /// Digest of all prompts with their lengths; absent if unknown or if measurements sent different prompts.
-    pub prompts_hash: Option<String>,
+    pub(crate) prompts_hash: Option<String>,
     /// Digest of the container image; absent without a container or if unknown.
-    pub image_digest: Option<String>,
+    pub(crate) image_digest: Option<String>,
     /// Command line that started the engine, or a comment if there is none.
-    pub command: String,
+    pub(crate) command: String,
     /// How the measurements ended, such as `done, n=3` or `failed in launch`.
-    pub status: String,
+    pub(crate) status: String,
     /// Whether the figures were measured, simulated or imported.
-    pub origin: Origin,
+    pub(crate) origin: Origin,
     /// Worst validity verdict of the measurements that count.
-    pub validity: Verdict,
+    pub(crate) validity: Verdict,
     /// Precision that the starts reached; absent unless the matrix sets `repeats: target_ci`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub certainty: Option<PrecisionFacts>,
+    pub(crate) certainty: Option<PrecisionFacts>,
     /// All measurements of the cell.
-    pub measurements: Vec<MeasurementFacts>,
+    pub(crate) measurements: Vec<MeasurementFacts>,
     /// Figures by definition set and name, over the completed measurements that are not invalid, or over all
     /// completed ones if all are invalid. A name ends in its unit, if it has one.
-    pub figures: BTreeMap<Definitions, BTreeMap<String, Figure>>,
+    pub(crate) figures: BTreeMap<Definitions, BTreeMap<String, Figure>>,
     /// Latency distributions over the same measurements; empty if no histograms were recorded.
-    pub distributions: Vec<Distribution>,
+    pub(crate) distributions: Vec<Distribution>,
     /// Quantities over time in the measurement with the median output throughput; empty if nothing was recorded.
-    pub series: Vec<Series>,
+    pub(crate) series: Vec<Series>,
     /// Length of the measured window of that measurement in seconds. The window starts at 0.
-    pub window_s: Option<f64>,
+    pub(crate) window_s: Option<f64>,
 }
 
 impl CellFacts {
@@ -103,58 +103,58 @@ impl CellFacts {
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct Figure {
     /// Mean over starts, as in comparisons: geometric, or arithmetic if a value is not above zero.
-    pub value: f64,
+    pub(crate) value: f64,
     /// Smallest value of a measurement.
-    pub least: f64,
+    pub(crate) least: f64,
     /// Largest value of a measurement.
-    pub most: f64,
+    pub(crate) most: f64,
     /// Value of each measurement that has the figure, in the order of starts and repeats.
-    pub values: Vec<f64>,
+    pub(crate) values: Vec<f64>,
 }
 
 /// Precision of a cell's figures, computed from its starts.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct PrecisionFacts {
     /// Target half-width of the 95 % confidence interval, as a share (`repeats: target_ci`).
-    pub wanted_share: f64,
+    pub(crate) wanted_share: f64,
     /// Half-width of the 95 % confidence interval of the least precise gating figure, as a share; absent if it
     /// cannot be computed.
-    pub half_width_share: Option<f64>,
+    pub(crate) half_width_share: Option<f64>,
     /// Label of that figure.
-    pub figure: Option<String>,
+    pub(crate) figure: Option<String>,
     /// Number of starts that count.
-    pub starts: Option<usize>,
+    pub(crate) starts: Option<usize>,
     /// `enough` if the target is reached, otherwise why no further starts were made: `most-starts`,
     /// `budget-spent` or `hopeless`; `wants-more` if the run was stopped before.
-    pub outlook: String,
+    pub(crate) outlook: String,
 }
 
 /// One measurement of a cell.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct MeasurementFacts {
     /// Index of the start of the launch, from 1.
-    pub start: u32,
+    pub(crate) start: u32,
     /// Index of the repeat on that start, from 1.
-    pub repeat: u32,
+    pub(crate) repeat: u32,
     /// How it ended: `done`, `failed`, `skipped` or `interrupted`.
-    pub ending: String,
+    pub(crate) ending: String,
     /// Why it failed or was skipped; absent otherwise.
-    pub reason: Option<String>,
+    pub(crate) reason: Option<String>,
     /// Start time, RFC 3339.
-    pub began: String,
+    pub(crate) began: String,
     /// End time, RFC 3339.
-    pub ended: String,
+    pub(crate) ended: String,
     /// Validity verdict of the measurement.
-    pub validity: Verdict,
+    pub(crate) validity: Verdict,
     /// Reasons and notes about its validity, each with advice.
-    pub reasons: Vec<Reason>,
+    pub(crate) reasons: Vec<Reason>,
     /// Warnings that apply to its figures.
-    pub warnings: Vec<String>,
+    pub(crate) warnings: Vec<String>,
     /// Number of failed requests by failure class.
-    pub failures: BTreeMap<String, u32>,
+    pub(crate) failures: BTreeMap<String, u32>,
     /// 95 % confidence intervals of percentiles within this measurement, by order statistics: lower and upper
     /// bound in milliseconds, by the name of the figure.
-    pub intervals: BTreeMap<String, [f64; 2]>,
+    pub(crate) intervals: BTreeMap<String, [f64; 2]>,
 }
 
 /// The unit of a figure, from its name on disk; empty for a share.

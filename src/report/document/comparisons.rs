@@ -16,51 +16,51 @@ const MIN_COVERAGE: f64 = 0.8;
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct ComparisonTable {
     /// Model and scenario.
-    pub title: String,
+    pub(crate) title: String,
     /// Name in the matrix of the engine that ratios refer to.
-    pub reference: String,
+    pub(crate) reference: String,
     /// Name of the figure that ratios are computed from.
-    pub figure: String,
+    pub(crate) figure: String,
     /// The compared cells.
-    pub rows: Vec<ComparisonRow>,
+    pub(crate) rows: Vec<ComparisonRow>,
 }
 
 /// A cell in a comparison.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct ComparisonRow {
     /// Index of the cell among the cells of the report, from 0.
-    pub cell: usize,
+    pub(crate) cell: usize,
     /// Name of the cell, unique within the comparison.
-    pub name: String,
+    pub(crate) name: String,
     /// Ratio to the reference; absent if the cell is not done or not comparable with the reference.
-    pub ratio: Option<RatioFacts>,
+    pub(crate) ratio: Option<RatioFacts>,
     /// Reasons why there is no ratio; empty if there is a ratio or the cell is not done.
-    pub no_ratio: Vec<String>,
+    pub(crate) no_ratio: Vec<String>,
     /// Differences from the reference that qualify the ratio.
-    pub differences: Vec<String>,
+    pub(crate) differences: Vec<String>,
     /// Ratio of throughput per GPU; present only if there is no other ratio because the numbers of GPUs differ.
-    pub ratio_per_gpu: Option<f64>,
+    pub(crate) ratio_per_gpu: Option<f64>,
     /// Whether it is better than every other cell of the comparison, by the decision rule of `matrix compare`.
-    pub is_best: bool,
+    pub(crate) is_best: bool,
 }
 
 /// A ratio to the reference.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct RatioFacts {
     /// Ratio of the geometric means over starts.
-    pub value: f64,
+    pub(crate) value: f64,
     /// Lower end of the 95 % confidence interval; absent if one side has a single start.
-    pub least: Option<f64>,
+    pub(crate) least: Option<f64>,
     /// Upper end of the 95 % confidence interval; absent if one side has a single start.
-    pub most: Option<f64>,
+    pub(crate) most: Option<f64>,
     /// Number of starts of the reference that count.
-    pub reference_starts: usize,
+    pub(crate) reference_starts: usize,
     /// Number of starts of the cell that count.
-    pub starts: usize,
+    pub(crate) starts: usize,
     /// Verdict of the decision rule.
-    pub standing: VersusReference,
+    pub(crate) standing: VersusReference,
     /// Reason for the verdict.
-    pub reason: String,
+    pub(crate) reason: String,
 }
 
 /// Verdict on a cell compared with the reference.
@@ -85,37 +85,37 @@ pub(crate) enum VersusReference {
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct Ranking {
     /// Engine with its version, and with the run if the report has several.
-    pub engine: String,
+    pub(crate) engine: String,
     /// Number of cells that have a ratio to another cell.
-    pub compared: usize,
+    pub(crate) compared: usize,
     /// Mean ratio to the reference over the comparisons that all engines share; absent if it would mislead.
-    pub mean: Option<MeanFacts>,
+    pub(crate) mean: Option<MeanFacts>,
     /// Number of cells that are better.
-    pub wins: usize,
+    pub(crate) wins: usize,
     /// Number of cells that are worse.
-    pub losses: usize,
+    pub(crate) losses: usize,
     /// Number of cells that are the same within the bound.
-    pub same: usize,
+    pub(crate) same: usize,
     /// Number of cells on which the starts do not decide.
-    pub unclear: usize,
+    pub(crate) unclear: usize,
     /// Number of cells that are not judged: too few starts, differences besides the engine, or the better cell
     /// is suspect.
-    pub not_judged: usize,
+    pub(crate) not_judged: usize,
     /// Number of cells without a ratio: not done, or not comparable with the reference.
-    pub refused: usize,
+    pub(crate) refused: usize,
     /// Number of cells that are the reference themselves.
-    pub reference: usize,
+    pub(crate) reference: usize,
 }
 
 /// Mean of ratios. Ratios of figures for which lower is better are inverted, so that above 1 means better.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct MeanFacts {
     /// Geometric mean.
-    pub value: f64,
+    pub(crate) value: f64,
     /// Smallest of the ratios.
-    pub least: f64,
+    pub(crate) least: f64,
     /// Largest of the ratios.
-    pub most: f64,
+    pub(crate) most: f64,
 }
 
 pub(super) fn comparisons(report_cells: &[ReportCell<'_>], groups: &[Group<'_, '_>]) -> Vec<ComparisonTable> {

@@ -11,9 +11,9 @@ use crate::results::record::telemetry::Gpu;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub(crate) struct Fact {
     /// Name of the fact.
-    pub name: String,
+    pub(crate) name: String,
     /// Value as text.
-    pub value: String,
+    pub(crate) value: String,
 }
 
 impl std::fmt::Display for Fact {
@@ -26,28 +26,28 @@ impl std::fmt::Display for Fact {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub(crate) struct LeftOutFact {
     /// Key of the cell.
-    pub cell: String,
+    pub(crate) cell: String,
     /// Reason given in the matrix.
-    pub why: String,
+    pub(crate) why: String,
 }
 
 /// A run of the report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub(crate) struct RunFacts {
     /// Name of the run.
-    pub run: String,
+    pub(crate) run: String,
     /// Name of the matrix.
-    pub matrix: String,
+    pub(crate) matrix: String,
     /// Start time, RFC 3339.
-    pub began: String,
+    pub(crate) began: String,
     /// Version of `matrix` that started the run.
-    pub tool: String,
+    pub(crate) tool: String,
     /// Facts of the host.
-    pub machine: Vec<Fact>,
+    pub(crate) machine: Vec<Fact>,
     /// Cells that the matrix excludes, with the reason.
-    pub left_out: Vec<LeftOutFact>,
+    pub(crate) left_out: Vec<LeftOutFact>,
     /// Warnings about files that could not be read and were skipped.
-    pub doubts: Vec<String>,
+    pub(crate) doubts: Vec<String>,
 }
 
 pub(super) fn run_facts(source: &ReportedRun<'_>) -> RunFacts {

@@ -43,40 +43,40 @@ pub(crate) const FORMAT: u32 = 1;
 /// A run as input of a report.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReportedRun<'a> {
-    pub run_info: &'a RunInfo,
-    pub plan: &'a Plan,
-    pub machine: &'a Machine,
-    pub summaries: &'a [MeasurementSummary],
+    pub(crate) run_info: &'a RunInfo,
+    pub(crate) plan: &'a Plan,
+    pub(crate) machine: &'a Machine,
+    pub(crate) summaries: &'a [MeasurementSummary],
     /// What was recorded of each measurement over time.
-    pub traces: &'a BTreeMap<Measurement, MeasurementTimeSeries>,
+    pub(crate) traces: &'a BTreeMap<Measurement, MeasurementTimeSeries>,
     /// Warnings about files that could not be read and were skipped.
-    pub warnings: &'a [String],
+    pub(crate) warnings: &'a [String],
     /// Precision of the cells; empty unless the matrix asks for a precision.
-    pub precisions: &'a BTreeMap<CellKey, CellPrecision>,
+    pub(crate) precisions: &'a BTreeMap<CellKey, CellPrecision>,
     /// Noise of this machine's figures, if `matrix noise` measured it.
-    pub noise: Option<&'a Noise>,
+    pub(crate) noise: Option<&'a Noise>,
 }
 
 /// Everything that a report shows.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct Document {
     /// Version of this layout.
-    pub format: u32,
+    pub(crate) format: u32,
     /// Names of the matrices, joined by commas.
-    pub title: String,
+    pub(crate) title: String,
     /// The runs of the report.
-    pub runs: Vec<RunFacts>,
+    pub(crate) runs: Vec<RunFacts>,
     /// All cells of all runs, in the order of the plans.
-    pub cells: Vec<CellFacts>,
+    pub(crate) cells: Vec<CellFacts>,
     /// Comparisons with the reference, one for each model and scenario.
-    pub comparisons: Vec<ComparisonTable>,
+    pub(crate) comparisons: Vec<ComparisonTable>,
     /// Results of each engine over all comparisons.
-    pub standings: Vec<Ranking>,
+    pub(crate) standings: Vec<Ranking>,
     /// Output per user against output per GPU, one entry for each model and scenario name.
-    pub tradeoffs: Vec<Tradeoff>,
+    pub(crate) tradeoffs: Vec<Tradeoff>,
     /// The tables that Markdown, HTML and the terminal show.
     #[serde(skip)]
-    pub tables: ReportTables,
+    pub(crate) tables: ReportTables,
 }
 
 impl Document {

@@ -12,24 +12,24 @@ use crate::results::record::validity::{Reason, Verdict};
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ReportTables {
     /// All engines side by side, a row for each model and scenario; `None` if no two engines share one.
-    pub overview_matrix: Option<Table>,
-    pub overview: Table,
+    pub(crate) overview_matrix: Option<Table>,
+    pub(crate) overview: Table,
     /// Results of each engine over all comparisons; `None` if there is only one engine.
-    pub rankings: Option<Table>,
+    pub(crate) rankings: Option<Table>,
     /// In the order of `Document::comparisons`.
-    pub comparisons: Vec<CellTables>,
+    pub(crate) comparisons: Vec<CellTables>,
     /// Reasons for or against the validity of measurements; `None` if there are none.
-    pub validity: Option<Table>,
+    pub(crate) validity: Option<Table>,
     /// The meaning of marks and columns of all tables.
-    pub legend: Vec<String>,
+    pub(crate) legend: Vec<String>,
 }
 
 /// The two tables of one comparison.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct CellTables {
     /// Throughput and the ratio.
-    pub figures: Table,
-    pub latencies: Table,
+    pub(crate) figures: Table,
+    pub(crate) latencies: Table,
 }
 
 impl ReportTables {

@@ -25,17 +25,17 @@ const SHARES: [f64; 17] = [
 /// What was recorded of a measurement over time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct MeasurementTimeSeries {
-    pub seconds: Vec<SecondHistogram>,
-    pub samples: Vec<Sample>,
+    pub(crate) seconds: Vec<SecondHistogram>,
+    pub(crate) samples: Vec<Sample>,
 }
 
 /// Distribution of a latency.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct Distribution {
     /// `TTFT`, `TPOT`, `ITL` or `E2E`, under the definitions `matrix`.
-    pub latency: String,
+    pub(crate) latency: String,
     /// Pairs of a value in milliseconds and the share of values, 0 to 1, that do not exceed it.
-    pub points: Vec<[f64; 2]>,
+    pub(crate) points: Vec<[f64; 2]>,
 }
 
 /// Quantity that a series shows.
@@ -111,13 +111,13 @@ impl SeriesQuantity {
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct Series {
     /// Quantity of the values.
-    pub quantity: SeriesQuantity,
+    pub(crate) quantity: SeriesQuantity,
     /// Index of the GPU; absent if the quantity does not belong to a GPU.
-    pub device: Option<u32>,
+    pub(crate) device: Option<u32>,
     /// Source of the values: `client`, or the name of a telemetry source.
-    pub source: String,
+    pub(crate) source: String,
     /// Pairs of seconds after the start of the measurement and the value.
-    pub points: Vec<[f64; 2]>,
+    pub(crate) points: Vec<[f64; 2]>,
 }
 
 /// Latency distributions over the measurements of a cell that count. A histogram that cannot be read gives

@@ -12,29 +12,29 @@ use crate::results::record::validity::Verdict;
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct Tradeoff {
     /// Model and name of the scenario.
-    pub title: String,
+    pub(crate) title: String,
     /// Whether `output_tok_s` is per GPU. It is the total if no engine has GPUs, as with simulated engines.
-    pub is_per_gpu: bool,
+    pub(crate) is_per_gpu: bool,
     /// All points, by engine in the order of first appearance, then by load, the lightest first.
-    pub points: Vec<OperatingPoint>,
+    pub(crate) points: Vec<OperatingPoint>,
 }
 
 /// One engine at one load.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct OperatingPoint {
     /// Engine with version, precision and tensor-parallel size, and with the run if the report has several.
-    pub engine: String,
+    pub(crate) engine: String,
     /// The load, such as `4 req/s` or `all at once`.
-    pub load: String,
+    pub(crate) load: String,
     /// Output tokens per second that one user received while waiting for responses.
-    pub per_user_tok_s: f64,
+    pub(crate) per_user_tok_s: f64,
     /// Output tokens per second per GPU, or in total (`is_per_gpu`).
-    pub output_tok_s: f64,
+    pub(crate) output_tok_s: f64,
     /// Validity verdict of the cell.
-    pub validity: Verdict,
+    pub(crate) validity: Verdict,
     /// Whether it is not invalid, and no other point that is not invalid is at least as high in both values and
     /// higher in one.
-    pub is_on_frontier: bool,
+    pub(crate) is_on_frontier: bool,
 }
 
 pub(super) fn tradeoffs(cells: &[ReportCell<'_>]) -> Vec<Tradeoff> {

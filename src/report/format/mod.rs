@@ -15,33 +15,33 @@ use crate::analysis::compare::pairwise::Comparison;
 /// A format and the documents that it can draw.
 pub(crate) struct Format {
     /// The value of `--format`.
-    pub name: &'static str,
-    pub report: Option<ReportFormat>,
-    pub history: Option<HistoryFormat>,
-    pub comparison: Option<ComparisonFormat>,
+    pub(crate) name: &'static str,
+    pub(crate) report: Option<ReportFormat>,
+    pub(crate) history: Option<HistoryFormat>,
+    pub(crate) comparison: Option<ComparisonFormat>,
 }
 
 pub(crate) struct ReportFormat {
-    pub help: &'static str,
-    pub file: &'static str,
+    pub(crate) help: &'static str,
+    pub(crate) file: &'static str,
     /// Whether every run, and `matrix report --out` without `--format`, write it.
-    pub is_in_run_folder: bool,
+    pub(crate) is_in_run_folder: bool,
     /// Whether the report shows warnings of its runs; else they go to stderr.
-    pub shows_warnings: bool,
+    pub(crate) shows_warnings: bool,
     /// Whether one document per engine is written beside the report.
-    pub has_engine_reports: bool,
-    pub draw: fn(&Document, PageLayout) -> String,
+    pub(crate) has_engine_reports: bool,
+    pub(crate) draw: fn(&Document, PageLayout) -> String,
 }
 
 pub(crate) struct HistoryFormat {
-    pub help: &'static str,
-    pub draw: fn(&History<'_>, PageLayout) -> String,
+    pub(crate) help: &'static str,
+    pub(crate) draw: fn(&History<'_>, PageLayout) -> String,
 }
 
 pub(crate) struct ComparisonFormat {
-    pub help: &'static str,
+    pub(crate) help: &'static str,
     /// The names are those of the baseline and the candidate.
-    pub draw: fn(&Comparison, [&str; 2], PageLayout) -> String,
+    pub(crate) draw: fn(&Comparison, [&str; 2], PageLayout) -> String,
 }
 
 pub(crate) static FORMATS: [Format; 5] = [

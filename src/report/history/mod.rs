@@ -24,13 +24,13 @@ const MAX_FINDINGS: usize = 300;
 /// Consecutive nightly runs with their series and events.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct History<'a> {
-    pub matrix: &'a str,
+    pub(crate) matrix: &'a str,
     /// Oldest first.
-    pub nights: &'a [NightlyRun],
-    pub series: Vec<Series>,
+    pub(crate) nights: &'a [NightlyRun],
+    pub(crate) series: Vec<Series>,
     /// Changes besides figures.
-    pub events: Vec<ContextEvent>,
-    pub labels: Labels,
+    pub(crate) events: Vec<ContextEvent>,
+    pub(crate) labels: Labels,
 }
 
 impl<'a> History<'a> {

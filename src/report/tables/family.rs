@@ -18,18 +18,18 @@ use crate::results::record::validity::Verdict;
 /// The cells of one model and scenario, each compared with the reference.
 #[derive(Clone, Debug)]
 pub(crate) struct Group<'s, 'a> {
-    pub title: String,
-    pub rows: Vec<&'s ReportCell<'a>>,
+    pub(crate) title: String,
+    pub(crate) rows: Vec<&'s ReportCell<'a>>,
     /// Names of the rows, each different from the others.
-    pub names: Vec<String>,
+    pub(crate) names: Vec<String>,
     /// The gating metrics for the load; ratios are of the first.
-    pub metrics: Vec<Metric>,
+    pub(crate) metrics: Vec<Metric>,
     /// Name of the engine that ratios refer to.
-    pub reference: String,
+    pub(crate) reference: String,
     /// The relation of each row to the reference.
-    pub ratios: Vec<RatioOrReason>,
+    pub(crate) ratios: Vec<RatioOrReason>,
     /// Index of the row that is better than every other one.
-    pub best: Option<usize>,
+    pub(crate) best: Option<usize>,
 }
 
 impl Group<'_, '_> {

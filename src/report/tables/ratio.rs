@@ -17,15 +17,15 @@ use crate::results::record::cell::{Definitions, MeasurementSummary};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Ratio {
-    pub value: f64,
+    pub(crate) value: f64,
     /// 95 % confidence interval; `None` if a side has a single start.
-    pub interval: Option<[f64; 2]>,
+    pub(crate) interval: Option<[f64; 2]>,
     /// Number of starts of the reference and of the cell.
-    pub starts: [usize; 2],
-    pub is_reference: bool,
+    pub(crate) starts: [usize; 2],
+    pub(crate) is_reference: bool,
     /// The decision over all gating metrics together.
-    pub verdict: RatioVerdict,
-    pub reason: String,
+    pub(crate) verdict: RatioVerdict,
+    pub(crate) reason: String,
 }
 
 impl Ratio {

@@ -17,25 +17,25 @@ use crate::results::record::validity::{MetricFamily, Verdict};
 #[derive(Clone, Debug)]
 pub(crate) struct ReportCell<'a> {
     /// Name of the run; empty if the report has only one.
-    pub run: &'a str,
+    pub(crate) run: &'a str,
     /// The machine of the run; set only if the report has several runs.
-    pub machine: Option<&'a Machine>,
-    pub launch: &'a Launch,
-    pub cell: &'a Cell,
+    pub(crate) machine: Option<&'a Machine>,
+    pub(crate) launch: &'a Launch,
+    pub(crate) cell: &'a Cell,
     /// Measurements in any order; empty if nothing was measured yet.
-    pub summaries: Vec<&'a MeasurementSummary>,
+    pub(crate) summaries: Vec<&'a MeasurementSummary>,
     /// The version that the engine reports in other cells of the run, if all of them agree. With it, a cell
     /// that is not measured yet or failed to start is shown as the same engine.
-    pub other_engine_version: Option<&'a str>,
+    pub(crate) other_engine_version: Option<&'a str>,
     /// Precision of the cell, if its matrix asks for one.
-    pub precision: Option<&'a CellPrecision>,
+    pub(crate) precision: Option<&'a CellPrecision>,
     /// The plan of the run; it determines which starts alternated.
-    pub plan: Option<&'a Plan>,
+    pub(crate) plan: Option<&'a Plan>,
     /// The last start that was planned before a stopping rule looked at results; `None` without a stopping
     /// rule.
-    pub stage: Option<u32>,
+    pub(crate) stage: Option<u32>,
     /// Noise of the host's figures, if `matrix noise` measured it.
-    pub noise: Option<&'a Noise>,
+    pub(crate) noise: Option<&'a Noise>,
 }
 
 impl<'a> ReportCell<'a> {

@@ -4,49 +4,49 @@ use serde::{Deserialize, Serialize};
 
 /// Statistics of the answers of a measurement and of its prompt counts, over all completed requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AnswerStats {
+pub(crate) struct AnswerStats {
     /// Answers that were long enough to analyse.
-    pub read: u32,
+    pub(crate) read: u32,
     /// Answers of which almost every token is the same token.
-    pub one_token: u32,
+    pub(crate) one_token: u32,
     /// Answers that begin with the text of their prompt.
     #[serde(default)]
-    pub echoes: u32,
+    pub(crate) echoes: u32,
     /// Answers that are almost entirely a loop of a few tokens.
     #[serde(default)]
-    pub loops: u32,
+    pub(crate) loops: u32,
     /// Answers whose text equals the answer to another prompt.
     #[serde(default)]
-    pub canned: u32,
+    pub(crate) canned: u32,
     /// Prompts with a token count of the server.
-    pub prompts: u32,
+    pub(crate) prompts: u32,
     /// Tokens of these prompts by our own count.
-    pub prompt_tokens: u64,
+    pub(crate) prompt_tokens: u64,
     /// Tokens of these prompts by the server's count.
-    pub reported_prompt_tokens: u64,
+    pub(crate) reported_prompt_tokens: u64,
     /// Answers with both a token count of the server and our own.
     #[serde(default)]
-    pub counted: u32,
+    pub(crate) counted: u32,
     /// Tokens of these answers by the server's count.
     #[serde(default)]
-    pub reported_tokens: u64,
+    pub(crate) reported_tokens: u64,
     /// Tokens of these answers by our own count of the text.
     #[serde(default)]
-    pub counted_tokens: u64,
+    pub(crate) counted_tokens: u64,
     /// Stream events of these answers.
     #[serde(default)]
-    pub events: u64,
+    pub(crate) events: u64,
     /// Completed answers with a prompt count of the server.
     #[serde(default)]
-    pub prompts_reported: u32,
+    pub(crate) prompts_reported: u32,
     /// Tokens of these prompts that stand for images.
     #[serde(default)]
-    pub vision_tokens: u64,
+    pub(crate) vision_tokens: u64,
 }
 
 impl AnswerStats {
     /// Share of one-token answers; `None` if too few answers were read.
-    pub fn one_token_share(&self) -> Option<f64> {
+    pub(crate) fn one_token_share(&self) -> Option<f64> {
         self.share(self.one_token)
     }
 
@@ -56,12 +56,12 @@ impl AnswerStats {
     }
 
     /// Share of looping answers; `None` if too few answers were read.
-    pub fn loop_share(&self) -> Option<f64> {
+    pub(crate) fn loop_share(&self) -> Option<f64> {
         self.share(self.loops)
     }
 
     /// Share of answers that equal the answer to another prompt; `None` if too few answers were read.
-    pub fn canned_share(&self) -> Option<f64> {
+    pub(crate) fn canned_share(&self) -> Option<f64> {
         self.share(self.canned)
     }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use super::answer_stats::AnswerStats;
-pub use super::engine_facts::EngineFacts;
+pub(crate) use super::answer_stats::AnswerStats;
+pub(crate) use super::engine_facts::EngineFacts;
 pub use super::measurement_status::{FailureClass, MeasurementStatus, Phase, PhaseTime};
 pub(crate) use super::metric_values::MetricValues;
 pub use super::metric_values::{Definitions, Origin};
@@ -32,18 +32,18 @@ pub struct MeasurementSummary {
     /// The cell that was measured.
     pub cell: CellKey,
     /// Digest of launch, scenario and seed.
-    pub content: ContentHash,
+    pub(crate) content: ContentHash,
     /// The launch on which the cell was measured.
     pub launch: LaunchId,
     /// Index of the start of the launch, from 1.
-    pub start: u32,
+    pub(crate) start: u32,
     /// Index of the repeat on that start, from 1.
     pub repeat: u32,
     /// How it ended.
     #[serde(rename = "status", alias = "ending")]
     pub status: MeasurementStatus,
     /// How its metrics came about: measured, imported or simulated.
-    pub origin: Origin,
+    pub(crate) origin: Origin,
     /// When it began, RFC 3339.
     pub began: String,
     /// When it ended, RFC 3339.
@@ -57,14 +57,14 @@ pub struct MeasurementSummary {
     /// Share of prompt tokens that repeat the beginning of an earlier prompt: the legitimate upper bound for
     /// prefix-cache hits. Absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub prompts_repeated: Option<f64>,
+    pub(crate) prompts_repeated: Option<f64>,
     /// Digest of all due times.
     pub schedule_hash: Option<ContentHash>,
     /// Number of prompts that the data set returned; may be less than requested.
     pub prompts: Option<u32>,
     /// Source of the timestamps of arrivals: `user` or `kernel`.
     #[serde(rename = "timestamp_source", alias = "stamps")]
-    pub timestamp_source: Option<String>,
+    pub(crate) timestamp_source: Option<String>,
     /// Load and errors of the client during the measurement; absent in older runs and if nothing was sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientFacts>,
@@ -78,10 +78,10 @@ pub struct MeasurementSummary {
     /// 95 % confidence interval of each percentile, in milliseconds, by metric name. Absent if there are too
     /// few requests, and in older runs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub intervals: BTreeMap<String, [f64; 2]>,
+    pub(crate) intervals: BTreeMap<String, [f64; 2]>,
     /// Statistics of the answers; absent in older runs and if no text was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub answers: Option<AnswerStats>,
+    pub(crate) answers: Option<AnswerStats>,
     /// Points and result of a search. Requests, metrics and schedule of the summary are those of the point
     /// that the search found, or of the first point if none met the SLO.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -110,7 +110,7 @@ pub struct MeasurementSummary {
     pub listener_unverified: Option<String>,
     /// Engine facts that differ from an earlier measurement of the same launch.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub engine_changes: Vec<EngineChange>,
+    pub(crate) engine_changes: Vec<EngineChange>,
     /// Telemetry of host and engine; absent in older runs and if nothing was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub telemetry: Option<Telemetry>,
@@ -119,14 +119,14 @@ pub struct MeasurementSummary {
     pub validity: Option<Validity>,
     /// Where the measurement was imported from, if another tool made it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub imported: Option<Provenance>,
+    pub(crate) imported: Option<Provenance>,
     /// Warnings to show beside the metrics.
     pub warnings: Vec<String>,
 }
 
 impl MeasurementSummary {
     /// Returns the summary of a completed first measurement of a cell, with all optional facts absent.
-    pub fn new(cell: CellKey, content: ContentHash, launch: LaunchId, origin: Origin) -> Self {
+    pub(crate) fn new(cell: CellKey, content: ContentHash, launch: LaunchId, origin: Origin) -> Self {
         Self {
             format: FORMAT,
             cell,
@@ -199,7 +199,7 @@ impl MeasurementSummary {
     }
 
     /// Whether the measurement is invalid.
-    pub fn is_invalid(&self) -> bool {
+    pub(crate) fn is_invalid(&self) -> bool {
         let mut reasons = self.validity.iter().flat_map(|validity| &validity.reasons);
         reasons.any(|reason| reason.weight == Verdict::Invalid)
     }
@@ -234,7 +234,7 @@ impl MeasurementSummary {
     }
 
     /// The identity of the measurement.
-    pub fn measurement(&self) -> Measurement {
+    pub(crate) fn measurement(&self) -> Measurement {
         Measurement {
             cell: self.cell.clone(),
             start: self.start,
@@ -244,7 +244,7 @@ impl MeasurementSummary {
 
     /// The arrival that requests and metrics belong to: the scenario's, or that of the point that a search
     /// chose.
-    pub fn arrival(&self, scenario: &Scenario) -> Arrival {
+    pub(crate) fn arrival(&self, scenario: &Scenario) -> Arrival {
         let chosen = self.search.as_ref().and_then(|record| {
             let first = record.points.first().map(|point| point.value);
             record.found.or(first)
@@ -263,7 +263,7 @@ pub struct UniquePrefix {
     /// The letters; short prompts get only the first of them.
     pub letters: String,
     /// Length in tokens; the prefix replaces the same number of tokens of each prompt.
-    pub tokens: u32,
+    pub(crate) tokens: u32,
     /// Prompts without the prefix, because no replacement of the same length was possible.
     pub kept: u32,
 }
@@ -275,13 +275,13 @@ pub struct CacheResetRecord {
     #[serde(default)]
     pub is_fresh_start: bool,
     /// Whether the recipe describes a way to reset.
-    pub possible: bool,
+    pub(crate) possible: bool,
     /// HTTP status of the reset request.
-    pub status: Option<u16>,
+    pub(crate) status: Option<u16>,
     /// Whether the engine reports success.
     pub success: Option<bool>,
     /// The engine's answer, shortened.
-    pub answer: Option<String>,
+    pub(crate) answer: Option<String>,
     /// The unique prefix of the prompts, if the recipe asks for unique prefixes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unique_prefix: Option<UniquePrefix>,

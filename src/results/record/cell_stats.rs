@@ -12,23 +12,23 @@ use crate::results::record::cell::Origin;
 use crate::results::record::validity::MetricFamily;
 
 /// Facts by name, such as `driver`, as they are shown to users.
-pub type Facts = BTreeMap<String, String>;
+pub(crate) type Facts = BTreeMap<String, String>;
 
 /// One side of a comparison.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RunStats {
+pub(crate) struct RunStats {
     /// The run that measured it.
-    pub run: RunId,
+    pub(crate) run: RunId,
     /// Name of the run's matrix.
-    pub matrix: String,
+    pub(crate) matrix: String,
     /// When the run began, RFC 3339.
-    pub began: String,
+    pub(crate) began: String,
     /// Version of `matrix` that measured.
-    pub tool: String,
+    pub(crate) tool: String,
     /// The host that measured.
-    pub machine: Facts,
+    pub(crate) machine: Facts,
     /// The cells by key.
-    pub cells: BTreeMap<CellKey, CellStats>,
+    pub(crate) cells: BTreeMap<CellKey, CellStats>,
 }
 
 impl RunStats {
@@ -51,149 +51,149 @@ impl RunStats {
 
 /// One cell of a side.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct CellStats {
+pub(crate) struct CellStats {
     /// The values of the cell's axes.
-    pub axes: AxisValues,
+    pub(crate) axes: AxisValues,
     /// Digest of launch, scenario and seed.
-    pub content: ContentHash,
+    pub(crate) content: ContentHash,
     /// Everything requested except prompts: model, precision, arrivals. Cells that differ here are not
     /// comparable.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub asked: Facts,
+    pub(crate) asked: Facts,
     /// SLO and timeouts. Goodput depends on the SLO, failures on the timeouts.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub limits: Facts,
+    pub(crate) limits: Facts,
     /// The engine that answered: version, image, tokenizer. Comparisons are made to judge differences here.
-    pub engine: Facts,
+    pub(crate) engine: Facts,
     /// Arguments, environment variables, image and checkpoint of the engine, by name; empty if unknown.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub settings: Facts,
+    pub(crate) settings: Facts,
     /// The data set, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub load: Option<String>,
+    pub(crate) load: Option<String>,
     /// Digest of the prompts; absent if unknown, or if measurements differ.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub prompts: Option<ContentHash>,
+    pub(crate) prompts: Option<ContentHash>,
     /// Mean GPU clock while busy, in MHz.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub clock_mhz: Option<f64>,
+    pub(crate) clock_mhz: Option<f64>,
     /// Share of samples in which the GPUs were at their power limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub capped_share: Option<f64>,
+    pub(crate) capped_share: Option<f64>,
     /// Share of answers that repeat one token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub one_token_share: Option<f64>,
+    pub(crate) one_token_share: Option<f64>,
     /// Share of answers that are a loop of a few tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub loop_share: Option<f64>,
+    pub(crate) loop_share: Option<f64>,
     /// Share of answers that equal the answer to another prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub canned_share: Option<f64>,
+    pub(crate) canned_share: Option<f64>,
     /// Ratio of output tokens: the server's count over our own count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tokens_per_counted: Option<f64>,
+    pub(crate) tokens_per_counted: Option<f64>,
     /// Output tokens per stream event, by the server's count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tokens_per_event: Option<f64>,
+    pub(crate) tokens_per_event: Option<f64>,
     /// Tokens per prompt that stand for images, by the server's count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub vision_tokens: Option<f64>,
+    pub(crate) vision_tokens: Option<f64>,
     /// GPUs of the engine; 0 if it uses none, or for an attached server whose GPUs are unknown.
-    pub devices: u32,
+    pub(crate) devices: u32,
     /// Whether the server is attached. Its "starts" are then repeats on one server.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub attached: bool,
+    pub(crate) attached: bool,
     /// Number of completed requests of the measurement that has the fewest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub requests: Option<u32>,
+    pub(crate) requests: Option<u32>,
     /// Where the metrics come from.
-    pub origin: Origin,
+    pub(crate) origin: Origin,
     /// Names of the gating metrics.
-    pub gates: Vec<String>,
+    pub(crate) gates: Vec<String>,
     /// Values by metric name: one list of repeats for each start that counts.
-    pub figures: BTreeMap<String, Vec<Vec<f64>>>,
+    pub(crate) figures: BTreeMap<String, Vec<Vec<f64>>>,
     /// 95 % confidence interval of each percentile, from the requests alone: by metric name, for each
     /// measurement that counts.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub intervals: BTreeMap<String, Vec<[f64; 2]>>,
+    pub(crate) intervals: BTreeMap<String, Vec<[f64; 2]>>,
     /// Measurements that do not count.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub excluded: Vec<ExcludedMeasurement>,
+    pub(crate) excluded: Vec<ExcludedMeasurement>,
     /// The launch within its run. Cells of one launch share its starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub launch: Option<LaunchId>,
+    pub(crate) launch: Option<LaunchId>,
     /// Number of starts that were planned before a stopping rule decided; absent without a stopping rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub first_stage: Option<u32>,
+    pub(crate) first_stage: Option<u32>,
     /// Half-width of the rounding of coarse metrics, as a share: half the bracket of a search, or half the
     /// last digit that another tool printed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub resolutions: BTreeMap<String, f64>,
+    pub(crate) resolutions: BTreeMap<String, f64>,
     /// Metrics without a ratio, and the reason: a search without a bracket.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub no_ratio: Facts,
+    pub(crate) no_ratio: Facts,
     /// Metrics with a ratio but without a verdict, and the reason: throughput of a run that its drain
     /// dominates.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub no_verdict: Facts,
+    pub(crate) no_verdict: Facts,
     /// Mean output tokens per answer, if the model decides when an answer ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub answer_tokens: Option<f64>,
+    pub(crate) answer_tokens: Option<f64>,
     /// Measurements that count but are suspect.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub suspect: Vec<SuspectMeasurement>,
+    pub(crate) suspect: Vec<SuspectMeasurement>,
     /// Counts of starts and requests, including failed ones; absent in older files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tried: Option<ReliabilityCounts>,
+    pub(crate) tried: Option<ReliabilityCounts>,
 }
 
 /// A measurement that counts but is suspect.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct SuspectMeasurement {
+pub(crate) struct SuspectMeasurement {
     /// Which start, from 1.
-    pub start: u32,
+    pub(crate) start: u32,
     /// Index of the repeat on it, from 1.
-    pub repeat: u32,
+    pub(crate) repeat: u32,
     /// The affected metric families; empty if all are affected.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub only: Vec<MetricFamily>,
+    pub(crate) only: Vec<MetricFamily>,
     /// The reason in words.
-    pub reason: String,
+    pub(crate) reason: String,
 }
 
 /// How often a cell was attempted, and how often it failed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReliabilityCounts {
+pub(crate) struct ReliabilityCounts {
     /// Starts of the engine that were made to measure it.
-    pub starts: u32,
+    pub(crate) starts: u32,
     /// Starts on which the engine failed before the measurement ended.
-    pub crashed: u32,
+    pub(crate) crashed: u32,
     /// Requests that fell due in completed measurements.
-    pub requests: u64,
+    pub(crate) requests: u64,
     /// Those of `requests` that failed.
-    pub failed: u64,
+    pub(crate) failed: u64,
     /// For each completed start: failed requests, all requests. Absent in older files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub by_start: Vec<[u64; 2]>,
+    pub(crate) by_start: Vec<[u64; 2]>,
 }
 
 /// A measurement that does not count.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ExcludedMeasurement {
+pub(crate) struct ExcludedMeasurement {
     /// Which start, from 1.
-    pub start: u32,
+    pub(crate) start: u32,
     /// Index of the repeat on it, from 1.
-    pub repeat: u32,
+    pub(crate) repeat: u32,
     /// Why it does not count.
-    pub cause: ExclusionCause,
+    pub(crate) cause: ExclusionCause,
     /// The reason in words.
-    pub reason: String,
+    pub(crate) reason: String,
 }
 
 /// Why a measurement does not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum ExclusionCause {
+pub(crate) enum ExclusionCause {
     /// It was left out, or the run was stopped before or while it was measured.
     NotMeasured,
     /// It failed or was skipped.
@@ -256,61 +256,61 @@ impl CellStats {
 
 /// The side that candidates are compared with, until a user accepts another one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Baseline {
+pub(crate) struct Baseline {
     /// The version of the files on disk.
-    pub format: u32,
+    pub(crate) format: u32,
     /// Every acceptance, latest first.
-    pub accepted: Vec<BaselineMove>,
+    pub(crate) accepted: Vec<BaselineMove>,
     /// The figures and facts of the baseline.
-    pub side: RunStats,
+    pub(crate) side: RunStats,
     /// The launches of its cells, so that the baseline can be started again beside a candidate; empty in
     /// older files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub launches: Vec<Launch>,
+    pub(crate) launches: Vec<Launch>,
 }
 
 /// One acceptance of a baseline.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BaselineMove {
+pub(crate) struct BaselineMove {
     /// When, as RFC 3339 text.
-    pub at: String,
+    pub(crate) at: String,
     /// The run that became the baseline.
-    pub run: RunId,
+    pub(crate) run: RunId,
     /// Why, as the user wrote.
-    pub reason: String,
+    pub(crate) reason: String,
 }
 
 /// Variation of metrics on one host without any change, measured by `matrix noise`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Noise {
+pub(crate) struct Noise {
     /// The host that was measured.
-    pub machine: Facts,
+    pub(crate) machine: Facts,
     /// By cell and metric.
-    pub cells: BTreeMap<CellKey, BTreeMap<String, NoiseEstimate>>,
+    pub(crate) cells: BTreeMap<CellKey, BTreeMap<String, NoiseEstimate>>,
 }
 
 /// Variation of one metric of one cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct NoiseEstimate {
+pub(crate) struct NoiseEstimate {
     /// When it was measured, RFC 3339.
-    pub at: String,
+    pub(crate) at: String,
     /// Number of starts.
-    pub starts: u32,
+    pub(crate) starts: u32,
     /// Repeats on each start.
-    pub per_start: u32,
+    pub(crate) per_start: u32,
     /// Standard deviation of the start means, as a share.
-    pub start_share: f64,
+    pub(crate) start_share: f64,
     /// Upper 80 % confidence bound of `start_share`; absent in older files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bound_share: Option<f64>,
+    pub(crate) bound_share: Option<f64>,
     /// Degrees of freedom of the estimate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub df: Option<f64>,
+    pub(crate) df: Option<f64>,
     /// Standard deviation between starts without the part that repeats explain, as a share.
-    pub between_share: f64,
+    pub(crate) between_share: f64,
     /// Standard deviation between repeats on one start, as a share; absent with one repeat.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub within_share: Option<f64>,
+    pub(crate) within_share: Option<f64>,
     /// Difference between the two arms, as a share.
-    pub difference_share: f64,
+    pub(crate) difference_share: f64,
 }

@@ -12,11 +12,11 @@ pub struct Chunk {
     /// When its bytes arrived.
     pub at_ns: u64,
     /// What it carries.
-    pub kind: ChunkKind,
+    pub(crate) kind: ChunkKind,
     /// Output tokens so far, if the server reports them in this event.
-    pub tokens: Option<u32>,
+    pub(crate) tokens: Option<u32>,
     /// Bytes of text in the event.
-    pub bytes: u32,
+    pub(crate) bytes: u32,
 }
 
 impl From<(u64, ChunkKind, Option<u32>, u32)> for Chunk {
@@ -38,7 +38,7 @@ impl From<Chunk> for (u64, ChunkKind, Option<u32>, u32) {
 
 /// The kind of output in an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ChunkKind {
+pub(crate) enum ChunkKind {
     /// Text of the answer.
     #[serde(rename = "a")]
     Answer,

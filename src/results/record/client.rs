@@ -6,19 +6,19 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Calibration {
     /// Version of `matrix`.
-    pub tool: String,
+    pub(crate) tool: String,
     /// Host, kernel, processor model and processor count, as far as known.
-    pub machine: String,
+    pub(crate) machine: String,
     /// When it was measured, RFC 3339.
-    pub at: String,
+    pub(crate) at: String,
     /// Source of the timestamps of arrivals: `user` or `kernel`.
     #[serde(rename = "timestamp_source", alias = "stamps")]
-    pub timestamp_source: String,
+    pub(crate) timestamp_source: String,
     /// One point for each gap between events (longest first) and each number of streams (ascending). The
     /// shorter gaps have one number of streams each.
-    pub points: Vec<Point>,
+    pub(crate) points: Vec<Point>,
     /// Highest token rate that the client takes; `None` if not measured.
-    pub flood: Option<Flood>,
+    pub(crate) flood: Option<Flood>,
 }
 
 /// Highest event rate, per second, at which one client can tell the time of each event.
@@ -30,16 +30,16 @@ pub struct Point {
     /// Concurrent streams.
     pub streams: u32,
     /// Events (tokens) per second while all streams run.
-    pub events_per_s: f64,
+    pub(crate) events_per_s: f64,
     /// Measured TTFT minus the server's, in ms. Includes the path through the kernel and the server's reading
     /// of a burst of requests.
     pub ttft_ms: Deviation,
     /// Measured ITL minus the server's, in ms.
-    pub itl_ms: Deviation,
+    pub(crate) itl_ms: Deviation,
     /// CPU share of the busiest thread, 0 to 1.
-    pub cpu_share: f64,
+    pub(crate) cpu_share: f64,
     /// 99th percentile of the send lag, ms.
-    pub send_lag_p99_ms: f64,
+    pub(crate) send_lag_p99_ms: f64,
 }
 
 impl Point {
@@ -53,7 +53,7 @@ impl Point {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Deviation {
     /// Mean of measured minus true.
-    pub bias: f64,
+    pub(crate) bias: f64,
     /// 99th percentile of the absolute deviation.
     pub p99: f64,
 }
@@ -61,12 +61,12 @@ pub struct Deviation {
 /// Result of sending tokens as fast as the client takes them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Flood {
-    pub streams: u32,
-    pub events_per_s: f64,
+    pub(crate) streams: u32,
+    pub(crate) events_per_s: f64,
     /// CPU share of the busiest thread, 0 to 1.
-    pub cpu_share: f64,
+    pub(crate) cpu_share: f64,
     /// Whether the client was the limit. If not, the server was, and the client can take more.
-    pub is_limit: bool,
+    pub(crate) is_limit: bool,
 }
 
 /// Load and errors of the client during one measurement. For a search, the worst over all points
@@ -78,18 +78,18 @@ pub struct ClientFacts {
     /// CPU share of the busiest thread, 0 to 1.
     pub cpu_share: Option<f64>,
     /// Number of sending threads.
-    pub threads: u32,
+    pub(crate) threads: u32,
     /// Longest time that a readable socket may have waited for its turn, in ms.
     pub loop_lag_max_ms: Option<f64>,
     /// Number of times that the wall clock was set during the measurement, as seen by the sending threads.
     #[serde(default)]
-    pub clock_jumps: u32,
+    pub(crate) clock_jumps: u32,
     /// Error of arrival timestamps because the client read late; `None` in older records.
     #[serde(default)]
     pub late: Option<ArrivalUncertainty>,
     /// Connections that the server kept open for one second after `[DONE]`.
     #[serde(default)]
-    pub left_open: u64,
+    pub(crate) left_open: u64,
     /// Calibrated error at the nearest number of streams that is not smaller; otherwise at the largest
     /// number.
     pub error: Option<Point>,
@@ -100,13 +100,13 @@ pub struct ClientFacts {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ArrivalUncertainty {
     /// 90th percentile of the possible error.
-    pub p90_ms: f64,
+    pub(crate) p90_ms: f64,
     /// 99th percentile of the possible error.
-    pub p99_ms: f64,
+    pub(crate) p99_ms: f64,
     /// Largest possible error.
-    pub max_ms: f64,
+    pub(crate) max_ms: f64,
     /// Rate in events per second that one of ten events reached or exceeded, counted over quarters of a second.
-    pub events_per_s: f64,
+    pub(crate) events_per_s: f64,
     /// Number of times that the client made no progress for 0.3 s or longer, because it was stopped or had no
     /// processor.
     pub pauses: u32,
@@ -175,17 +175,17 @@ impl SendLag {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SendLag {
     /// The mean.
-    pub mean_ms: f64,
+    pub(crate) mean_ms: f64,
     /// The 99th percentile.
-    pub p99_ms: f64,
+    pub(crate) p99_ms: f64,
     /// The maximum.
-    pub max_ms: f64,
+    pub(crate) max_ms: f64,
     /// The second largest; absent if fewer requests were sent, and in older records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub second_ms: Option<f64>,
+    pub(crate) second_ms: Option<f64>,
     /// The fifth largest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fifth_ms: Option<f64>,
+    pub(crate) fifth_ms: Option<f64>,
 }
 
 #[cfg(test)]

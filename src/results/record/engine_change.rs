@@ -33,13 +33,13 @@ const MODELS_FACT: &str = "models";
 
 /// One reported fact that changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EngineChange {
+pub(crate) struct EngineChange {
     /// Name of the fact, such as `version`.
-    pub what: String,
+    pub(crate) what: String,
     /// Value at the earlier measurement.
-    pub before: String,
+    pub(crate) before: String,
     /// Value now.
-    pub after: String,
+    pub(crate) after: String,
 }
 
 impl EngineChange {
@@ -49,7 +49,7 @@ impl EngineChange {
     }
 
     /// The change in words.
-    pub fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         format!("{} {} → {}", self.what, self.before, self.after)
     }
 }

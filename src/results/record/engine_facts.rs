@@ -13,19 +13,19 @@ pub struct EngineFacts {
     pub models: Vec<String>,
     /// Entries of the model list for the requested model, such as `max_model_len`; absent in older runs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub served: BTreeMap<String, String>,
+    pub(crate) served: BTreeMap<String, String>,
     /// Whether the engine reports that it is simulated.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub simulated: bool,
+    pub(crate) simulated: bool,
     /// Digest of the container's image.
     pub image_digest: Option<String>,
     /// Size of the container's image on disk, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_bytes: Option<u64>,
     /// The live configuration that the engine reports.
-    pub info: Option<serde_json::Value>,
+    pub(crate) info: Option<serde_json::Value>,
     /// Digest of the tokenizer that made the prompts, if known.
-    pub tokenizer_digest: Option<String>,
+    pub(crate) tokenizer_digest: Option<String>,
     /// The command that started the engine, as `plan` prints it.
     pub command: Option<String>,
     /// The command with port and GPUs of this start, if it differs from `command`.

@@ -184,7 +184,7 @@ pub enum Event {
 
 impl Event {
     /// Whether the journal stores the event; progress events are only displayed.
-    pub const fn is_persisted(&self) -> bool {
+    pub(crate) const fn is_persisted(&self) -> bool {
         !matches!(self, Self::LaunchProgress { .. } | Self::CellProgress { .. })
     }
 }

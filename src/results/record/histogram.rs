@@ -9,27 +9,27 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecondHistogram {
     /// Index of the second, from 0.
-    pub second: u32,
+    pub(crate) second: u32,
     /// Requests that fell due.
-    pub due: u32,
+    pub(crate) due: u32,
     /// Requests that were sent.
-    pub sent: u32,
+    pub(crate) sent: u32,
     /// Requests that completed.
-    pub completed: u32,
+    pub(crate) completed: u32,
     /// Requests that failed.
-    pub failed: u32,
+    pub(crate) failed: u32,
     /// Output tokens of completed requests that arrived in this second; absent if tokens were not counted.
-    pub output_tokens: Option<u64>,
+    pub(crate) output_tokens: Option<u64>,
     /// TTFT of requests whose first token arrived in this second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ttft_us: Option<String>,
+    pub(crate) ttft_us: Option<String>,
     /// TPOT of requests whose last token arrived in this second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tpot_us: Option<String>,
+    pub(crate) tpot_us: Option<String>,
     /// ITL of tokens that arrived in this second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub itl_us: Option<String>,
+    pub(crate) itl_us: Option<String>,
     /// E2E of requests whose last token arrived in this second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub e2e_us: Option<String>,
+    pub(crate) e2e_us: Option<String>,
 }

@@ -5,11 +5,11 @@ use crate::base::ids::RunId;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LastDuration {
     /// Mean seconds per measurement.
-    pub seconds: f64,
+    pub(crate) seconds: f64,
     /// Mean seconds from the start command until the engine was ready; absent if no engine was started for
     /// the cell.
-    pub launch_seconds: Option<f64>,
-    pub run: RunId,
+    pub(crate) launch_seconds: Option<f64>,
+    pub(crate) run: RunId,
     /// Whether the content hash was equal too; otherwise only the key was.
-    pub same: bool,
+    pub(crate) same: bool,
 }

@@ -8,53 +8,53 @@ use crate::results::record::telemetry::Gpu;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// Host name, used only as a label: containers and cloud machines change it between runs.
-    pub host: Option<String>,
+    pub(crate) host: Option<String>,
     /// Digest of the DMI product UUID; absent if the firmware has none or only root may read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dmi_uuid: Option<String>,
+    pub(crate) dmi_uuid: Option<String>,
     /// Digest of `/etc/machine-id`; absent inside a container, because many hosts may share the id of an
     /// image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub machine_id: Option<String>,
+    pub(crate) machine_id: Option<String>,
     /// Kernel release.
-    pub kernel: Option<String>,
+    pub(crate) kernel: Option<String>,
     /// Name of the operating system.
-    pub os: Option<String>,
+    pub(crate) os: Option<String>,
     /// CPU model.
-    pub cpu: Option<String>,
+    pub(crate) cpu: Option<String>,
     /// Logical CPUs that this process may use.
-    pub cpus: Option<u32>,
+    pub(crate) cpus: Option<u32>,
     /// Memory in bytes.
-    pub memory_bytes: Option<u64>,
+    pub(crate) memory_bytes: Option<u64>,
     /// Names of the GPUs by index, as far as the host reports them without a driver library.
     pub gpus: Vec<String>,
     /// Whether the GPUs are simulated for trying things out; reports mark rows measured on them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub gpus_pretended: bool,
+    pub(crate) gpus_pretended: bool,
     /// Facts about each GPU from its management library or tool.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<Gpu>,
     /// CPU frequency governor, such as `performance`; absent if the kernel does not set frequencies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub governor: Option<String>,
+    pub(crate) governor: Option<String>,
     /// NUMA nodes, if there are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub numa: Vec<NumaNode>,
+    pub(crate) numa: Vec<NumaNode>,
     /// The GPU driver's version.
     pub driver: Option<String>,
     /// Limit of open files after raising it.
-    pub open_files: Option<u64>,
+    pub(crate) open_files: Option<u64>,
     /// Version and revision of `matrix`.
-    pub tool: String,
+    pub(crate) tool: String,
 }
 
 /// A NUMA node: its processors and GPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NumaNode {
+pub(crate) struct NumaNode {
     /// Logical CPUs in the kernel's list format, such as `0-31,64-95`.
-    pub cpus: String,
+    pub(crate) cpus: String,
     /// Indexes of its GPUs.
-    pub gpus: Vec<u32>,
+    pub(crate) gpus: Vec<u32>,
 }
 
 impl Machine {

@@ -30,7 +30,7 @@ pub enum MeasurementStatus {
 
 impl MeasurementStatus {
     /// One word for tables.
-    pub const fn name(&self) -> &'static str {
+    pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Done => "done",
             Self::Failed { .. } => "failed",
@@ -62,7 +62,7 @@ pub enum Phase {
 
 impl Phase {
     /// The name on disk.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Install => "install",
             Self::Launch => "launch",
@@ -110,7 +110,7 @@ impl FailureClass {
     }
 
     /// The meaning in a few words, for users.
-    pub const fn description(self) -> &'static str {
+    pub(crate) const fn description(self) -> &'static str {
         match self {
             Self::Spec => "the matrix asks for something impossible",
             Self::Image => "the image or environment could not be prepared",

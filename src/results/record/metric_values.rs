@@ -22,7 +22,7 @@ pub enum Definitions {
 
 impl Definitions {
     /// The name on disk.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Classic => "classic",
             Self::Current => "current",
@@ -45,7 +45,7 @@ pub enum Origin {
 
 impl Origin {
     /// The name on disk.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Measured => "measured",
             Self::Imported => "imported",

@@ -12,39 +12,39 @@ use crate::results::record::cell_stats::Facts;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct NightlyRun {
     /// The version of the files on disk.
-    pub format: u32,
+    pub(crate) format: u32,
     /// When the run first ended, RFC 3339; a later resume does not change it.
-    pub at: String,
-    pub run: RunId,
-    pub matrix: String,
+    pub(crate) at: String,
+    pub(crate) run: RunId,
+    pub(crate) matrix: String,
     /// The run of the baseline; none if there was no baseline.
-    pub baseline: Option<RunId>,
-    pub machine: Facts,
+    pub(crate) baseline: Option<RunId>,
+    pub(crate) machine: Facts,
     /// The result of each cell.
-    pub cells: BTreeMap<CellKey, NightlyCell>,
+    pub(crate) cells: BTreeMap<CellKey, NightlyCell>,
     /// Counts of judged gating metrics; absent without a baseline and in older nightly runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub judged: Option<JudgedCounts>,
+    pub(crate) judged: Option<JudgedCounts>,
     /// The findings, shown one line each in notifications and reports.
-    pub findings: Vec<Finding>,
+    pub(crate) findings: Vec<Finding>,
 }
 
 /// Counts of gating metrics, by whether they could be judged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct JudgedCounts {
     /// Gating metrics of all cells.
-    pub metrics: usize,
+    pub(crate) metrics: usize,
     /// Metrics with a verdict: better, same, worse, or unclear with enough starts.
-    pub judged: usize,
+    pub(crate) judged: usize,
     /// Suspected losses that were neither confirmed nor refuted.
     #[serde(default)]
-    pub undecided: usize,
+    pub(crate) undecided: usize,
     /// Judged metrics that are unclear: no loss is suspected, but a relevant loss is not excluded.
     #[serde(default, skip_serializing_if = "is_zero")]
-    pub unclear: usize,
+    pub(crate) unclear: usize,
     /// The loss, as a share, that would have been detected with 90 % probability for each unclear metric.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub visible_loss_share: Option<f64>,
+    pub(crate) visible_loss_share: Option<f64>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -64,28 +64,28 @@ impl JudgedCounts {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct NightlyCell {
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub prompts: Option<ContentHash>,
+    pub(crate) prompts: Option<ContentHash>,
     /// Where its metrics come from; absent in older nightly runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub origin: Option<Origin>,
+    pub(crate) origin: Option<Origin>,
     /// The engine that answered.
-    pub engine: Facts,
+    pub(crate) engine: Facts,
     /// Gating metrics by name: the means of the planned starts, without starts that a confirmation added.
-    pub figures: BTreeMap<String, Vec<f64>>,
+    pub(crate) figures: BTreeMap<String, Vec<f64>>,
 }
 
 /// One finding of a nightly run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Finding {
-    pub kind: FindingKind,
+    pub(crate) kind: FindingKind,
     /// The cell; none if the finding concerns all cells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cell: Option<CellKey>,
+    pub(crate) cell: Option<CellKey>,
     /// The metric, if the finding concerns one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub figure: Option<String>,
+    pub(crate) figure: Option<String>,
     /// What happened, in words with numbers.
-    pub text: String,
+    pub(crate) text: String,
 }
 
 impl Finding {

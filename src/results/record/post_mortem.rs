@@ -9,24 +9,24 @@ use crate::results::record::measurement_status::{FailureClass, Phase};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EngineExitStatus {
     /// The exit code.
-    pub code: Option<i64>,
+    pub(crate) code: Option<i64>,
     /// The signal that ended it.
-    pub signal: Option<i32>,
+    pub(crate) signal: Option<i32>,
     /// Whether the kernel killed it because memory ran out; `None` if unknown.
-    pub out_of_memory: Option<bool>,
+    pub(crate) out_of_memory: Option<bool>,
 }
 
 /// An attempt that failed because of the host and was repeated.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Retry {
     /// The phase in which it failed.
-    pub phase: Phase,
+    pub(crate) phase: Phase,
     /// The fault.
     pub class: FailureClass,
     /// What happened.
     pub reason: String,
     /// Pause before the next attempt, in seconds.
-    pub pause_s: f64,
+    pub(crate) pause_s: f64,
 }
 
 /// Messages of the kernel about GPUs and memory during the launch.
@@ -41,32 +41,32 @@ pub(crate) enum KernelLog {
 /// Everything known about a failure.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PostMortem {
-    pub cell: CellKey,
+    pub(crate) cell: CellKey,
     /// Index of the start of the launch, from 1.
-    pub start: u32,
+    pub(crate) start: u32,
     /// Index of the repeat on that start, from 1.
-    pub repeat: u32,
-    pub phase: Phase,
+    pub(crate) repeat: u32,
+    pub(crate) phase: Phase,
     /// The presumed fault.
-    pub class: FailureClass,
+    pub(crate) class: FailureClass,
     /// What happened, in one sentence.
-    pub reason: String,
+    pub(crate) reason: String,
     /// Whether the server is attached, so that neither its end nor its log is known.
-    pub is_attached: bool,
+    pub(crate) is_attached: bool,
     /// How the engine ended, if it did.
-    pub end: Option<EngineExitStatus>,
+    pub(crate) end: Option<EngineExitStatus>,
     /// The attempts before this one.
-    pub retries: Vec<Retry>,
+    pub(crate) retries: Vec<Retry>,
     /// The command that starts the engine.
-    pub command: String,
+    pub(crate) command: String,
     /// Digest of the container's image, if it was created.
-    pub image_digest: Option<String>,
+    pub(crate) image_digest: Option<String>,
     /// GPUs of the launch.
-    pub devices: Vec<u32>,
+    pub(crate) devices: Vec<u32>,
     /// Messages of the kernel since the launch began.
-    pub kernel: KernelLog,
+    pub(crate) kernel: KernelLog,
     /// Last lines of the engine's log.
-    pub log: Vec<String>,
+    pub(crate) log: Vec<String>,
 }
 
 impl PostMortem {

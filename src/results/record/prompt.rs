@@ -28,13 +28,13 @@ pub(crate) fn counts_differ(reported: f64, sent: f64, prompts: f64) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct CountedPrompt {
     /// Tokens by our own count.
-    pub sent: u32,
+    pub(crate) sent: u32,
     /// Tokens by the server's count.
-    pub reported: u32,
+    pub(crate) reported: u32,
     /// Tokens that a chat template may leave out: the reasoning in earlier answers.
-    pub omittable: u32,
+    pub(crate) omittable: u32,
     /// Messages after the first.
-    pub extra_messages: u32,
+    pub(crate) extra_messages: u32,
 }
 
 impl CountedPrompt {

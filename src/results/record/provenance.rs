@@ -6,27 +6,27 @@ use serde::{Deserialize, Serialize};
 
 /// Facts about an imported measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Provenance {
+pub(crate) struct Provenance {
     /// The tool that measured.
-    pub tool: Tool,
+    pub(crate) tool: Tool,
     /// Name of the imported file.
-    pub file: String,
+    pub(crate) file: String,
     /// Line of the file at which the figures begin, from 1.
-    pub line: u32,
+    pub(crate) line: u32,
     /// Facts that the file does not contain, such as `tp` or `seed`; the plan holds only a filler for them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub unknown: Vec<UnknownFact>,
+    pub(crate) unknown: Vec<UnknownFact>,
     /// Whether the block has a line for vision tokens; some layouts have it without images too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub vision_line: bool,
+    pub(crate) vision_line: bool,
     /// Unusual settings of the client that the plan has no field for, such as a profile of the server.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub client: BTreeMap<String, String>,
+    pub(crate) client: BTreeMap<String, String>,
 }
 
 impl Provenance {
     /// Whether the file does not contain this fact.
-    pub fn lacks(&self, what: UnknownFact) -> bool {
+    pub(crate) fn lacks(&self, what: UnknownFact) -> bool {
         self.unknown.contains(&what)
     }
 }
@@ -34,7 +34,7 @@ impl Provenance {
 /// A tool whose results can be imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Tool {
+pub(crate) enum Tool {
     /// sglang's `bench_serving`, or one of its forks.
     BenchServing,
     /// `vllm bench serve`.
@@ -43,7 +43,7 @@ pub enum Tool {
 
 impl Tool {
     /// Its name for users.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::BenchServing => "bench_serving",
             Self::VllmBench => "vllm bench serve",
@@ -54,7 +54,7 @@ impl Tool {
 /// A fact that an imported file may lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum UnknownFact {
+pub(crate) enum UnknownFact {
     /// Which engine answered.
     Engine,
     /// The engine's version.
@@ -79,7 +79,7 @@ pub enum UnknownFact {
 
 impl UnknownFact {
     /// Its name in messages.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Engine => "the engine",
             Self::Version => "the engine's version",

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-pub use super::chunk::{Chunk, ChunkKind};
+pub(crate) use super::chunk::{Chunk, ChunkKind};
 use super::chunks::Chunks;
 use super::prompt::CountedPrompt;
 pub(crate) use super::request_failure::format_failures;
@@ -26,96 +26,96 @@ pub struct Request {
     pub prompt_tokens: u32,
     /// Prompt tokens that stand for images.
     #[serde(default, skip_serializing_if = "is_zero")]
-    pub vision_tokens: u32,
+    pub(crate) vision_tokens: u32,
     /// Index of the round in its conversation, from 0; absent for a single request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub round: Option<u32>,
+    pub(crate) round: Option<u32>,
     /// Requested output tokens, as the data set gives them.
     #[serde(rename = "requested_tokens", alias = "asked_tokens")]
     pub requested_tokens: u32,
     /// Limit of output tokens in the request body, if it differs from `asked_tokens`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limit_tokens: Option<u32>,
+    pub(crate) limit_tokens: Option<u32>,
     /// When it was due.
     pub due_ns: u64,
     /// When it was sent: after waiting for a free slot, before connecting. Absent if it was not sent.
     pub sent_ns: Option<u64>,
     /// When the connection was established.
-    pub connected_ns: Option<u64>,
+    pub(crate) connected_ns: Option<u64>,
     /// When the last byte of the request was passed to the kernel.
-    pub written_ns: Option<u64>,
+    pub(crate) written_ns: Option<u64>,
     /// When the first byte of the answer arrived.
-    pub first_byte_ns: Option<u64>,
+    pub(crate) first_byte_ns: Option<u64>,
     /// The events with output, in order of arrival.
     pub chunks: Chunks,
     /// When the last non-empty line arrived, including `[DONE]`: the end of bench_serving's latency.
-    pub last_line_ns: Option<u64>,
+    pub(crate) last_line_ns: Option<u64>,
     /// When the request ended, with any outcome.
     pub end_ns: u64,
     /// The failure; `None` for a completed answer.
     pub failure: Option<Failure>,
     /// The HTTP status, if one arrived.
-    pub status: Option<u16>,
+    pub(crate) status: Option<u16>,
     /// The token counts that the server reported.
     pub usage: Option<Usage>,
     /// Where the cached tokens of the prompt were stored, if the server reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cached: Option<CachedTokens>,
+    pub(crate) cached: Option<CachedTokens>,
     /// Parts of the answer that bench_serving cannot parse.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub oddities: Vec<Oddity>,
+    pub(crate) oddities: Vec<Oddity>,
     /// Models that the answer names although they were not requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub models: Vec<String>,
+    pub(crate) models: Vec<String>,
     /// The server's finish reason, such as `length` or `stop`.
-    pub finish: Option<String>,
+    pub(crate) finish: Option<String>,
     /// Output tokens by our own tokenizer, without special tokens; `None` if they were not counted.
-    pub counted_tokens: Option<u32>,
+    pub(crate) counted_tokens: Option<u32>,
     /// Tokens of each chunk's text alone by our own tokenizer, 0 for a piece of a tool call. Present only if
     /// a metric divides by them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub counted_chunks: Option<TokenCounts>,
+    pub(crate) counted_chunks: Option<TokenCounts>,
     /// Tokens of the prompt's text by our own tokenizer, if the server's count differs from `prompt_tokens`.
     /// For a round, the tokens of the whole conversation so far and of the new message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub counted_prompt: Option<u32>,
+    pub(crate) counted_prompt: Option<u32>,
     /// Of `counted_prompt`, the tokens that a chat template may leave out: reasoning and white space of
     /// earlier answers.
     #[serde(default, skip_serializing_if = "is_zero")]
-    pub omittable_prompt: u32,
+    pub(crate) omittable_prompt: u32,
     /// Share of the most frequent token, event or character in the answer, 0 to 1. Absent for short answers
     /// and if the text was not read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub uniform: Option<f64>,
+    pub(crate) uniform: Option<f64>,
     /// Number of events at the start of the answer that hold only white space or zero-width characters.
     #[serde(default, skip_serializing_if = "is_zero")]
-    pub blank_events: u32,
+    pub(crate) blank_events: u32,
     /// Number of events at the start of the answer that almost all answers share: at most 8, or 32 if the
     /// prompts have nothing in common.
     #[serde(default, skip_serializing_if = "is_zero")]
-    pub common_events: u32,
+    pub(crate) common_events: u32,
     /// Whether the answer is almost entirely a loop of two to eight tokens or events.
     #[serde(default, skip_serializing_if = "is_false")]
-    pub is_loop: bool,
+    pub(crate) is_loop: bool,
     /// Whether another prompt received the same text; both answers must have a minimum length.
     #[serde(default, skip_serializing_if = "is_false")]
-    pub is_canned: bool,
+    pub(crate) is_canned: bool,
     /// Whether the answer begins with the text of its prompt.
     #[serde(default, skip_serializing_if = "is_false")]
-    pub echoes_prompt: bool,
+    pub(crate) echoes_prompt: bool,
     /// Tokens of the reasoning by our own tokenizer; absent without reasoning and if tokens were not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub counted_reasoning: Option<u32>,
+    pub(crate) counted_reasoning: Option<u32>,
     /// Tokens of the text that arrived at the first moment, by our own tokenizer. Present only if the answer
     /// has more tokens than events.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub counted_first: Option<u32>,
+    pub(crate) counted_first: Option<u32>,
     /// The text of the answer, if the scenario keeps texts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub text: Option<SpilledText>,
+    pub(crate) text: Option<SpilledText>,
     /// The text of the answer's tool calls, if the scenario keeps texts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tool_text: Option<String>,
+    pub(crate) tool_text: Option<String>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
@@ -131,7 +131,7 @@ const fn is_zero(count: &u32) -> bool {
 /// Token counts, one for each event. Clones share the list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Vec<u32>", into = "Vec<u32>")]
-pub struct TokenCounts(Arc<[u32]>);
+pub(crate) struct TokenCounts(Arc<[u32]>);
 
 impl From<Vec<u32>> for TokenCounts {
     fn from(counts: Vec<u32>) -> Self {
@@ -309,34 +309,34 @@ pub struct Usage {
     /// Output tokens.
     pub completion: Option<u32>,
     /// Prompt tokens from the prefix cache.
-    pub cached: Option<u32>,
+    pub(crate) cached: Option<u32>,
     /// Output tokens that are reasoning, visible or not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reasoning: Option<u32>,
+    pub(crate) reasoning: Option<u32>,
     /// Whether the report came only because we requested it; bench_serving would not have.
     #[serde(default, skip_serializing_if = "is_false")]
-    pub is_ours: bool,
+    pub(crate) is_ours: bool,
 }
 
 /// Where the cached tokens of a prompt were stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CachedTokens {
+pub(crate) struct CachedTokens {
     /// On the device; `None` if the server does not report it.
-    pub device: Option<u32>,
+    pub(crate) device: Option<u32>,
     /// In host memory.
-    pub host: Option<u32>,
+    pub(crate) host: Option<u32>,
     /// In storage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub storage: Option<u32>,
+    pub(crate) storage: Option<u32>,
     /// Name of the storage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub storage_backend: Option<String>,
+    pub(crate) storage_backend: Option<String>,
 }
 
 /// A permitted feature of an answer that bench_serving cannot parse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Oddity {
+pub(crate) enum Oddity {
     /// An SSE comment, or an event field other than `data`.
     Field,
     /// `data:` without the space after it.

@@ -10,16 +10,16 @@ use crate::base::ids::RunId;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunInfo {
     /// The version of the files on disk.
-    pub format: u32,
+    pub(crate) format: u32,
     /// The run's name.
-    pub run: RunId,
+    pub(crate) run: RunId,
     /// The matrix's name.
     pub matrix: String,
     /// Version and revision of the `matrix` that began the run.
-    pub tool: String,
+    pub(crate) tool: String,
     /// When the run began, RFC 3339.
-    pub began: String,
+    pub(crate) began: String,
     /// Paths of the files, relative to the run's folder, for readers that do not know the layout.
     #[serde(default)]
-    pub files: BTreeMap<String, String>,
+    pub(crate) files: BTreeMap<String, String>,
 }

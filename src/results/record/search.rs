@@ -16,7 +16,7 @@ pub struct SearchRecord {
     /// The variable of the search.
     pub by: SearchVariable,
     /// Required attainment: the share of requests that must meet the SLO.
-    pub target: f64,
+    pub(crate) target: f64,
     /// Every point, in the order of measurement.
     pub points: Vec<Point>,
     /// The highest value that met the SLO; `None` if none did.
@@ -29,34 +29,34 @@ pub struct SearchRecord {
     pub ending: SearchStopReason,
     /// Token counts reported in the answers of all points, if the engine's counters cover all points.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reported: Option<ReportedTokens>,
+    pub(crate) reported: Option<ReportedTokens>,
 }
 
 /// Token counts reported in answers, for comparison with the engine's counters.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ReportedTokens {
+pub(crate) struct ReportedTokens {
     /// Output tokens of completed requests.
-    pub output: f64,
+    pub(crate) output: f64,
     /// Upper bound of the output tokens of failed requests that the server had accepted.
-    pub output_unfinished: f64,
+    pub(crate) output_unfinished: f64,
     /// Prompt tokens of completed requests.
-    pub prompt: f64,
+    pub(crate) prompt: f64,
     /// Prompt tokens of requests that were sent and failed.
-    pub prompt_unfinished: f64,
+    pub(crate) prompt_unfinished: f64,
     /// Prompt tokens that repeat other prompts, so that a cache may hold them; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub prompt_known: Option<f64>,
+    pub(crate) prompt_known: Option<f64>,
     /// Prompt tokens from a cache.
-    pub prompt_cached: f64,
+    pub(crate) prompt_cached: f64,
     /// Whether almost every completed answer reports its prompt tokens, and every prompt has only one answer.
-    pub is_prompt_exact: bool,
+    pub(crate) is_prompt_exact: bool,
     /// Tokens of the longest request: prompt and answer.
-    pub longest: f64,
+    pub(crate) longest: f64,
 }
 
 impl ReportedTokens {
     /// Adds the counts of another load.
-    pub fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.output += other.output;
         self.output_unfinished += other.output_unfinished;
         self.prompt += other.prompt;
@@ -112,10 +112,10 @@ pub struct Point {
     pub figures: MetricValues,
     /// Failed requests by class.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub failures: BTreeMap<RequestFailureClass, u32>,
+    pub(crate) failures: BTreeMap<RequestFailureClass, u32>,
     /// Reasons to doubt the state of the caches.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub caches: Vec<Reason>,
+    pub(crate) caches: Vec<Reason>,
 }
 
 impl Point {
@@ -133,7 +133,7 @@ impl Point {
     }
 
     /// Describes its failed requests; `None` without failures.
-    pub fn describe_failures(&self) -> Option<String> {
+    pub(crate) fn describe_failures(&self) -> Option<String> {
         let failed: u32 = self.failures.values().sum();
         let classes = format_failures(self.failures.iter().map(|(class, count)| (*class, *count)));
         (failed > 0).then(|| format!("{failed} of {} requests failed ({classes})", self.judged.requests))
@@ -146,11 +146,11 @@ pub struct PointJudgement {
     /// Requests that fell due, including failed ones.
     pub requests: u64,
     /// Requests that met every limit, counted from when they were due.
-    pub good: u64,
+    pub(crate) good: u64,
     /// `good` / `requests`.
-    pub attainment: f64,
+    pub(crate) attainment: f64,
     /// 95 % confidence interval of the attainment, by Wilson's method; assumes independent requests.
-    pub interval: [f64; 2],
+    pub(crate) interval: [f64; 2],
     /// Whether attainment reaches the target, and the rate or concurrency was reached for the whole time of
     /// the point.
     pub holds: bool,
@@ -159,10 +159,10 @@ pub struct PointJudgement {
     pub due_per_s: Option<f64>,
     /// The rates, if the planned rate was not reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unreached: Option<UnreachedRate>,
+    pub(crate) unreached: Option<UnreachedRate>,
     /// The largest number of concurrent requests, if it is below the planned concurrency.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub peak_concurrency: Option<f64>,
+    pub(crate) peak_concurrency: Option<f64>,
     /// Time in seconds after which the prompts ran out, at a rate that met the SLO until then. The point
     /// neither meets nor fails the SLO.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -187,11 +187,11 @@ impl PointJudgement {
 
 /// A rate that was not reached, in requests per second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct UnreachedRate {
+pub(crate) struct UnreachedRate {
     /// Rate at which requests fell due.
-    pub due_per_s: f64,
+    pub(crate) due_per_s: f64,
     /// Rate at which requests were sent.
-    pub sent_per_s: f64,
+    pub(crate) sent_per_s: f64,
 }
 
 impl SearchRecord {

@@ -16,9 +16,9 @@ pub(crate) trait BlockStore: fmt::Debug + Send + Sync {
 /// Position of a block in its storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockRange {
-    pub at: u64,
+    pub(crate) at: u64,
     /// Length in bytes.
-    pub length: u32,
+    pub(crate) length: u32,
 }
 
 /// A growing list of bytes, whose beginning may lie outside memory.
@@ -83,7 +83,7 @@ impl SpilledBytes {
 
 /// A growing text, whose beginning may lie outside memory.
 #[derive(Clone, Default)]
-pub struct SpilledText(SpilledBytes);
+pub(crate) struct SpilledText(SpilledBytes);
 
 impl SpilledText {
     pub(crate) fn push_str(&mut self, text: &str) {

@@ -74,10 +74,10 @@ pub struct Sample {
     pub source: TelemetrySource,
     /// Device of the host; none if the values concern no single device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub device: Option<u32>,
+    pub(crate) device: Option<u32>,
     /// The values; values that the source did not give are absent.
     #[serde(deserialize_with = "with_current_names")]
-    pub values: SampleValues,
+    pub(crate) values: SampleValues,
 }
 
 /// Availability of one source over a window.
@@ -89,7 +89,7 @@ pub struct SourceFacts {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<u32>,
     /// Planned seconds between two samples.
-    pub period_s: f64,
+    pub(crate) period_s: f64,
     /// Samples within the window.
     pub samples: u32,
     /// Longest time without a sample within the window, including its start and end, in seconds.
@@ -120,13 +120,13 @@ pub struct Telemetry {
     /// Sampled values by name of each source without a field of its own; a counter `*_total` becomes its rate,
     /// `*_per_s`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub ranges: BTreeMap<TelemetrySource, BTreeMap<String, SampledRange>>,
+    pub(crate) ranges: BTreeMap<TelemetrySource, BTreeMap<String, SampledRange>>,
     /// Energy, if a source reports power or energy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub energy: Option<Energy>,
     /// Messages of the kernel log about GPU faults during the window, if the log is readable.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub kernel: Vec<String>,
+    pub(crate) kernel: Vec<String>,
 }
 
 /// Minimum, mean and maximum of samples, weighted by time.
@@ -135,7 +135,7 @@ pub struct SampledRange {
     /// The minimum.
     pub min: f64,
     /// The mean over time.
-    pub mean: f64,
+    pub(crate) mean: f64,
     /// The maximum.
     pub max: f64,
 }
@@ -147,9 +147,9 @@ pub struct GpuWindow {
     pub device: u32,
     /// Sampled values by name, such as `power_w`, `sm_clock_mhz`, `temperature_c`, `gpu_util_share`,
     /// `memory_used_bytes`.
-    pub ranges: BTreeMap<String, SampledRange>,
+    pub(crate) ranges: BTreeMap<String, SampledRange>,
     /// Number of busy samples, with `gpu_util_share` of at least 0.1; the clock statistics use them.
-    pub busy_samples: u32,
+    pub(crate) busy_samples: u32,
     /// Mean `sm_clock_mhz` of the busy samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy_clock_mhz: Option<f64>,
@@ -200,16 +200,16 @@ pub struct EngineWindow {
     pub means: BTreeMap<String, f64>,
     /// Share of samples with a full KV cache, if the engine reports its usage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kv_full_share: Option<f64>,
+    pub(crate) kv_full_share: Option<f64>,
     /// Counters that fell because the engine restarted.
     pub reset: Vec<String>,
     /// Counters that fell to a value other than their start, so that their growth is unknown: several servers
     /// answer in turn, or a part of one restarted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub mixed: Vec<String>,
+    pub(crate) mixed: Vec<String>,
     /// Whether the counters return to earlier values repeatedly, which shows that several servers answer.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub is_in_turn: bool,
+    pub(crate) is_in_turn: bool,
 }
 
 /// The host over the window.
@@ -227,12 +227,12 @@ pub struct HostWindow {
     pub shares_cpus: Option<bool>,
     /// Processors that the hypervisor gave to other machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stolen_cpus: Option<f64>,
+    pub(crate) stolen_cpus: Option<f64>,
     /// Whether the engine is bound to processors that are not near its GPUs; `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub is_numa_remote: Option<bool>,
+    pub(crate) is_numa_remote: Option<bool>,
     /// Seconds that runnable threads of the client waited for a processor.
-    pub client_wait_s: Option<f64>,
+    pub(crate) client_wait_s: Option<f64>,
     /// Sampled values by name, such as `memory_available_bytes`, `load_1`, `context_switches_per_s`,
     /// `net_rx_bytes_per_s`, `disk_write_bytes_per_s`.
     pub ranges: BTreeMap<String, SampledRange>,
@@ -274,20 +274,20 @@ pub struct Energy {
 
 /// A MIG instance of a GPU. To an engine it is a device of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MigInstance {
+pub(crate) struct MigInstance {
     /// Index of the GPU in the library's order.
-    pub gpu: u32,
+    pub(crate) gpu: u32,
     /// UUID of the GPU.
-    pub gpu_uuid: Option<String>,
+    pub(crate) gpu_uuid: Option<String>,
     /// Index of the instance on the GPU, from 0.
-    pub number: u32,
+    pub(crate) number: u32,
 }
 
 /// Static facts about a GPU. Serial numbers and other facts that identify the owner are left out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Gpu {
     /// Index on the host.
-    pub device: u32,
+    pub(crate) device: u32,
     /// Model name.
     pub name: String,
     /// The UUID.
@@ -304,7 +304,7 @@ pub struct Gpu {
     pub mig: Option<bool>,
     /// The MIG instance, if the device is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub instance: Option<MigInstance>,
+    pub(crate) instance: Option<MigInstance>,
     /// Memory in bytes.
     pub memory_bytes: Option<u64>,
     /// Configured power limit in watts.
@@ -314,16 +314,16 @@ pub struct Gpu {
     /// Whether ECC memory is enabled.
     pub ecc: Option<bool>,
     /// NUMA node.
-    pub numa: Option<u32>,
+    pub(crate) numa: Option<u32>,
     /// Whether a display is attached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub display: Option<bool>,
+    pub(crate) display: Option<bool>,
     /// Highest PCIe generation of device and slot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pcie_generation: Option<u32>,
+    pub(crate) pcie_generation: Option<u32>,
     /// Largest number of PCIe lanes of device and slot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pcie_width: Option<u32>,
+    pub(crate) pcie_width: Option<u32>,
     /// Link to each other device by index: `nvlink`, or the level at which they meet, such as `same-board`,
     /// `host-bridge`, `numa-node`, `system`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -22,7 +22,7 @@ pub enum Verdict {
 
 impl Verdict {
     /// The name on disk.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Valid => "valid",
             Self::Suspect => "suspect",
@@ -68,7 +68,7 @@ impl From<StoredValidity> for Validity {
 
 impl Validity {
     /// Sorts the reasons and derives the verdict.
-    pub fn from_reasons(mut reasons: Vec<Reason>) -> Self {
+    pub(crate) fn from_reasons(mut reasons: Vec<Reason>) -> Self {
         reasons.sort_by(|a, b| b.weight.cmp(&a.weight).then(a.code.cmp(&b.code)));
         let whole = reasons.iter().find(|reason| reason.only.is_empty());
         Self {
@@ -79,7 +79,7 @@ impl Validity {
 
     /// The verdict on one metric family: that of the whole measurement, or a worse one that concerns only
     /// this family.
-    pub fn verdict_for(&self, family: MetricFamily) -> Verdict {
+    pub(crate) fn verdict_for(&self, family: MetricFamily) -> Verdict {
         let reasons = self.reasons.iter().filter(|reason| reason.only.contains(&family));
         reasons
             .map(|reason| reason.weight)

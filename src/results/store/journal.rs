@@ -81,9 +81,9 @@ fn complete_lines(text: &[u8]) -> &[u8] {
 #[derive(Debug, Default)]
 pub(crate) struct JournalContents {
     /// Events with their times.
-    pub events: Vec<(String, Event)>,
+    pub(crate) events: Vec<(String, Event)>,
     /// Lines that could not be read, and the reason.
-    pub warnings: Vec<String>,
+    pub(crate) warnings: Vec<String>,
 }
 
 /// Reads a journal. An incomplete last line is ignored.

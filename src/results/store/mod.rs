@@ -53,7 +53,7 @@ mod writer;
 
 pub(crate) use atomic::wait_for_writes;
 pub(crate) use error::Result;
-pub use error::StoreError;
+pub(crate) use error::StoreError;
 pub(crate) use journal::{Journal, JournalLine};
 pub(crate) use log::Log;
 pub(crate) use nightly::is_own_folder;

@@ -110,9 +110,9 @@ fn lines(folder: &Path) -> Result<impl Iterator<Item = String>> {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct PartialProgress {
     /// Number of readable records.
-    pub requests: usize,
+    pub(crate) requests: usize,
     /// End of the last request, in seconds after the start of the load.
-    pub last_end_s: f64,
+    pub(crate) last_end_s: f64,
 }
 
 /// Reads the progress of an unfinished measurement without holding its records in memory. Fails if there is

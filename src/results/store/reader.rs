@@ -22,7 +22,7 @@ use crate::results::record::telemetry::Sample;
 #[derive(Clone, Debug)]
 pub struct Run {
     /// The run's folder.
-    pub folder: PathBuf,
+    pub(crate) folder: PathBuf,
     /// Name, matrix and version of the run.
     pub info: RunInfo,
     /// The plan of the run.
@@ -32,7 +32,7 @@ pub struct Run {
     /// Finished measurements of the plan, in the plan's order.
     pub summaries: Vec<MeasurementSummary>,
     /// Finished measurements that are not in the plan (any more).
-    pub unplanned: Vec<MeasurementSummary>,
+    pub(crate) unplanned: Vec<MeasurementSummary>,
     /// Folders of cells without a finished measurement.
     pub unfinished: Vec<UnfinishedMeasurement>,
     /// Events of the journal with their times.
@@ -46,9 +46,9 @@ pub struct Run {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnfinishedMeasurement {
     /// Its folder.
-    pub folder: PathBuf,
+    pub(crate) folder: PathBuf,
     /// What is missing or wrong.
-    pub reason: String,
+    pub(crate) reason: String,
 }
 
 impl Run {
@@ -182,7 +182,7 @@ impl Run {
     }
 
     /// The path of the post-mortem, if the measurement has one.
-    pub fn post_mortem(&self, measurement: &Measurement) -> Option<PathBuf> {
+    pub(crate) fn post_mortem(&self, measurement: &Measurement) -> Option<PathBuf> {
         let path = self.cell_dir(measurement)?.join(layout::POST_MORTEM);
         path.exists().then_some(path)
     }

@@ -10,8 +10,8 @@ use crate::results::record::run::RunInfo;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RunEntry {
-    pub folder: PathBuf,
-    pub info: RunInfo,
+    pub(crate) folder: PathBuf,
+    pub(crate) info: RunInfo,
 }
 
 /// Lists every readable run below `root`, newest first; empty if `root` does not exist.

@@ -55,22 +55,22 @@ pub(crate) struct Store {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunManifest<'a> {
     /// The text of the matrix file.
-    pub source: &'a str,
+    pub(crate) source: &'a str,
     /// The texts of the recipes, by name.
-    pub recipes: &'a BTreeMap<String, String>,
-    pub plan: &'a Plan,
-    pub machine: &'a Machine,
+    pub(crate) recipes: &'a BTreeMap<String, String>,
+    pub(crate) plan: &'a Plan,
+    pub(crate) machine: &'a Machine,
 }
 
 /// Further data of a measurement beside summary and requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CellArtifacts<'a> {
     /// The engine's log during the measurement.
-    pub log: &'a str,
+    pub(crate) log: &'a str,
     /// The post-mortem, if the measurement failed.
-    pub post_mortem: Option<&'a PostMortem>,
+    pub(crate) post_mortem: Option<&'a PostMortem>,
     /// The telemetry samples.
-    pub samples: &'a [Sample],
+    pub(crate) samples: &'a [Sample],
 }
 
 impl<'a> From<&'a str> for CellArtifacts<'a> {

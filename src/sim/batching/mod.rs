@@ -24,48 +24,48 @@ use crate::sim::rng::Rng;
 
 /// Duration of a step, and capacity of the simulated engine.
 #[derive(Clone, Debug, PartialEq)]
-pub struct CostModel {
+pub(crate) struct CostModel {
     /// Fixed time of every step: reading the weights.
-    pub step: Duration,
+    pub(crate) step: Duration,
     /// Additional time for each decoding sequence.
-    pub per_sequence: Duration,
+    pub(crate) per_sequence: Duration,
     /// Additional time for each thousand tokens of context of the decoding sequences.
-    pub per_thousand_context: Duration,
+    pub(crate) per_thousand_context: Duration,
     /// Prompt tokens computed per second, in addition to the other times; above 0.
-    pub prefill_rate: f64,
+    pub(crate) prefill_rate: f64,
     /// Maximum number of tokens in one step, prompt and decode together.
-    pub step_tokens: usize,
+    pub(crate) step_tokens: usize,
     /// Capacity of the KV cache in tokens.
-    pub kv_tokens: usize,
+    pub(crate) kv_tokens: usize,
     /// Tokens per block of the KV cache.
-    pub block_tokens: usize,
+    pub(crate) block_tokens: usize,
     /// Maximum number of running sequences.
-    pub max_running: usize,
+    pub(crate) max_running: usize,
     /// Whether later requests reuse full blocks.
-    pub prefix_cache: bool,
+    pub(crate) prefix_cache: bool,
     /// Uniform relative variation of a step's time in both directions; 0 for none, below 1.
-    pub jitter: f64,
+    pub(crate) jitter: f64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TokenEvent {
-    pub id: u64,
+    pub(crate) id: u64,
     /// Index in the answer, from 0.
-    pub index: usize,
-    pub cached: usize,
-    pub is_last: bool,
+    pub(crate) index: usize,
+    pub(crate) cached: usize,
+    pub(crate) is_last: bool,
 }
 
 /// Counters since the batch was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
     /// Prompt tokens of admitted requests, counted once per request.
-    pub prompt_tokens: u64,
+    pub(crate) prompt_tokens: u64,
     /// Prompt tokens that were looked up in the prefix cache.
-    pub prefix_queries: u64,
+    pub(crate) prefix_queries: u64,
     /// Prompt tokens found in the prefix cache.
-    pub prefix_hits: u64,
-    pub preemptions: u64,
+    pub(crate) prefix_hits: u64,
+    pub(crate) preemptions: u64,
 }
 
 /// The prefix cache cannot be emptied while requests run or wait.

@@ -10,35 +10,35 @@ use crate::sim::text;
 #[derive(Clone, Debug)]
 pub(crate) struct Submission {
     /// Unique within the engine.
-    pub id: u64,
+    pub(crate) id: u64,
     /// Token ids; at least one.
-    pub prompt: Vec<u64>,
+    pub(crate) prompt: Vec<u64>,
     /// Number of tokens of the answer; at least one.
-    pub output: usize,
+    pub(crate) output: usize,
     /// Key of the answer's words. Their ids are part of the prefix-cache hashes.
-    pub key: u64,
+    pub(crate) key: u64,
 }
 
 #[derive(Debug)]
 pub(crate) struct Sequence {
-    pub id: u64,
-    pub prompt: usize,
-    pub output: usize,
+    pub(crate) id: u64,
+    pub(crate) prompt: usize,
+    pub(crate) output: usize,
     key: u64,
-    pub generated: usize,
+    pub(crate) generated: usize,
     /// Tokens of prompt and answer whose KV entries exist.
-    pub computed: usize,
+    pub(crate) computed: usize,
     /// Hashes of all full blocks of prompt and answer.
-    pub hashes: Vec<BlockHash>,
+    pub(crate) hashes: Vec<BlockHash>,
     tail: usize,
     tail_hash: BlockHash,
     /// How many of `hashes` are held as sealed blocks.
-    pub sealed: usize,
-    pub private: usize,
+    pub(crate) sealed: usize,
+    pub(crate) private: usize,
     /// Prompt tokens found in the prefix cache at the first admission; `None` before it.
-    pub cached: Option<usize>,
+    pub(crate) cached: Option<usize>,
     /// Time of submission on the batch's clock.
-    pub submitted: Duration,
+    pub(crate) submitted: Duration,
 }
 
 impl Sequence {

@@ -15,21 +15,21 @@ const CHAT_TOKENS: usize = 128;
 /// A valid generation request.
 #[derive(Clone, Debug)]
 pub(crate) struct GenerationRequest {
-    pub model: String,
-    pub prompt: Vec<u64>,
+    pub(crate) model: String,
+    pub(crate) prompt: Vec<u64>,
     /// Key of the answer's words.
-    pub key: u64,
+    pub(crate) key: u64,
     /// Number of requested tokens.
-    pub requested_tokens: usize,
+    pub(crate) requested_tokens: usize,
     /// Number of tokens of the answer.
-    pub output_tokens: usize,
+    pub(crate) output_tokens: usize,
     /// Whether the answer ends before the requested limit.
-    pub is_early: bool,
-    pub stream: bool,
+    pub(crate) is_early: bool,
+    pub(crate) stream: bool,
     /// Whether a last event contains the usage.
-    pub final_usage: bool,
+    pub(crate) final_usage: bool,
     /// Whether every event contains the usage.
-    pub continuous_usage: bool,
+    pub(crate) continuous_usage: bool,
 }
 
 impl GenerationRequest {
@@ -45,8 +45,8 @@ impl GenerationRequest {
 /// A generation request that is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RequestError {
-    pub status: u16,
-    pub message: String,
+    pub(crate) status: u16,
+    pub(crate) message: String,
 }
 
 impl RequestError {

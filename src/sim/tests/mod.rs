@@ -22,8 +22,8 @@ mod timing;
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(super) struct Sim {
-    pub address: SocketAddr,
-    pub log: Arc<Mutex<Vec<String>>>,
+    pub(crate) address: SocketAddr,
+    pub(crate) log: Arc<Mutex<Vec<String>>>,
     stop: CancellationToken,
     task: JoinSet<Result<(), SimError>>,
 }
@@ -141,10 +141,10 @@ pub(super) fn options_for(dialect: Dialect) -> Options {
 
 #[derive(Debug)]
 pub(super) struct Answer {
-    pub status: u16,
-    pub body: String,
+    pub(crate) status: u16,
+    pub(crate) body: String,
     /// Whether the body is complete.
-    pub is_complete: bool,
+    pub(crate) is_complete: bool,
 }
 
 impl Answer {

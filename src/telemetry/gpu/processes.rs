@@ -32,10 +32,10 @@ struct State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Occupancy {
     /// Number of processes that do not belong to the launch.
-    pub foreign: usize,
+    pub(crate) foreign: usize,
     /// Memory of the launch's own processes, in bytes. `None` if there are none or the driver does not report
     /// all of them.
-    pub own_bytes: Option<u64>,
+    pub(crate) own_bytes: Option<u64>,
 }
 
 impl DeviceProcesses {

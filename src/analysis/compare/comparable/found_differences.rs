@@ -3,8 +3,8 @@
 /// Differences found so far, by their consequence.
 #[derive(Default)]
 pub(crate) struct FoundDifferences {
-    pub incomparable: Vec<String>,
-    pub per_gpu: Vec<String>,
-    pub environment: Vec<String>,
-    pub noted: Vec<String>,
+    pub(crate) incomparable: Vec<String>,
+    pub(crate) per_gpu: Vec<String>,
+    pub(crate) environment: Vec<String>,
+    pub(crate) noted: Vec<String>,
 }

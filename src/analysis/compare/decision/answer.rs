@@ -21,13 +21,13 @@ pub(crate) enum Outcome {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Precision {
     /// Standard deviation of one start, of logarithms, that the test uses.
-    pub sigma: f64,
-    pub error: f64,
-    pub df: f64,
+    pub(crate) sigma: f64,
+    pub(crate) error: f64,
+    pub(crate) df: f64,
     /// Two-sided p-value of this question alone.
-    pub p: f64,
+    pub(crate) p: f64,
     /// p-value adjusted for all tested questions. `None` if this one was not tested.
-    pub adjusted_p: Option<f64>,
+    pub(crate) adjusted_p: Option<f64>,
     /// Degrees of freedom that the variance takes from stored noise and from other questions (other metrics or
     /// pairs of cells), beyond those of its own starts.
     pub(super) borrowed_df: f64,
@@ -37,11 +37,11 @@ pub(crate) struct Precision {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Estimate {
     /// Mean logarithm of the candidate minus that of the baseline.
-    pub log_change: f64,
+    pub(crate) log_change: f64,
     /// Largest error that the resolution of both sides causes, of logarithms.
-    pub resolution: f64,
+    pub(crate) resolution: f64,
     /// `None` if the variance is unknown.
-    pub precision: Option<Precision>,
+    pub(crate) precision: Option<Precision>,
 }
 
 impl Estimate {
@@ -69,13 +69,13 @@ impl Estimate {
 /// The result of one question, and the values behind it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Answer {
-    pub outcome: Outcome,
+    pub(crate) outcome: Outcome,
     /// Number of starts of the baseline and of the candidate.
-    pub starts: [usize; 2],
-    pub estimate: Option<Estimate>,
-    pub family: usize,
+    pub(crate) starts: [usize; 2],
+    pub(crate) estimate: Option<Estimate>,
+    pub(crate) family: usize,
     /// The floor that was applied.
-    pub bound: f64,
+    pub(crate) bound: f64,
     pub(super) better: Direction,
     pub(super) design: Design,
     pub(super) night_variance: Option<Variance>,

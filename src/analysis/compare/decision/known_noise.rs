@@ -13,9 +13,9 @@ pub(crate) const MIN_NOISE_DF: f64 = 4.0;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct KnownNoise {
     /// Upper confidence bound at [`NOISE_CONFIDENCE`], of logarithms.
-    pub sigma: f64,
+    pub(crate) sigma: f64,
     /// Degrees of freedom of the measurement.
-    pub df: f64,
+    pub(crate) df: f64,
 }
 
 impl KnownNoise {

@@ -70,9 +70,9 @@ use crate::analysis::metrics::Direction;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct DecisionOptions {
     /// Floor: the smallest change that matters, as a share.
-    pub bound: f64,
+    pub(crate) bound: f64,
     /// Size of the family if these questions are only some of it, otherwise 0.
-    pub family: usize,
+    pub(crate) family: usize,
 }
 
 /// Answers all questions of a family, in their order.

@@ -9,9 +9,9 @@ use statrs::function::gamma::digamma;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Variance {
-    pub value: f64,
+    pub(crate) value: f64,
     /// Above zero.
-    pub df: f64,
+    pub(crate) df: f64,
 }
 
 impl Variance {
@@ -28,9 +28,9 @@ impl Variance {
 /// The variance of one cell by itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct CellVariance {
-    pub variance: Variance,
+    pub(crate) variance: Variance,
     /// Index of the group of launches. Cells of one group share starts.
-    pub group: usize,
+    pub(crate) group: usize,
 }
 
 /// Prior degrees of freedom of the variances of cells: they differ by a factor of about two in either
@@ -42,11 +42,11 @@ const PRIOR_WEIGHT: f64 = 3.0;
 /// What the other cells add to the variance of one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct PriorVariance {
-    pub value: f64,
+    pub(crate) value: f64,
     /// Degrees of freedom with which the variance of the others is weighted.
-    pub weight: f64,
+    pub(crate) weight: f64,
     /// Degrees of freedom that the result gains.
-    pub df: f64,
+    pub(crate) df: f64,
 }
 
 /// Computes what the other cells add to each cell. `None` for a single cell.

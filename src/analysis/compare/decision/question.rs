@@ -9,23 +9,23 @@ use crate::analysis::metrics::Direction;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Sample {
     /// One value per start, as a logarithm.
-    pub logs: Vec<f64>,
+    pub(crate) logs: Vec<f64>,
     /// Name of the launch that was started, within its run. Values with the same name were measured on the
     /// same starts. All samples without a name are assumed to share starts.
-    pub launch: Option<String>,
+    pub(crate) launch: Option<String>,
     /// Number of values, from the first on, that were measured before a stopping rule looked at them. The
     /// variance is estimated from these alone (Stein's two stages). `None` if there was no stopping rule.
-    pub first_stage: Option<usize>,
+    pub(crate) first_stage: Option<usize>,
     /// Largest relative error of the value in either direction: half a printed digit, or half a step of a
     /// search.
-    pub resolution: f64,
+    pub(crate) resolution: f64,
     /// The metric is a percentile at a jump of the distribution of requests. Equal percentiles then do not
     /// mean that the sides are the same.
-    pub is_at_jump: bool,
+    pub(crate) is_at_jump: bool,
     /// For a count of requests, such as goodput: the variance, of logarithms, that half a request per start
     /// makes. `None` for metrics that are no counts. A count can collapse when no other metric does, so its
     /// variance says nothing about theirs.
-    pub counting_variance: Option<f64>,
+    pub(crate) counting_variance: Option<f64>,
 }
 
 impl Sample {
@@ -98,15 +98,15 @@ impl NoVerdict {
 /// One gating metric of one pair of cells.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Question {
-    pub better: Direction,
-    pub baseline: Sample,
-    pub candidate: Sample,
-    pub design: Design,
-    pub noise: Option<KnownNoise>,
+    pub(crate) better: Direction,
+    pub(crate) baseline: Sample,
+    pub(crate) candidate: Sample,
+    pub(crate) design: Design,
+    pub(crate) noise: Option<KnownNoise>,
     /// Variance of the difference that the starts do not show, such as that between two nightly runs.
-    pub night_variance: Option<Variance>,
+    pub(crate) night_variance: Option<Variance>,
     /// Reason not to judge the question, whatever the starts show.
-    pub no_verdict: Option<NoVerdict>,
+    pub(crate) no_verdict: Option<NoVerdict>,
 }
 
 impl Question {

@@ -15,10 +15,10 @@ use crate::results::record::nightly::{Finding, FindingKind, JudgedCounts};
 /// A metric of a cell that was measured in turn with its baseline.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PairedMetric<'a> {
-    pub cell: &'a CellKey,
-    pub baseline: &'a CellKey,
-    pub metric: Metric,
-    pub noise: Option<KnownNoise>,
+    pub(crate) cell: &'a CellKey,
+    pub(crate) baseline: &'a CellKey,
+    pub(crate) metric: Metric,
+    pub(crate) noise: Option<KnownNoise>,
 }
 
 /// Judges a nightly run in which the baseline was started in turn with every cell. `ask` returns the question

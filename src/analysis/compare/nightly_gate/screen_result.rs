@@ -14,16 +14,16 @@ use crate::results::record::nightly::{Finding, FindingKind};
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ScreenResult {
     /// Size of the family of tests: gating metrics that could be judged or were suspected.
-    pub family: usize,
-    pub suspects: Vec<SuspectedLoss>,
+    pub(crate) family: usize,
+    pub(crate) suspects: Vec<SuspectedLoss>,
     /// Findings that need no fresh starts.
-    pub findings: Vec<Finding>,
+    pub(crate) findings: Vec<Finding>,
     /// Number of gating metrics of the baseline and of the night.
-    pub metrics: usize,
+    pub(crate) metrics: usize,
     /// Number of metrics with a verdict without fresh starts.
-    pub judged_metrics: usize,
+    pub(crate) judged_metrics: usize,
     /// Judged metrics that may hide a loss.
-    pub unclear: UnclearMetrics,
+    pub(crate) unclear: UnclearMetrics,
 }
 
 /// Number of metrics that may hide a loss.
@@ -76,18 +76,18 @@ impl UnclearMetrics {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SuspectedLoss {
-    pub cell: CellKey,
-    pub baseline: CellKey,
-    pub metric: Metric,
+    pub(crate) cell: CellKey,
+    pub(crate) baseline: CellKey,
+    pub(crate) metric: Metric,
     /// Fresh starts per side that decide.
-    pub starts: u32,
+    pub(crate) starts: u32,
     /// Loss in this night, as a difference of logarithms above zero. 0 if only the series raised the
     /// suspicion.
-    pub loss: f64,
-    pub reasons: String,
+    pub(crate) loss: f64,
+    pub(crate) reasons: String,
     /// Remarks for the finding, as the end of a sentence.
-    pub remarks: String,
-    pub noise: Option<KnownNoise>,
+    pub(crate) remarks: String,
+    pub(crate) noise: Option<KnownNoise>,
     /// The question of the night's own starts, for a candidate whose baseline cannot be started.
     pub(super) question: Question,
     pub(super) night_variance: Option<NightVariance>,

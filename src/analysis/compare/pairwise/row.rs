@@ -11,29 +11,29 @@ use crate::results::record::cell_stats::ExclusionCause;
 /// One gating metric of one pair.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Row {
-    pub cell: CellKey,
-    pub metric: Metric,
+    pub(crate) cell: CellKey,
+    pub(crate) metric: Metric,
     /// Starts of the baseline and of the candidate.
-    pub samples: [Sample; 2],
+    pub(crate) samples: [Sample; 2],
     /// Whether the metric is zero on every start of that side, such as a goodput that no request met.
-    pub is_zero: [bool; 2],
+    pub(crate) is_zero: [bool; 2],
     /// For a percentile: its 95 % confidence interval from the requests of single starts, for baseline and
     /// candidate. Each bound is the median over the starts.
-    pub percentile_bounds: [Option<[f64; 2]>; 2],
+    pub(crate) percentile_bounds: [Option<[f64; 2]>; 2],
     /// Variance of the candidate, of logarithms.
-    pub variance_components: VarianceComponents,
+    pub(crate) variance_components: VarianceComponents,
     /// Noise of this metric on this host, if it was measured.
-    pub noise: Option<KnownNoise>,
-    pub answer: Answer,
+    pub(crate) noise: Option<KnownNoise>,
+    pub(crate) answer: Answer,
     /// Why a side that was measured has no usable value.
-    pub refusal_cause: Option<ExclusionCause>,
+    pub(crate) refusal_cause: Option<ExclusionCause>,
     /// Measurements of both sides that are excluded.
-    pub excluded_measurements: Vec<String>,
+    pub(crate) excluded_measurements: Vec<String>,
     /// Measurements of both sides that are included but suspect in this metric.
-    pub suspect_starts: Vec<SuspectStarts>,
+    pub(crate) suspect_starts: Vec<SuspectStarts>,
     /// Whether baseline and candidate are attached servers. The verdict then applies to these servers and to
     /// no other start.
-    pub are_attached: [bool; 2],
+    pub(crate) are_attached: [bool; 2],
 }
 
 impl Row {

@@ -10,10 +10,10 @@ use crate::results::record::cell_stats::CellStats;
 /// A reason why starts of one side are suspect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SuspectStarts {
-    pub side: &'static str,
-    pub starts: BTreeSet<u32>,
+    pub(crate) side: &'static str,
+    pub(crate) starts: BTreeSet<u32>,
     /// The reason code, with the measured value in brackets.
-    pub reason: String,
+    pub(crate) reason: String,
 }
 
 impl SuspectStarts {

@@ -14,16 +14,16 @@ pub(crate) const MAX_OUTLIER_SHARE: f64 = 0.01;
 /// The responses of a server to a load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Responses<'a> {
-    pub requests: &'a [Request],
-    pub scenario: &'a Scenario,
+    pub(crate) requests: &'a [Request],
+    pub(crate) scenario: &'a Scenario,
     /// Names of the model, beginning with the one in requests.
-    pub names: &'a [&'a str],
+    pub(crate) names: &'a [&'a str],
     /// Models that the server lists, if it was asked.
-    pub listed: &'a [String],
-    pub protocol: Protocol,
+    pub(crate) listed: &'a [String],
+    pub(crate) protocol: Protocol,
     /// The simulated engine has no tokenizer.
-    pub is_simulated: bool,
-    pub bounds: &'a ValidityBounds,
+    pub(crate) is_simulated: bool,
+    pub(crate) bounds: &'a ValidityBounds,
 }
 
 impl Responses<'_> {

@@ -6,7 +6,7 @@ use super::{CountingTwister, unit_f64, weighted_index};
 
 /// numpy's `RandomState`: MT19937, seeded with one word.
 #[derive(Clone, PartialEq)]
-pub struct Numpy {
+pub(crate) struct Numpy {
     core: CountingTwister,
     /// The second value of the polar method, kept for the next call as in numpy.
     spare: Option<f64>,

@@ -31,17 +31,17 @@ impl Python {
     }
 
     /// Returns the next 32-bit word.
-    pub fn word(&mut self) -> u32 {
+    pub(crate) fn word(&mut self) -> u32 {
         self.core.next_u32()
     }
 
     /// Returns how many words were drawn since the seed.
-    pub const fn draw_count(&self) -> u64 {
+    pub(crate) const fn draw_count(&self) -> u64 {
         self.core.draw_count
     }
 
     /// Draws words and discards them.
-    pub fn skip(&mut self, words: u64) {
+    pub(crate) fn skip(&mut self, words: u64) {
         self.core.skip(words);
     }
 
@@ -51,7 +51,7 @@ impl Python {
     }
 
     /// `random.getrandbits(bits)` for 1 to 64 bits.
-    pub fn bits(&mut self, bits: u32) -> u64 {
+    pub(crate) fn bits(&mut self, bits: u32) -> u64 {
         debug_assert!((1..=64).contains(&bits));
         if bits <= 32 {
             return u64::from(self.word() >> (32 - bits));
@@ -79,12 +79,12 @@ impl Python {
     }
 
     /// `random.choice(items)`; `items` is not empty.
-    pub fn choice<'a, T>(&mut self, items: &'a [T]) -> &'a T {
+    pub(crate) fn choice<'a, T>(&mut self, items: &'a [T]) -> &'a T {
         &items[self.index(items.len())]
     }
 
     /// `random.shuffle(items)`.
-    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+    pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             let other = self.index(last + 1);
             items.swap(last, other);
@@ -92,14 +92,14 @@ impl Python {
     }
 
     /// `random.choices(items, k=count)` without weights; `items` is not empty.
-    pub fn choices<T: Clone>(&mut self, items: &[T], count: usize) -> Vec<T> {
+    pub(crate) fn choices<T: Clone>(&mut self, items: &[T], count: usize) -> Vec<T> {
         (0..count)
             .map(|_| items[(self.random() * items.len() as f64) as usize].clone())
             .collect()
     }
 
     /// `random.sample(items, count)`: `count` distinct entries; `count` is at most the number of items.
-    pub fn sample<T: Clone>(&mut self, items: &[T], count: usize) -> Vec<T> {
+    pub(crate) fn sample<T: Clone>(&mut self, items: &[T], count: usize) -> Vec<T> {
         assert!(
             count <= items.len(),
             "a sample is no larger than what it is taken from"

@@ -9,23 +9,23 @@ pub(crate) const SIMULTANEOUS_NS: u64 = 50_000;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Moments {
     /// Number of moments.
-    pub count: usize,
+    pub(crate) count: usize,
     /// Number of events of the first moment.
-    pub first: usize,
+    pub(crate) first: usize,
     /// Arrival of the last event of the first moment.
-    pub first_end_ns: u64,
+    pub(crate) first_end_ns: u64,
     /// Sum of the times between consecutive moments.
-    pub waited_ns: u64,
+    pub(crate) waited_ns: u64,
     /// Bytes of all events of the answer.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     /// Bytes of the events that arrived at the first moment.
-    pub first_bytes: u64,
+    pub(crate) first_bytes: u64,
     /// Bytes of the events that arrived at the largest moment; the earliest one if several are equal.
-    pub largest: u64,
+    pub(crate) largest: u64,
     /// Time before the largest moment; 0 if it is the first.
-    pub before_largest_ns: u64,
+    pub(crate) before_largest_ns: u64,
     /// Bytes of the events that arrived at the second largest moment.
-    pub second_largest: u64,
+    pub(crate) second_largest: u64,
     /// Bytes of the events that arrived at the latest moment, and the time before it.
     latest: u64,
     before_latest_ns: u64,
