@@ -133,7 +133,6 @@ impl Command {
     }
 }
 
-/// `matrix check`.
 #[derive(Args, Debug)]
 pub(crate) struct CheckArgs {
     /// The matrix file.
@@ -145,12 +144,10 @@ pub(crate) struct CheckArgs {
     /// recipes name.
     #[arg(long)]
     pub(crate) ask_engines: bool,
-    /// The cache folders.
     #[command(flatten)]
     pub(crate) places: CacheArgs,
 }
 
-/// `matrix plan`.
 #[derive(Args, Debug)]
 pub(crate) struct PlanArgs {
     /// The matrix file.
@@ -164,7 +161,6 @@ pub(crate) struct PlanArgs {
     /// Print the plan as JSON.
     #[arg(long)]
     pub(crate) json: bool,
-    /// The cache folders.
     #[command(flatten)]
     pub(crate) places: CacheArgs,
 }
@@ -211,7 +207,6 @@ pub(crate) struct RunArgs {
     /// Prepare all prompts again: neither read nor write prepared prompts in the cache.
     #[arg(long)]
     pub(crate) fresh_prompts: bool,
-    /// The cache folders.
     #[command(flatten)]
     pub(crate) places: CacheArgs,
 }
@@ -248,7 +243,6 @@ pub(crate) struct CalibrateArgs {
     /// Print the result as JSON.
     #[arg(long)]
     pub(crate) json: bool,
-    /// The cache folders.
     #[command(flatten)]
     pub(crate) places: CacheArgs,
 }
@@ -278,7 +272,6 @@ pub(crate) struct FetchArgs {
         value_name = "URL"
     )]
     pub(crate) endpoint: String,
-    /// The cache folders.
     #[command(flatten)]
     pub(crate) places: CacheArgs,
 }
@@ -329,7 +322,6 @@ pub(crate) struct DeclaredArgs {
     pub(crate) model: Option<String>,
 }
 
-/// `matrix schema`.
 #[derive(Args, Debug)]
 pub(crate) struct SchemaArgs {
     /// The kind of file that the schema describes.
@@ -348,7 +340,6 @@ pub(crate) enum SchemaKind {
     Report,
 }
 
-/// `matrix init`.
 #[derive(Args, Debug)]
 pub(crate) struct InitArgs {
     /// The folder in which `matrices/`, `engines/` and `schemas/` are written. Existing files are not overwritten.

@@ -2,7 +2,6 @@
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// Success.
     Done,
     /// A metric or the reliability got worse; takes precedence over a failed cell.
     Regression,

@@ -10,7 +10,6 @@ use rustix::process::geteuid;
 use super::environment::env_variable;
 use crate::base::private_files;
 
-/// The cache folders.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct CacheArgs {
     /// Hugging Face's cache folder; `~/.cache/huggingface` by default.

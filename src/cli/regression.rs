@@ -112,7 +112,6 @@ with any version of the engine, else for the same model and scenario, else for t
 In simulations (2000 runs, seed 20261122) with a noise of 1 %, five starts per side show a change of 2.4 %. `--target 2%` is then reported as reached in at most 15 % of \
 runs, and the bound saved after such a stop is above the true noise in about 75 %. With `--target` each arm has at least five starts.")]
 pub(crate) struct NoiseArgs {
-    /// The run.
     #[command(flatten)]
     pub(crate) run: RunArgs,
     /// Number of starts of each arm; `--target` may add more.
@@ -130,7 +129,6 @@ pub(crate) struct NoiseArgs {
     pub(crate) gate: Vec<String>,
 }
 
-/// `matrix baseline`.
 #[derive(Args, Debug)]
 pub(crate) struct BaselineArgs {
     /// What to do with the baseline.
@@ -191,7 +189,6 @@ loss of 5 % is found in 92 to 99 %, and at most 4.5 % of unchanged cells need fr
 Exit codes: 0 nothing got worse, or there is no baseline yet; 1 a metric or the reliability got worse; 3 a cell failed, is missing or invalid; 5 there is a baseline, but nothing \
 could be judged or a suspected loss stayed undecided.")]
 pub(crate) struct NightlyArgs {
-    /// The run.
     #[command(flatten)]
     pub(crate) run: RunArgs,
     /// How verdicts are computed.
@@ -259,7 +256,6 @@ version. If a version is `unclear`, the search ends with exit code 5 and prints 
 pair of versions is a separate run; `--resume` continues the newest search that measured the first and the last version.\n\n\
 Exit codes: 0 the last version is not worse than the first; 1 the first bad version was found; 5 undecided.")]
 pub(crate) struct BisectArgs {
-    /// The run.
     #[command(flatten)]
     pub(crate) run: RunArgs,
     /// How verdicts are computed.

@@ -7,7 +7,6 @@ use clap::Args;
 use super::cache::CacheArgs;
 use super::sim::parse_share;
 
-/// `matrix report`.
 #[derive(Args, Debug)]
 #[command(after_help = "Example: matrix report results/2026-11-21-qwen3 --out published")]
 pub(crate) struct ReportArgs {

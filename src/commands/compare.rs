@@ -18,7 +18,6 @@ use crate::report::format;
 use crate::results::record::cell_stats::{ExclusionCause, Noise, RunStats};
 use crate::results::store::{self, Run, StoreError};
 
-/// Compares two sides.
 pub(crate) fn execute(args: &CompareArgs, colors: Colors) -> Outcome {
     let gates = gating_metrics(&args.judging.gate)?;
     let Some(candidate) = &args.candidate else {

@@ -12,7 +12,6 @@ use crate::commands::output::{Colors, print};
 use crate::exit::Exit;
 use crate::runner::fetch::{self, FetchError, FetchEvent, FetchRequest};
 
-/// Downloads missing inputs.
 pub(crate) fn execute(args: &FetchArgs, colors: Colors) -> Outcome {
     let matrix = args.matrix.as_ref().map(|path| load(path, colors)).transpose()?;
     let Some(home) = args.places.hf_home() else {

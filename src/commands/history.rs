@@ -18,7 +18,6 @@ use crate::report::terminal::PageLayout;
 use crate::results::record::nightly::NightlyRun;
 use crate::results::store;
 
-/// Shows a history.
 pub(crate) fn execute(args: &HistoryArgs, colors: Colors) -> Outcome {
     let matrix = matrix_name(&args.matrix, colors)?;
     let (mut nights, doubts) = store::nightly::history(&args.results, &matrix)

@@ -194,7 +194,6 @@ impl Observer for SessionConsole {
     }
 }
 
-/// Formats a notice.
 pub(super) fn notice_line(notice: &Notice) -> String {
     match notice {
         Notice::Note(text) => format!("note: {text}\n"),

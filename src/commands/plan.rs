@@ -14,7 +14,6 @@ use crate::results::store::durations::last_durations;
 use crate::runner::host_error;
 use crate::runner::preflight;
 
-/// Prints the plan.
 pub(crate) fn execute(args: &PlanArgs, colors: Colors) -> Outcome {
     let mut loaded = load(&args.matrix, colors)?;
     if let Some(only) = &args.only {

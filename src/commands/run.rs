@@ -9,7 +9,6 @@ use crate::commands::output::{Colors, print};
 use crate::exit::Exit;
 use crate::runner::session::outcome::MeasurementCounts;
 
-/// Runs a matrix.
 pub(crate) fn execute(args: &RunArgs, colors: Colors) -> Outcome {
     let view = RunView {
         args,

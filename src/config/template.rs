@@ -16,7 +16,6 @@ use crate::config::forms::type_names;
 /// A piece of a [`Template`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TemplatePart<'a> {
-    /// Plain characters.
     Literal(&'a str),
     /// `{name}`: a placeholder, filled from the plan or at the start.
     Placeholder(&'a str),

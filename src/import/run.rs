@@ -26,7 +26,6 @@ use crate::plan::{Cell, ExecutorSpec, Launch, Measurement, Plan, Start};
 use crate::results::record::cell::{EngineFacts, MeasurementSummary, Origin};
 use crate::results::record::provenance::{Provenance, UnknownFact};
 
-/// An imported run.
 #[derive(Clone, Debug)]
 pub(crate) struct ImportedRun {
     pub(crate) plan: Plan,

@@ -61,7 +61,6 @@ pub(crate) enum ProbeError {
     #[error("{address} did not answer the first request within {limit}: {message}")]
     Timeout {
         address: String,
-        /// The timeout.
         limit: HumanDuration,
         /// How far the answer came.
         message: String,

@@ -34,7 +34,6 @@ pub enum TargetError {
     /// The header cannot be sent. The error does not show its value, which may be a secret.
     #[error("the header `{name}` cannot be sent: {reason}")]
     Header {
-        /// The header's name.
         name: String,
         /// What is wrong with it.
         reason: &'static str,
@@ -48,7 +47,7 @@ pub struct Address {
     pub scheme: Scheme,
     /// A name or an IP address; IPv6 without brackets.
     pub host: String,
-    /// The TCP port.
+    /// TCP port of the server.
     pub port: u16,
     /// Prefix of every path: empty, or with a slash at the front and none at the end.
     pub prefix: String,
@@ -57,9 +56,9 @@ pub struct Address {
 /// The supported URL schemes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
-    /// HTTP without encryption.
+    /// HTTP over a bare connection.
     Http,
-    /// HTTP over TLS.
+    /// HTTP over a TLS connection.
     Https,
 }
 

@@ -124,7 +124,6 @@ impl Launch {
 pub(crate) struct Engine {
     /// Its unique name in the matrix; `as:` sets it.
     pub(crate) name: String,
-    /// The recipe's name.
     pub(crate) recipe: String,
     /// The engine's name for users.
     pub(crate) title: String,
@@ -156,13 +155,9 @@ impl Engine {
 /// How a model is distributed over devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Parallel {
-    /// Tensor-parallel size.
     pub(crate) tp: u32,
-    /// Pipeline-parallel size.
     pub(crate) pp: u32,
-    /// Data-parallel size.
     pub(crate) dp: u32,
-    /// Expert-parallel size.
     pub(crate) ep: u32,
 }
 
@@ -187,7 +182,6 @@ impl Default for Parallel {
 /// The HTTP API of an engine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Api {
-    /// The port.
     pub(crate) port: Port,
     /// The path that answers 200 if the engine is healthy.
     pub(crate) health: String,
@@ -197,7 +191,6 @@ pub(crate) struct Api {
     pub(crate) version: Option<JsonField>,
     /// The path of its live configuration, if there is one.
     pub(crate) info: Option<String>,
-    /// Its Prometheus metrics.
     pub(crate) metrics: Option<MetricDefinitions>,
     /// How its prefix cache is reset; `None` if that is impossible.
     pub(crate) reset: Option<CacheResetSpec>,
@@ -255,7 +248,7 @@ pub(crate) struct Port {
 /// How requests are written and answers read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProtocolSpec {
-    /// The protocol.
+    /// The protocol of requests and answers.
     pub protocol: Protocol,
     /// The path, if it is not the protocol's own.
     pub path: Option<String>,

@@ -47,7 +47,6 @@ use crate::config::validity::ValidityBounds;
 /// Everything that will run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// The matrix's name.
     pub(crate) matrix: String,
     /// The launches, in the order of first use.
     pub(crate) launches: Vec<Launch>,
@@ -138,7 +137,6 @@ impl Plan {
         order::by_launch(&self.cells)
     }
 
-    /// Number of measurements.
     pub(crate) fn measurements(&self) -> usize {
         self.starts.iter().map(|start| start.cells.len()).sum()
     }
@@ -164,7 +162,7 @@ pub struct Cell {
 /// One start of a launch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Start {
-    /// The launch.
+    /// The launch that is started.
     pub launch: LaunchId,
     /// Index of the start, from 1.
     pub(crate) start: u32,
@@ -179,7 +177,7 @@ pub struct Start {
 /// One measurement of a cell. The cell's key does not contain start and repeat.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Measurement {
-    /// The cell.
+    /// Key of the measured cell.
     pub cell: CellKey,
     /// Index of the start of the launch, from 1.
     pub(crate) start: u32,
@@ -187,7 +185,6 @@ pub struct Measurement {
     pub(crate) repeat: u32,
 }
 
-/// An excluded cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ExcludedCell {
     /// The key that it would have.

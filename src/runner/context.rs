@@ -116,14 +116,11 @@ pub(crate) struct RunCounts {
     pub(crate) done: usize,
     pub(crate) failed: usize,
     pub(crate) skipped: usize,
-    /// Interrupted while measuring.
     pub(crate) interrupted: usize,
-    /// Completed, but invalid.
     pub(crate) invalid: usize,
 }
 
 impl RunCounts {
-    /// Counts one measurement.
     pub(super) fn count(&mut self, ending: &MeasurementStatus, is_invalid: bool) {
         match ending {
             MeasurementStatus::Done => {

@@ -44,7 +44,6 @@ impl UnmetRequirement {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunPaths<'a> {
     pub(crate) matrix: &'a Path,
-    /// The results folder.
     pub(crate) results: &'a Path,
 }
 

@@ -98,11 +98,9 @@ pub(super) fn prepare_requests(
 /// The prompts ran out before the sending time was over.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PromptsExhausted {
-    /// Number of prompts.
     sent: usize,
     /// Time until the prompts ran out.
     pub(crate) duration: Duration,
-    /// Planned sending time.
     window: Duration,
 }
 

@@ -45,10 +45,8 @@ impl std::str::FromStr for DieAfter {
     }
 }
 
-/// How loading ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Loading {
-    /// Loading succeeds.
     #[default]
     Ends,
     /// The process crashes after this time.
@@ -79,9 +77,7 @@ pub(crate) struct HugeLine {
 /// All faults. The default is none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Faults {
-    /// Crash after loading.
     pub(crate) die_after: Option<DieAfter>,
-    /// Fault during loading.
     pub(crate) loading: Loading,
     /// After this many generation requests, requests that arrive are not answered. Streams in progress end
     /// normally.
@@ -125,7 +121,6 @@ pub(crate) struct Faults {
     pub(crate) forget_metrics_after: Option<u64>,
     /// After this many generation requests, requests for metrics are not answered.
     pub(crate) hang_metrics_after: Option<u64>,
-    /// SIGTERM is ignored.
     pub(crate) ignore_sigterm: bool,
     /// A child process is left behind.
     pub(crate) leak_child: bool,

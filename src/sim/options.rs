@@ -44,7 +44,6 @@ pub(crate) enum Timing {
 pub(crate) struct Schedule {
     /// Time to the first token.
     pub(crate) ttft: Duration,
-    /// Time between tokens.
     pub(crate) itl: Duration,
     /// Uniform relative variation of both in both directions; 0 for none, at most 1.
     pub(crate) spread: f64,
@@ -89,7 +88,6 @@ pub(crate) struct Options {
     pub(crate) dialect: Dialect,
     /// Names under which the model is served, at least one; answers contain the first one.
     pub(crate) models: Vec<String>,
-    /// The reported version.
     pub(crate) version: String,
     /// Whether the usage of OpenAI answers leaves out cached prompt tokens, as in engines where this report
     /// is off.
@@ -114,11 +112,9 @@ pub(crate) struct Options {
     pub(crate) metrics: bool,
     /// Whether `/sim/truth` reports the server's own times.
     pub(crate) truth: bool,
-    /// Duration of loading.
     pub(crate) start_delay: Duration,
     /// Whether the port is open while loading and answers 503; otherwise connections are refused.
     pub(crate) listen_while_loading: bool,
-    /// Faults.
     pub(crate) faults: Faults,
 }
 

@@ -12,7 +12,6 @@ use crate::sim::options::OptionsError;
 pub(crate) struct Preset {
     /// Name on the command line.
     pub(crate) name: &'static str,
-    /// Default model.
     pub(crate) model: &'static str,
     /// Maximum length of prompt and answer together, in tokens.
     pub(crate) max_model_len: usize,

@@ -38,7 +38,6 @@ pub(crate) enum SimError {
     Options(#[from] OptionsError),
     #[error("cannot listen on {address}: {source}; choose another `--port`, or 0 for a free one")]
     Bind {
-        /// The requested address.
         address: SocketAddr,
         /// The error of the operating system.
         source: std::io::Error,

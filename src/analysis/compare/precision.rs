@@ -20,7 +20,6 @@ pub(crate) struct FigurePrecision {
     /// Upper half of its 95 % interval (Student's t of the logarithms), as a share. The lower half is
     /// slightly smaller.
     pub(crate) half_width: f64,
-    /// Valid starts.
     pub(crate) starts: usize,
     /// Starts of the first stage, which alone determine `sigma`.
     pub(crate) stage: usize,

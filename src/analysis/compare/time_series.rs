@@ -70,7 +70,6 @@ pub(crate) enum ContextChangeKind {
     Baseline,
 }
 
-/// A level change.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LevelChange {
     /// First night of the new level, an index into [`Series::nights`].

@@ -28,7 +28,6 @@ pub enum TokenCount {
 /// A quantity that has a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Quantity {
-    /// Completed requests.
     Requests,
     /// Prompt tokens of completed requests.
     Input,
@@ -81,9 +80,7 @@ pub enum LatencyKind {
 /// A statistic of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Statistic {
-    /// The mean.
     Mean,
-    /// The median.
     Median,
     /// The standard deviation of the population.
     Std,
@@ -97,7 +94,6 @@ pub enum Statistic {
     P99,
     /// The 99.9th percentile.
     P999,
-    /// The largest value.
     Max,
 }
 

@@ -181,7 +181,6 @@ pub struct HistogramError {
     pub(crate) second: u32,
     /// Name of the histogram.
     pub(crate) name: &'static str,
-    /// What is wrong.
     pub(crate) reason: String,
 }
 
@@ -189,13 +188,10 @@ pub struct HistogramError {
 /// was recorded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quantiles {
-    /// Number of values.
     pub(crate) count: u64,
-    /// Mean.
     pub(crate) mean: f64,
     /// The percentiles 50, 90, 95 and 99.
     pub(crate) percentiles: [f64; 4],
-    /// Largest value.
     pub max: f64,
 }
 
@@ -206,9 +202,7 @@ pub struct WindowCounts {
     pub due: u64,
     /// Requests that were sent.
     pub sent: u64,
-    /// Requests that completed.
     pub completed: u64,
-    /// Requests that failed.
     pub failed: u64,
     /// Output tokens that arrived. `None` if they were not counted.
     pub output_tokens: Option<u64>,
@@ -216,7 +210,6 @@ pub struct WindowCounts {
     pub(crate) ttft: Option<Quantiles>,
     /// Times per output token after the first.
     pub(crate) tpot: Option<Quantiles>,
-    /// Times between tokens.
     pub(crate) itl: Option<Quantiles>,
     /// Times to the last token.
     pub e2e: Option<Quantiles>,

@@ -11,9 +11,9 @@ pub enum Metric {
     Duration,
     /// Requests that were due.
     Due,
-    /// Requests that completed.
+    /// Number of requests that completed.
     Completed,
-    /// Requests that failed.
+    /// Number of requests that failed.
     Failed,
     /// Requests that failed with this class.
     FailedBy(RequestFailureClass),

@@ -75,9 +75,9 @@ pub enum HttpResponseError {
 pub enum TruncatedIn {
     /// Before its first byte.
     BeforeHead,
-    /// Within its head.
+    /// The response ended within its head.
     InHead,
-    /// Within its body.
+    /// The response ended within its body.
     InBody,
 }
 

@@ -5,7 +5,6 @@ use clap::{Args, ValueEnum};
 use crate::cli::named::variant_parser;
 use crate::config::dataset::mooncake::MooncakeTrace;
 
-/// Flags of `generated-shared-prefix`.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 #[command(next_help_heading = "Data set generated-shared-prefix")]
 pub(crate) struct SharedPrefixArgs {

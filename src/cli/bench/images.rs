@@ -6,7 +6,6 @@ use crate::cli::named::variant_parser;
 use crate::config::dataset::image::{PictureContent, PictureFormat, Resolution};
 use crate::config::dataset::speed_bench::Category;
 
-/// Flags of `image`.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 #[command(next_help_heading = "Data set image")]
 pub(crate) struct ImageArgs {
@@ -27,7 +26,6 @@ pub(crate) struct ImageArgs {
     pub(crate) image_content: Option<PictureContent>,
 }
 
-/// Flags of `speed-bench`.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 #[command(next_help_heading = "Data set speed-bench")]
 pub(crate) struct SpeedBenchArgs {

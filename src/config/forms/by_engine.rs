@@ -41,7 +41,6 @@ impl<T> ByEngine<T> {
         map.into_iter().flat_map(OrderedMap::iter)
     }
 
-    /// Every written value.
     pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
         let one = match self {
             Self::All(value) => Some(value),

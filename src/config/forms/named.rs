@@ -17,7 +17,6 @@ use crate::config::yaml::Spanned;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Named<T> {
     pub(crate) name: Spanned<String>,
-    /// The details.
     pub(crate) value: T,
 }
 

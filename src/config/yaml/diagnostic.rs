@@ -43,19 +43,16 @@ impl Diagnostic {
         self
     }
 
-    /// Adds another place.
     pub(crate) fn with_secondary(mut self, place: &SourceSpan, label: impl Into<String>) -> Self {
         self.secondary.push((place.clone(), label.into()));
         self
     }
 
-    /// Adds an explanation.
     pub(crate) fn with_note(mut self, note: impl Into<String>) -> Self {
         self.notes.push(note.into());
         self
     }
 
-    /// Sets the fix.
     pub(crate) fn with_help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self

@@ -26,7 +26,6 @@ impl Source {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RenamedKey {
     pub(crate) place: SourceSpan,
-    /// The written name.
     pub(crate) old_name: String,
     pub(crate) new_name: &'static str,
 }

@@ -18,7 +18,6 @@ pub(super) const SPANNED: &str = "$spanned";
 /// A value with its place. Two are equal if their values are.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Spanned<T> {
-    /// The value.
     pub(crate) value: T,
     /// Its place; `None` for a value from JSON or a default.
     pub(crate) place: Option<SourceSpan>,

@@ -17,7 +17,6 @@ use sha2::{Digest, Sha256};
 use crate::engine::docker::config;
 use crate::engine::docker::docker_error::DockerError;
 
-/// Docker's default socket.
 const DEFAULT_SOCKET: &str = "/var/run/docker.sock";
 
 /// The name of the context that stands for DOCKER_HOST or the default socket.

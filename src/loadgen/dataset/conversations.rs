@@ -30,7 +30,6 @@ pub(super) struct TurnPair<'a> {
 pub(super) enum TurnText<'a> {
     /// A JSON string as in the file, quoted and escaped.
     Quoted(&'a str),
-    /// Decoded text.
     Plain(String),
 }
 

@@ -62,15 +62,15 @@ pub enum DatasetError {
         dataset.bench_serving_name(), searched_paths(searched), fix(*dataset)
     )]
     Missing {
-        /// The data set.
+        /// The data set whose file is missing.
         dataset: DatasetName,
-        /// Every searched place.
+        /// Every place where it was searched.
         searched: Vec<String>,
     },
     /// The data set's file cannot be read.
     #[error("cannot read the data file `{}`: {error}", path.display())]
     Unreadable {
-        /// The file.
+        /// The file that cannot be read.
         path: PathBuf,
         /// The error of the system.
         error: std::io::Error,
@@ -78,9 +78,9 @@ pub enum DatasetError {
     /// The data set's file does not contain rows of its format.
     #[error("`{}` does not contain valid rows of `{}`: {reason}", path.display(), dataset.bench_serving_name())]
     Malformed {
-        /// The data set.
+        /// The data set that was expected.
         dataset: DatasetName,
-        /// The file.
+        /// The file that has another form.
         path: PathBuf,
         /// What is wrong, and where in the file.
         reason: String,
@@ -88,7 +88,7 @@ pub enum DatasetError {
     /// The data set's file does not contain conversations in the ShareGPT format.
     #[error("`{}` does not contain conversations in the ShareGPT format: {reason}", path.display())]
     Invalid {
-        /// The file.
+        /// The file in which nothing is usable.
         path: PathBuf,
         /// What is wrong, and where in the file.
         reason: String,
@@ -102,7 +102,7 @@ pub enum DatasetError {
     /// numpy accepts no seed of more than 32 bits.
     #[error("the seed {seed} is too large; numpy takes 0 to {}", u32::MAX)]
     Seed {
-        /// The seed.
+        /// Seed of the random draws.
         seed: u64,
     },
     /// The `classic` profile needs a record for each prompt.
@@ -119,10 +119,10 @@ pub enum DatasetError {
     /// No record yields a prompt.
     #[error("no conversation of the data file yields a prompt under the rules of `{}`", dataset.bench_serving_name())]
     Empty {
-        /// The data set.
+        /// The data set that was asked for.
         dataset: DatasetName,
     },
-    /// The tokenizer failed.
+    /// The tokenizer cannot be loaded or used.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
     /// The chat template failed.

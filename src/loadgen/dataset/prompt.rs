@@ -15,11 +15,11 @@ use crate::base::ids::{ContentHash, Digest};
 pub enum Content {
     /// Text, which the server tokenizes; shared with its senders.
     Text(Arc<String>),
-    /// Token ids.
+    /// Token ids, for engines that accept them.
     Ids(Arc<Vec<u32>>),
     /// Chat messages, as objects with `role` and `content`.
     Messages(Vec<Value>),
-    /// Text with images.
+    /// A text followed by images.
     Images {
         /// The text; it has a placeholder for each image if the server inserts images into a prompt.
         text: String,

@@ -44,7 +44,6 @@ pub enum TemplateError {
     /// A file exists and cannot be read.
     #[error("cannot read the chat template's file `{}`: {error}", path.display())]
     Unreadable {
-        /// The file.
         path: PathBuf,
         /// The error of the system.
         error: std::io::Error,
@@ -52,7 +51,6 @@ pub enum TemplateError {
     /// A file exists and holds no valid template.
     #[error("`{}` has no valid chat template: {reason}; fetch it again", path.display())]
     Invalid {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it, and where.
         reason: String,
@@ -60,7 +58,6 @@ pub enum TemplateError {
     /// The template rejected the messages, or failed.
     #[error("the chat template of `{name}` cannot be applied: {reason}")]
     Failed {
-        /// The tokenizer's name.
         name: String,
         /// The template's message, and where it failed.
         reason: String,

@@ -15,11 +15,11 @@ use crate::loadgen::target::Target;
 /// One request to send, or the start of a conversation.
 #[derive(Clone, Debug)]
 pub struct PlannedRequest {
-    /// The prompt.
+    /// The prompt, or the turns of a conversation.
     pub content: Content,
     /// Prompt tokens as the data set counts them.
     pub prompt_tokens: u32,
-    /// Requested output tokens.
+    /// Largest number of output tokens.
     pub requested_tokens: u32,
     /// When it is due, from the start of the measurement. In a closed loop all are zero, and a request is due
     /// when it gets a slot.

@@ -50,7 +50,6 @@ pub enum EncodeError {
 pub(crate) struct RequestParams<'a> {
     /// The model name in requests.
     pub(crate) model: &'a str,
-    /// Requested output tokens.
     pub(crate) tokens: u32,
     /// Whether the answer may end at the model's end token.
     pub(crate) stop_at_eos: bool,

@@ -17,7 +17,6 @@ pub(crate) struct ResponseLimits {
     pub(crate) line_bytes: usize,
     /// Maximum number of events; an answer with more is cut as endless.
     pub(crate) events: u64,
-    /// Requested output tokens.
     pub(crate) tokens: u32,
 }
 

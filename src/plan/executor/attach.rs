@@ -17,7 +17,6 @@ pub(super) const FACTS: Facts = Facts {
     merge: |layers| ExecutorSpec::Attach(AttachedServer::merge(layers)),
 };
 
-/// An attached server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct AttachedServer {
     /// Its base URL, such as `http://host:8000`.

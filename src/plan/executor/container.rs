@@ -45,7 +45,6 @@ pub(crate) struct Container {
     pub(crate) gpus: ContainerGpus,
     /// The IPC namespace, such as `host`.
     pub(crate) ipc: Option<String>,
-    /// The network mode.
     pub(crate) network: ContainerNetwork,
     /// Size of `/dev/shm`; without effect with host IPC.
     pub(crate) shm_size: Option<Bytes>,
@@ -60,7 +59,6 @@ pub(crate) struct Container {
     /// CPUs that it may use, such as `0-7,16`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) cpuset: Option<String>,
-    /// Memory limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) memory: Option<Bytes>,
     /// Limit of memory and swap together; equal to `memory` means no swap.

@@ -8,7 +8,6 @@ use crate::plan::shell::{CommandLine, LineContext};
 /// How an imported engine was started, as far as known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ImportedLaunch {
-    /// The container image.
     pub(crate) image: Option<String>,
     /// The package from pip, such as `lmdeploy==0.10.0`.
     pub(crate) package: Option<String>,

@@ -23,11 +23,9 @@ use crate::plan::shell::{CommandLine, LineContext};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ExecutorSpec {
-    /// In a container.
     Container(Box<Container>),
     /// As a process of this host.
     Process(Process),
-    /// An attached server.
     Attach(AttachedServer),
     /// Known only from another tool's results; cannot be started.
     Imported(ImportedLaunch),
@@ -83,7 +81,6 @@ pub(crate) trait ExecutorSettings {
         None
     }
 
-    /// The container image.
     fn image(&self) -> Option<&str> {
         None
     }

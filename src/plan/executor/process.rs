@@ -22,7 +22,6 @@ pub(super) const FACTS: Facts = Facts {
 /// A process to start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Process {
-    /// Program and arguments.
     pub(crate) command: Vec<Template>,
     /// Environment variables on top of the inherited ones, in order.
     pub(crate) env: Vec<(String, Template)>,
@@ -33,7 +32,6 @@ pub(crate) struct Process {
     pub(crate) dir: Option<Template>,
     /// The variable that tells the process its leased GPUs, such as `CUDA_VISIBLE_DEVICES`.
     pub(crate) devices_env: Option<String>,
-    /// The Python environment.
     pub(crate) venv: Option<Venv>,
 }
 
@@ -50,7 +48,6 @@ pub(crate) struct Venv {
     pub(crate) packages: Vec<String>,
     /// The distribution whose installed version must be `version`.
     pub(crate) distribution: Option<String>,
-    /// The required version.
     pub(crate) version: Option<String>,
     /// The Python interpreter that creates the environment.
     pub(crate) python: String,

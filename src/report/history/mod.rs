@@ -28,7 +28,6 @@ pub(crate) struct History<'a> {
     /// Oldest first.
     pub(crate) nights: &'a [NightlyRun],
     pub(crate) series: Vec<Series>,
-    /// Changes besides figures.
     pub(crate) events: Vec<ContextEvent>,
     pub(crate) labels: Labels,
 }

@@ -39,7 +39,7 @@ pub struct MeasurementSummary {
     pub(crate) start: u32,
     /// Index of the repeat on that start, from 1.
     pub repeat: u32,
-    /// How it ended.
+    /// How the measurement ended.
     #[serde(rename = "status", alias = "ending")]
     pub status: MeasurementStatus,
     /// How its metrics came about: measured, imported or simulated.

@@ -294,7 +294,6 @@ pub(crate) struct Noise {
 pub(crate) struct NoiseEstimate {
     /// When it was measured, RFC 3339.
     pub(crate) at: String,
-    /// Number of starts.
     pub(crate) starts: u32,
     /// Repeats on each start.
     pub(crate) per_start: u32,

@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 pub struct Chunk {
     /// When its bytes arrived.
     pub at_ns: u64,
-    /// What it carries.
     pub(crate) kind: ChunkKind,
     /// Output tokens so far, if the server reports them in this event.
     pub(crate) tokens: Option<u32>,

@@ -116,7 +116,6 @@ impl Chunks {
             .reserve((events * EVENT_BYTES).min(MAX_RESERVED_EVENTS));
     }
 
-    /// Number of events.
     pub fn len(&self) -> usize {
         self.events.length
     }
@@ -224,7 +223,6 @@ impl Chunks {
         }
     }
 
-    /// Rewrites every event.
     #[cfg(test)]
     pub(crate) fn map_chunks(&mut self, change: impl Fn(usize, &mut Chunk)) {
         let edited = self.iter().enumerate().map(|(nth, mut chunk)| {

@@ -27,7 +27,6 @@ pub(crate) const MAX_EVENTS_PER_S: u32 = 150_000;
 /// The client at one number of streams, which all begin at once and receive tokens at fixed times.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// Concurrent streams.
     pub streams: u32,
     /// Events (tokens) per second while all streams run.
     pub(crate) events_per_s: f64,
@@ -103,7 +102,6 @@ pub struct ArrivalUncertainty {
     pub(crate) p90_ms: f64,
     /// 99th percentile of the possible error.
     pub(crate) p99_ms: f64,
-    /// Largest possible error.
     pub(crate) max_ms: f64,
     /// Rate in events per second that one of ten events reached or exceeded, counted over quarters of a second.
     pub(crate) events_per_s: f64,
@@ -174,16 +172,13 @@ impl SendLag {
 /// Send lag of requests, in ms.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SendLag {
-    /// The mean.
     pub(crate) mean_ms: f64,
     /// The 99th percentile.
     pub(crate) p99_ms: f64,
-    /// The maximum.
     pub(crate) max_ms: f64,
     /// The second largest; absent if fewer requests were sent, and in older records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) second_ms: Option<f64>,
-    /// The fifth largest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) fifth_ms: Option<f64>,
 }

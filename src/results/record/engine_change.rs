@@ -38,7 +38,6 @@ pub(crate) struct EngineChange {
     pub(crate) what: String,
     /// Value at the earlier measurement.
     pub(crate) before: String,
-    /// Value now.
     pub(crate) after: String,
 }
 

@@ -12,9 +12,9 @@ use crate::results::record::validity::{ReasonCode, Verdict};
 pub enum Event {
     /// The run began or was resumed.
     RunBegan {
-        /// The run's name.
+        /// Name of the run, also its folder.
         run: RunId,
-        /// The matrix's name.
+        /// Name of the matrix.
         matrix: String,
         /// Total number of measurements.
         measurements: usize,
@@ -69,13 +69,13 @@ pub enum Event {
         launch: LaunchId,
         /// Index of the start.
         start: u32,
-        /// What happened.
+        /// What happened, in words.
         reason: String,
         /// Last lines of the engine's log.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         tail: Vec<String>,
     },
-    /// A measurement began.
+    /// A measurement of a cell began.
     CellBegan {
         /// The measurement that began.
         measurement: Measurement,
@@ -92,7 +92,7 @@ pub enum Event {
         ended: usize,
         /// Total number of requests.
         requests: usize,
-        /// Requests in flight.
+        /// Number of requests in flight.
         running: usize,
         /// Requests that have failed.
         failed: usize,
@@ -148,7 +148,7 @@ pub enum Event {
     },
     /// An orphan of an earlier run was removed.
     Swept {
-        /// What was removed.
+        /// Name of what was removed.
         what: String,
     },
     /// A note for the user.
@@ -166,11 +166,11 @@ pub enum Event {
         /// Whether everything is killed at once.
         now: bool,
     },
-    /// The run ended.
+    /// The run ended, completely or not.
     RunEnded {
-        /// Cells that completed.
+        /// Number of cells that completed.
         done: usize,
-        /// Cells that failed.
+        /// Number of cells that failed.
         failed: usize,
         /// Cells that were skipped.
         skipped: usize,

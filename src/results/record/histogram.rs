@@ -14,9 +14,7 @@ pub struct SecondHistogram {
     pub(crate) due: u32,
     /// Requests that were sent.
     pub(crate) sent: u32,
-    /// Requests that completed.
     pub(crate) completed: u32,
-    /// Requests that failed.
     pub(crate) failed: u32,
     /// Output tokens of completed requests that arrived in this second; absent if tokens were not counted.
     pub(crate) output_tokens: Option<u64>,

@@ -16,11 +16,9 @@ pub struct Machine {
     /// image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) machine_id: Option<String>,
-    /// Kernel release.
     pub(crate) kernel: Option<String>,
     /// Name of the operating system.
     pub(crate) os: Option<String>,
-    /// CPU model.
     pub(crate) cpu: Option<String>,
     /// Logical CPUs that this process may use.
     pub(crate) cpus: Option<u32>,

@@ -6,20 +6,20 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MeasurementStatus {
-    /// Measured completely.
+    /// The measurement ended as planned.
     Done,
     /// Could not be measured, or not completely; recorded requests are kept.
     Failed {
         /// The phase in which it failed.
         phase: Phase,
-        /// The presumed fault.
+        /// Who is presumed at fault.
         class: FailureClass,
         /// What happened, in one sentence.
         reason: String,
         /// Last lines of the engine's log.
         tail: Vec<String>,
     },
-    /// Not attempted.
+    /// The measurement was not attempted.
     Skipped {
         /// The reason for skipping.
         reason: String,
@@ -48,11 +48,11 @@ pub enum Phase {
     Install,
     /// The engine starts, until its first real token.
     Launch,
-    /// Prompts are prepared.
+    /// Reading prompts and encoding requests.
     Prepare,
     /// Warm-up requests are sent.
     Warmup,
-    /// Caches are reset.
+    /// Emptying the caches of the engine.
     Reset,
     /// Requests are sent and recorded.
     Measure,

@@ -8,7 +8,6 @@ use crate::results::record::measurement_status::{FailureClass, Phase};
 /// How an engine's process or container ended, as far as known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EngineExitStatus {
-    /// The exit code.
     pub(crate) code: Option<i64>,
     /// The signal that ended it.
     pub(crate) signal: Option<i32>,
@@ -21,9 +20,7 @@ pub(crate) struct EngineExitStatus {
 pub struct Retry {
     /// The phase in which it failed.
     pub(crate) phase: Phase,
-    /// The fault.
     pub class: FailureClass,
-    /// What happened.
     pub reason: String,
     /// Pause before the next attempt, in seconds.
     pub(crate) pause_s: f64,
@@ -47,7 +44,6 @@ pub(crate) struct PostMortem {
     /// Index of the repeat on that start, from 1.
     pub(crate) repeat: u32,
     pub(crate) phase: Phase,
-    /// The presumed fault.
     pub(crate) class: FailureClass,
     /// What happened, in one sentence.
     pub(crate) reason: String,

@@ -55,13 +55,10 @@ impl Tool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum UnknownFact {
-    /// Which engine answered.
     Engine,
-    /// The engine's version.
     Version,
     /// Which model it served.
     Model,
-    /// The tensor-parallel size.
     Tp,
     /// The number of GPUs.
     Gpus,
@@ -69,11 +66,9 @@ pub(crate) enum UnknownFact {
     Dataset,
     /// The requested lengths of prompts and answers.
     Lengths,
-    /// The seed.
     Seed,
     /// The number of requests.
     Prompts,
-    /// The arrival.
     Rate,
 }
 

@@ -304,9 +304,9 @@ pub(crate) fn is_same_model(one: &str, other: &str) -> bool {
 /// Token counts that the server reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Prompt tokens.
+    /// Number of prompt tokens.
     pub prompt: Option<u32>,
-    /// Output tokens.
+    /// Number of output tokens.
     pub completion: Option<u32>,
     /// Prompt tokens from the prefix cache.
     pub(crate) cached: Option<u32>,
@@ -323,9 +323,7 @@ pub struct Usage {
 pub(crate) struct CachedTokens {
     /// On the device; `None` if the server does not report it.
     pub(crate) device: Option<u32>,
-    /// In host memory.
     pub(crate) host: Option<u32>,
-    /// In storage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) storage: Option<u32>,
     /// Name of the storage.

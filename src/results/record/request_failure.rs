@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct Failure {
     /// The class by which failures are counted.
     pub class: RequestFailureClass,
-    /// The original message.
+    /// The message of the server or system.
     pub message: String,
 }
 

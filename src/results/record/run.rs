@@ -11,9 +11,7 @@ use crate::base::ids::RunId;
 pub struct RunInfo {
     /// The version of the files on disk.
     pub(crate) format: u32,
-    /// The run's name.
     pub(crate) run: RunId,
-    /// The matrix's name.
     pub matrix: String,
     /// Version and revision of the `matrix` that began the run.
     pub(crate) tool: String,

@@ -255,7 +255,7 @@ impl SearchRecord {
         ))
     }
 
-    /// Describes the result.
+    /// Describes the result in one sentence.
     pub fn describe(&self) -> String {
         let (name, unit) = (self.by.name(), self.by.unit());
         let target = format_percent(self.target);

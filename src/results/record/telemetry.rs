@@ -11,9 +11,9 @@ use crate::config::metrics::current_name;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TelemetrySource {
-    /// NVIDIA's management library.
+    /// The management library of NVIDIA.
     Nvml,
-    /// AMD's tools.
+    /// `amd-smi` or `rocm-smi`.
     Amd,
     /// Huawei's tool for Ascend devices.
     Ascend,
@@ -83,7 +83,7 @@ pub struct Sample {
 /// Availability of one source over a window.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SourceFacts {
-    /// The source.
+    /// The source that was read.
     pub source: TelemetrySource,
     /// Device of the host; none if the source concerns no single device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -114,7 +114,7 @@ pub struct Telemetry {
     /// The engine, by its own metrics.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<EngineWindow>,
-    /// The host.
+    /// Use of the host by engine, client and others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostWindow>,
     /// Sampled values by name of each source without a field of its own; a counter `*_total` becomes its rate,
@@ -132,11 +132,11 @@ pub struct Telemetry {
 /// Minimum, mean and maximum of samples, weighted by time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SampledRange {
-    /// The minimum.
+    /// Smallest value in the window.
     pub min: f64,
     /// The mean over time.
     pub(crate) mean: f64,
-    /// The maximum.
+    /// Largest value in the window.
     pub max: f64,
 }
 
@@ -215,7 +215,7 @@ pub struct EngineWindow {
 /// The host over the window.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostWindow {
-    /// Online logical processors.
+    /// Number of online logical CPUs.
     pub cpus: u32,
     /// Processors used by this process, including the threads of the load (1.0 is one whole processor).
     pub client_cpus: Option<f64>,
@@ -288,17 +288,17 @@ pub(crate) struct MigInstance {
 pub struct Gpu {
     /// Index on the host.
     pub(crate) device: u32,
-    /// Model name.
+    /// Model name, as the driver reports it.
     pub name: String,
-    /// The UUID.
+    /// The UUID that the driver reports.
     pub uuid: Option<String>,
-    /// PCI bus address.
+    /// Address on the PCI bus, such as `0000:17:00.0`.
     pub bus: Option<String>,
-    /// Driver version.
+    /// Version of the GPU driver.
     pub driver: Option<String>,
     /// Newest CUDA version that the driver supports, such as `12.8`.
     pub cuda: Option<String>,
-    /// Firmware version.
+    /// Version of the firmware (VBIOS).
     pub vbios: Option<String>,
     /// Whether MIG is enabled.
     pub mig: Option<bool>,
@@ -313,7 +313,6 @@ pub struct Gpu {
     pub max_sm_clock_mhz: Option<f64>,
     /// Whether ECC memory is enabled.
     pub ecc: Option<bool>,
-    /// NUMA node.
     pub(crate) numa: Option<u32>,
     /// Whether a display is attached.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -8,23 +8,16 @@ use std::path::{Path, PathBuf};
 pub enum StoreError {
     /// The run exists already.
     #[error("`{}` exists; a run is never overwritten: continue it with `--resume`, or choose another name", path.display())]
-    Exists {
-        /// The run's folder.
-        path: PathBuf,
-    },
+    Exists { path: PathBuf },
     /// The folder holds no run.
     #[error("`{}` is not a run: it has no `run.json`; name a folder of a run below the results folder", path.display())]
-    NoRun {
-        /// The folder.
-        path: PathBuf,
-    },
+    NoRun { path: PathBuf },
     /// No run or matrix has this name.
     #[error("no run `{name}` found: it is neither the folder of a run, nor a run or a matrix with runs \
         below `{}`; use `--results` for another results folder{}", root.display(), suggestion(near.as_deref()))]
     UnknownName {
         /// The name that was asked for.
         name: String,
-        /// The results folder.
         root: PathBuf,
         /// The nearest name of a run or a matrix.
         near: Option<String>,
@@ -32,7 +25,6 @@ pub enum StoreError {
     /// Another process writes the run.
     #[error("`{}` is being written by {}; wait for it or stop it", path.display(), describe_owner(*pid))]
     Locked {
-        /// The run's folder.
         path: PathBuf,
         /// The process id, if the writer recorded it.
         pid: Option<u32>,
@@ -50,35 +42,23 @@ pub enum StoreError {
     /// A file of the run is missing.
     #[error("`{}` is missing; {help}", path.display())]
     Missing {
-        /// The missing file.
         path: PathBuf,
         /// How to fix it.
         help: &'static str,
     },
     /// The content of a file is invalid.
     #[error("`{}` is not valid: {why}; restore it from a backup, or remove the run", path.display())]
-    Malformed {
-        /// The invalid file.
-        path: PathBuf,
-        /// What is wrong.
-        why: String,
-    },
+    Malformed { path: PathBuf, why: String },
     /// The content of a baseline file is invalid.
     #[error("`{}` is not a valid baseline: {why}; name a run or a file written by `matrix baseline set`, or \
         restore that file from a backup", path.display())]
-    MalformedBaseline {
-        /// The invalid file.
-        path: PathBuf,
-        /// What is wrong.
-        why: String,
-    },
+    MalformedBaseline { path: PathBuf, why: String },
     /// A name that is not a plain file name or is reserved by the store.
     #[error(
         "`{name}` cannot be the name of {what}; use letters, digits, `.`, `-` and `_`, and no name that is \
          reserved in the results folder"
     )]
     InvalidName {
-        /// The rejected name.
         name: String,
         /// What was to be named.
         what: &'static str,
@@ -86,7 +66,6 @@ pub enum StoreError {
     /// The run's folder was moved or removed while it was open.
     #[error("the folder of the run, `{}`, was {} during the run", path.display(), describe_move(now.as_deref()))]
     Moved {
-        /// The original path.
         path: PathBuf,
         /// The current path; `None` if the folder was removed.
         now: Option<PathBuf>,
@@ -94,11 +73,9 @@ pub enum StoreError {
     /// An operation of the file system failed.
     #[error("cannot {doing} `{}`: {source}", path.display())]
     Io {
-        /// The operation.
         doing: &'static str,
         /// The file or folder.
         path: PathBuf,
-        /// The system's error.
         source: io::Error,
     },
 }

@@ -21,7 +21,6 @@ use crate::results::record::telemetry::Sample;
 /// A run on disk. Its requests are read on demand.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// The run's folder.
     pub(crate) folder: PathBuf,
     /// Name, matrix and version of the run.
     pub info: RunInfo,
@@ -45,7 +44,6 @@ pub struct Run {
 /// A measurement that is not finished.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnfinishedMeasurement {
-    /// Its folder.
     pub(crate) folder: PathBuf,
     /// What is missing or wrong.
     pub(crate) reason: String,

@@ -49,7 +49,6 @@ pub(crate) fn to_redacted_json<T: Serialize + DeserializeOwned>(
     text
 }
 
-/// Redacts a value.
 pub(crate) fn redact<T: Serialize + DeserializeOwned>(value: T, redactor: &Redactor) -> T {
     let Ok(json) = serde_json::to_value(&value) else {
         return value;

@@ -69,7 +69,6 @@ pub(crate) struct CellArtifacts<'a> {
     pub(crate) log: &'a str,
     /// The post-mortem, if the measurement failed.
     pub(crate) post_mortem: Option<&'a PostMortem>,
-    /// The telemetry samples.
     pub(crate) samples: &'a [Sample],
 }
 

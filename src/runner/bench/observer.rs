@@ -31,7 +31,6 @@ pub(crate) enum BenchOutcome {
     Stopped,
 }
 
-/// A measured load.
 pub(crate) struct BenchLoad {
     pub(crate) session: Session,
     pub(crate) summary: MeasurementSummary,

@@ -50,7 +50,6 @@ pub(crate) enum CellError {
     Cut(Phase, AbortReason),
 }
 
-/// A running measurement.
 pub(crate) struct CellRun<'a> {
     pub(super) context: CellContext<'a>,
     pub(super) cell: &'a Cell,

@@ -24,7 +24,6 @@ use crate::runner::post_mortem::{self, FailureArtifacts};
 pub(super) struct LaunchRun<'a> {
     pub(super) context: LaunchContext<'a>,
     pub(super) began: MonotonicTime,
-    /// The remaining measurements.
     pub(super) remaining: VecDeque<&'a Measurement>,
     pub(super) attempts: Attempts,
     /// Engine facts at the first finished measurement of the launch.

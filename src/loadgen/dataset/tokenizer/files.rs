@@ -29,7 +29,6 @@ pub enum TokenizerError {
     /// A file exists and cannot be read.
     #[error("cannot read the tokenizer's file `{}`: {error}", path.display())]
     Unreadable {
-        /// The file.
         path: PathBuf,
         /// The error of the system.
         error: io::Error,
@@ -37,7 +36,6 @@ pub enum TokenizerError {
     /// A file exists and is not a valid tokenizer.
     #[error("`{}` is not a valid tokenizer: {reason}; fetch it again", path.display())]
     Invalid {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         reason: String,
@@ -48,7 +46,6 @@ pub enum TokenizerError {
     /// The tokenizer rejected a text or ids.
     #[error("the tokenizer `{name}` failed: {reason}")]
     Failed {
-        /// The tokenizer's name.
         name: String,
         /// The message of the library.
         reason: String,

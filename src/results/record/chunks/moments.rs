@@ -8,7 +8,6 @@ pub(crate) const SIMULTANEOUS_NS: u64 = 50_000;
 /// Groups of events that arrived at the same moment: each at most [`SIMULTANEOUS_NS`] after the one before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Moments {
-    /// Number of moments.
     pub(crate) count: usize,
     /// Number of events of the first moment.
     pub(crate) first: usize,
