@@ -48,14 +48,14 @@ pub(crate) struct Cli {
     pub(crate) log: String,
 }
 
-/// When to colour.
+/// When the output has colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Color {
     /// If the output is a terminal.
     Auto,
-    /// Always.
+    /// Always, also in pipes.
     Always,
-    /// Never.
+    /// Never, also in terminals.
     Never,
 }
 
@@ -135,7 +135,7 @@ impl Command {
 
 #[derive(Args, Debug)]
 pub(crate) struct CheckArgs {
-    /// The matrix file.
+    /// The matrix file to read.
     pub(crate) matrix: PathBuf,
     /// Print the errors as JSON.
     #[arg(long)]
@@ -150,7 +150,7 @@ pub(crate) struct CheckArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct PlanArgs {
-    /// The matrix file.
+    /// The matrix file to read.
     pub(crate) matrix: PathBuf,
     /// Select cells, such as `engine=sglang,model=~8B`; the syntax is that of `matrix run --only`.
     #[arg(long, value_name = "EXPR")]
@@ -170,7 +170,7 @@ pub(crate) struct PlanArgs {
 /// Example: `matrix run matrices/qwen3.yaml --only engine=sglang,model=~8B`
 #[derive(Args, Clone, Debug)]
 pub(crate) struct RunArgs {
-    /// The matrix file.
+    /// The matrix file to read.
     pub(crate) matrix: PathBuf,
     /// The folder in which the folder of the run is created.
     #[arg(long, default_value = "results", value_name = "DIR")]
@@ -332,9 +332,9 @@ pub(crate) struct SchemaArgs {
 /// Kinds of files with a schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SchemaKind {
-    /// A matrix file.
+    /// The file of a matrix.
     Matrix,
-    /// An engine recipe.
+    /// The recipe of an engine.
     Engine,
     /// The output of `matrix report --format json`.
     Report,

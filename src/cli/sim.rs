@@ -151,7 +151,7 @@ struct FaultArgs {
     /// Exits with status 1 while loading, after this time; loading does not end before.
     #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "0s", conflicts_with = "hang_while_loading")]
     die_while_loading: Option<HumanDuration>,
-    /// Never ends loading.
+    /// Never ends loading the model.
     #[arg(long)]
     hang_while_loading: bool,
     /// Responds to nothing after N generation requests; connections are still accepted, and streams in progress end.
@@ -217,7 +217,7 @@ struct FaultArgs {
     /// Does not respond to `/metrics` after N generation requests.
     #[arg(long, value_name = "N")]
     hang_metrics_after: Option<u64>,
-    /// Ignores SIGTERM.
+    /// Keeps running after a SIGTERM.
     #[arg(long)]
     ignore_sigterm: bool,
     /// Leaves a child process in the same process group, which runs for ten minutes.

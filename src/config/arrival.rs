@@ -49,7 +49,7 @@ pub(crate) enum ArrivalProcess {
     /// Exponential gaps: requests arrive independently of each other, as from many users.
     #[default]
     Poisson,
-    /// Equal gaps.
+    /// Equal gaps between requests.
     Constant,
     /// Gamma-distributed gaps, burstier or more even than Poisson.
     Gamma {
@@ -125,7 +125,7 @@ impl Ramp {
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Stage {
-    /// Requests per second.
+    /// Requests per second, above zero.
     pub(crate) rate: RequestRate,
     /// Duration of the stage.
     pub(crate) duration: HumanDuration,

@@ -12,7 +12,7 @@ use crate::config::yaml::Spanned;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ContainerGpus {
-    /// None.
+    /// The container gets no GPUs.
     #[default]
     None,
     /// All GPUs of the host.

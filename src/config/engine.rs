@@ -161,7 +161,7 @@ pub(crate) struct ContainerRecipe {
     pub(crate) command: Option<Vec<Template>>,
     /// Arguments after the image's entrypoint that print all flags; default: the recipe's `help`.
     pub(crate) help: Option<Vec<Template>>,
-    /// Environment variables.
+    /// Environment variables of the engine.
     pub(crate) env: OrderedMap<Template>,
     /// Directories of the host that are mounted into the container.
     pub(crate) mounts: Vec<Mount>,
@@ -185,7 +185,7 @@ pub(crate) struct ContainerRecipe {
     pub(crate) privileged: bool,
     /// CPUs that the container may use, such as `0-7,16`.
     pub(crate) cpuset: Option<String>,
-    /// Memory limit.
+    /// Memory limit, such as `200GiB`.
     pub(crate) memory: Option<Bytes>,
     /// Limit of memory and swap together; the same value as `memory` disables swap.
     pub(crate) memory_swap: Option<Bytes>,
@@ -285,7 +285,7 @@ pub(crate) struct ApiRecipe {
     /// Path that returns the engine's live configuration.
     #[serde(default)]
     pub(crate) info: Option<String>,
-    /// Its Prometheus metrics.
+    /// Where to read its Prometheus metrics.
     #[serde(default)]
     pub(crate) metrics: Option<MetricDefinitions>,
     /// How the prefix cache is emptied; absent: it cannot be emptied. A recipe sets at most one of `reset`,
@@ -337,15 +337,15 @@ pub(crate) struct Patch {
     pub(crate) backend: Option<String>,
     /// Arguments appended to the command.
     pub(crate) args: Vec<Template>,
-    /// Environment variables added.
+    /// Environment variables to add or replace.
     pub(crate) env: OrderedMap<Template>,
-    /// Replaces the command.
+    /// Replaces the command of the recipe.
     pub(crate) command: Option<Vec<Template>>,
-    /// Replaces the image.
+    /// Replaces the image of the recipe.
     pub(crate) image: Option<String>,
     /// Replaces the whole `process` section.
     pub(crate) process: Option<ProcessRecipe>,
-    /// Replaces the devices.
+    /// Replaces the devices of the recipe.
     pub(crate) devices: Option<Devices>,
     /// Replaces the whole `api` section.
     #[serde(rename = "api")]

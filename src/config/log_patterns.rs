@@ -47,7 +47,7 @@ pub(crate) struct FatalPattern {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum FaultOwner {
-    /// The engine itself.
+    /// A fault of the engine itself.
     #[default]
     Engine,
     /// Not enough memory or devices.

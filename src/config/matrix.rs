@@ -184,7 +184,7 @@ pub(crate) struct ModelEntry {
     pub(crate) checkpoint: Option<Spanned<ByEngine<String>>>,
     /// Arguments appended to the command, for all engines or by engine.
     pub(crate) args: Option<Spanned<ByEngine<Vec<Template>>>>,
-    /// Environment variables added.
+    /// Environment variables to add or replace.
     pub(crate) env: OrderedMap<Spanned<Template>>,
     /// Path or model id of the tokenizer that makes and counts prompts; default: the model's own.
     pub(crate) tokenizer: Option<Spanned<String>>,
@@ -288,13 +288,13 @@ pub(crate) struct Axes {
     pub(crate) executor: Option<Spanned<OneOrMany<Executor>>>,
     /// Precisions of the weights.
     pub(crate) precision: Option<Spanned<OneOrMany<String>>>,
-    /// Tensor-parallel sizes.
+    /// Tensor-parallel sizes, an axis if several.
     pub(crate) tp: Option<Spanned<OneOrMany<u32>>>,
-    /// Pipeline-parallel sizes.
+    /// Pipeline-parallel sizes, an axis if several.
     pub(crate) pp: Option<Spanned<OneOrMany<u32>>>,
-    /// Data-parallel sizes.
+    /// Data-parallel sizes, an axis if several.
     pub(crate) dp: Option<Spanned<OneOrMany<u32>>>,
-    /// Expert-parallel sizes.
+    /// Expert-parallel sizes, an axis if several.
     pub(crate) ep: Option<Spanned<OneOrMany<u32>>>,
     /// Named sets of arguments, such as `plain: []` and `chunked: { vllm: [--max-num-batched-tokens, 8192] }`.
     pub(crate) args: OrderedMap<ByEngine<Vec<Template>>>,
@@ -315,10 +315,10 @@ pub(crate) struct Override {
     /// Arguments appended to the command.
     #[serde(default)]
     pub(crate) args: Vec<Spanned<Template>>,
-    /// Environment variables added.
+    /// Environment variables to add or replace.
     #[serde(default)]
     pub(crate) env: OrderedMap<Spanned<Template>>,
-    /// Number of prompts.
+    /// Number of prompts that are sent.
     #[serde(default)]
     pub(crate) prompts: Option<u32>,
     /// Timeouts for starting, probing and stopping the engine.
@@ -347,19 +347,19 @@ pub(crate) struct Inclusion {
     pub(crate) model: Spanned<String>,
     /// A scenario of this matrix.
     pub(crate) scenario: Spanned<String>,
-    /// Version.
+    /// The version of the engine.
     #[serde(default)]
     pub(crate) version: Option<String>,
-    /// Executor.
+    /// The executor that runs it.
     #[serde(default)]
     pub(crate) executor: Option<Spanned<Executor>>,
     /// Precision of the weights.
     #[serde(default)]
     pub(crate) precision: Option<String>,
-    /// Tensor-parallel size.
+    /// The tensor-parallel size of the launch.
     #[serde(default)]
     pub(crate) tp: Option<Spanned<u32>>,
-    /// Requests per second.
+    /// Requests per second, above zero.
     #[serde(default)]
     pub(crate) rate: Option<RequestRate>,
     /// Maximum number of requests in flight.

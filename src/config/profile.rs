@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub enum Profile {
     /// LMDeploy's `profile_restful_api` of 2024, which the reports of August 2025 used.
     Classic,
-    /// `sglang.bench_serving` 0.5.23.
+    /// The rules of `sglang.bench_serving` 0.5.23.
     #[default]
     Current,
 }

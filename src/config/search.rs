@@ -13,7 +13,7 @@ use crate::config::arrival::Arrival;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SearchVariable {
-    /// Requests per second.
+    /// The search varies requests per second.
     Rate,
     /// Maximum number of requests in flight.
     Concurrency,

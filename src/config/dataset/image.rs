@@ -99,7 +99,7 @@ pub(crate) enum PictureFormat {
     /// JPEG with quality 85.
     #[default]
     Jpeg,
-    /// PNG.
+    /// PNG, compressed without loss.
     Png,
 }
 
@@ -113,14 +113,14 @@ impl PictureFormat {
     }
 }
 
-/// Content of images.
+/// What the images show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum PictureContent {
     /// Noise: each channel of each pixel is drawn.
     #[default]
     Random,
-    /// White.
+    /// Every pixel is white.
     Blank,
 }
 

@@ -94,12 +94,12 @@ impl Replay {
 pub(crate) enum MooncakeTrace {
     /// The trace of the first paper.
     Mooncake,
-    /// Conversations.
+    /// The trace of conversations.
     #[default]
     Conversation,
     /// Built from public data sets.
     Synthetic,
-    /// Tools and agents.
+    /// The trace of tools and agents.
     Toolagent,
 }
 

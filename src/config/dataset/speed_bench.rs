@@ -31,11 +31,11 @@ pub(crate) struct Rows {
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "Entropy")]
 pub(crate) enum Category {
-    /// Predictable answers.
+    /// Rows whose answers are predictable.
     LowEntropy,
     /// Predictable and unpredictable answers.
     Mixed,
-    /// Unpredictable answers.
+    /// Rows whose answers are unpredictable.
     HighEntropy,
 }
 

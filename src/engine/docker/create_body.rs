@@ -18,7 +18,7 @@ use crate::plan::{Container, ContainerGpus, ContainerNetwork, Launch};
 
 /// Label: the run id.
 pub(super) const RUN_LABEL: &str = "matrix.run";
-/// Label: `<launch>#<start>`.
+/// Label with the value `<launch>#<start>`.
 pub(super) const START_LABEL: &str = "matrix.start";
 /// Label: the `matrix` process that owns the container.
 pub(super) const OWNER_LABEL: &str = "matrix.owner";

@@ -38,11 +38,11 @@ pub(crate) struct CellFacts {
     pub(crate) precision: Option<String>,
     /// Tensor-parallel size; absent if an imported cell does not have it.
     pub(crate) tp: Option<u32>,
-    /// Pipeline-parallel size.
+    /// Pipeline-parallel size of the launch.
     pub(crate) pp: u32,
-    /// Data-parallel size.
+    /// Data-parallel size of the launch.
     pub(crate) dp: u32,
-    /// Expert-parallel size.
+    /// Expert-parallel size of the launch.
     pub(crate) ep: u32,
     /// Number of GPUs of the engine; 0 for an engine without GPUs, absent if unknown.
     pub(crate) gpus: Option<u32>,

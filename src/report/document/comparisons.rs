@@ -15,13 +15,13 @@ const MIN_COVERAGE: f64 = 0.8;
 /// The cells of one model and scenario, compared with the reference.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct ComparisonTable {
-    /// Model and scenario.
+    /// Model and scenario, as one text.
     pub(crate) title: String,
     /// Name in the matrix of the engine that ratios refer to.
     pub(crate) reference: String,
     /// Name of the figure that ratios are computed from.
     pub(crate) figure: String,
-    /// The compared cells.
+    /// The compared cells, one per row.
     pub(crate) rows: Vec<ComparisonRow>,
 }
 
@@ -110,7 +110,7 @@ pub(crate) struct Ranking {
 /// Mean of ratios. Ratios of figures for which lower is better are inverted, so that above 1 means better.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct MeanFacts {
-    /// Geometric mean.
+    /// Geometric mean of the ratios.
     pub(crate) value: f64,
     /// Smallest of the ratios.
     pub(crate) least: f64,

@@ -12,7 +12,7 @@ use crate::results::record::telemetry::Gpu;
 pub(crate) struct Fact {
     /// Name of the fact.
     pub(crate) name: String,
-    /// Value as text.
+    /// Value as text with its unit.
     pub(crate) value: String,
 }
 
