@@ -51,7 +51,7 @@ pub(crate) struct Cli {
 /// When the output has colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Color {
-    /// If the output is a terminal.
+    /// In terminals, but not in pipes and files.
     Auto,
     /// Always, also in pipes.
     Always,

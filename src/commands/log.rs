@@ -19,20 +19,21 @@ pub(crate) fn start(filter: &str) {
     let terminal = fmt::layer()
         .with_writer(io::stderr)
         .with_filter(parsed.unwrap_or_else(|_| EnvFilter::new("warn")));
-    let whole = EnvFilter::builder()
+    let file_filter = EnvFilter::builder()
         .with_default_directive(LevelFilter::WARN.into())
         .parse_lossy("matrix=info");
     let file = fmt::layer()
         .with_ansi(false)
         .with_writer(|| RunLogWriter)
-        .with_filter(whole);
+        .with_filter(file_filter);
     tracing_subscriber::registry().with(terminal).with(file).init();
     if let Some(wrong) = wrong {
         tracing::warn!("the log filter `{filter}` is invalid ({wrong}); write it like `matrix=debug`");
     }
 }
 
-/// Also writes the whole log to `log` from now on.
+/// From now on also writes the log to `log`, whatever the filter of stderr is: `matrix` from level `info`,
+/// other crates from `warn`.
 pub(crate) fn add_run_log(log: Log) {
     *RUN_LOG.lock().unwrap_or_else(PoisonError::into_inner) = Some(log);
 }

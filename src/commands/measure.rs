@@ -22,7 +22,7 @@ use crate::results::record::event::Event;
 use crate::results::store::{self, Run};
 use crate::runner::load_matrix::LoadedMatrix;
 use crate::runner::session::Session;
-use crate::runner::session::observer::{Notice, Observer, Outdated};
+use crate::runner::session::observer::{Notice, Observer, OutdatedMeasurements};
 use crate::runner::session::outcome::{MeasurementCounts, RunOutcome};
 use crate::runner::session::request::{ExtraStarts, RunRequest};
 
@@ -178,7 +178,7 @@ impl Observer for SessionConsole {
         eprint(&notice_line(&notice));
     }
 
-    fn accepts_replacement(&self, outdated: &Outdated) -> bool {
+    fn accepts_replacement(&self, outdated: &OutdatedMeasurements) -> bool {
         let cells = describe_outdated(outdated);
         if self.yes {
             eprint(&format!("note: {cells}"));

@@ -8,7 +8,7 @@ use crate::commands::output::Colors;
 use crate::runner::preflight::UnmetRequirement;
 use crate::runner::session::error::{Aborted, SavedResults, SessionError};
 use crate::runner::session::gpus::GpuError;
-use crate::runner::session::observer::Outdated;
+use crate::runner::session::observer::OutdatedMeasurements;
 
 /// Largest number of outdated cells that are listed.
 const MAX_SHOWN_CELLS: usize = 20;
@@ -64,7 +64,7 @@ fn preflight_error(findings: &[UnmetRequirement], removed: &[String]) -> Command
 }
 
 /// Lists the cells whose finished measurements no longer match the matrix.
-pub(crate) fn describe_outdated(outdated: &Outdated) -> String {
+pub(crate) fn describe_outdated(outdated: &OutdatedMeasurements) -> String {
     let cells = &outdated.cells;
     let mut lines: String = cells
         .iter()

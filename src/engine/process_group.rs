@@ -180,7 +180,7 @@ impl ProcessGroup {
             (Some(_), false) => {
                 format!("it had already ended ({status}); the processes that it had started were killed")
             }
-            (None, true) => format!("it ended on SIGTERM ({status})"),
+            (None, true) => format!("it ended after SIGTERM from `matrix` ({status})"),
             (None, false) => format!(
                 "it was killed after a grace period of {} ({status})",
                 crate::base::units::HumanDuration(grace)

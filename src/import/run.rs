@@ -241,7 +241,8 @@ fn axes(launch: &Launch, scenario: &Scenario, unknown: &[UnknownFact]) -> AxisVa
     say("pp", beyond_one(parallel.pp));
     say("dp", beyond_one(parallel.dp));
     say("ep", beyond_one(parallel.ep));
-    // Different numbers of prompts give different cells of one scenario.
+    // An unusual number of prompts becomes part of the scenario's name, so that measurements with different
+    // numbers are different cells.
     let prompts = scenario.workload.prompts;
     let is_usual = builtin_scenarios::by_name(&scenario.name)
         .and_then(|entry| entry.prompts)

@@ -73,7 +73,7 @@ impl Address {
         }
     }
 
-    /// Returns the value of the `HostEnv` header.
+    /// Returns the value of the `Host` header.
     pub(crate) fn authority(&self) -> String {
         let host = match self.host.contains(':') {
             true => format!("[{}]", self.host),

@@ -53,9 +53,9 @@ pub(crate) fn plot(title: &str, values: &[f64]) -> String {
     text
 }
 
-/// Minimum range of the scale, as a share of the largest absolute value, so that small differences do not
-/// look large.
-const MIN_RANGE_SHARE: f64 = 0.04;
+/// Minimum range of the scale of a trend, as a share of its largest absolute value, so that small differences
+/// do not look large.
+const MIN_TREND_RANGE_SHARE: f64 = 0.04;
 /// The character of a missing value.
 const NO_VALUE: char = '·';
 
@@ -67,7 +67,7 @@ pub(crate) fn trend(values: &[Option<f64>]) -> String {
         present().fold(f64::NEG_INFINITY, f64::max),
     );
     let range = (max - min)
-        .max(max.abs() * MIN_RANGE_SHARE)
+        .max(max.abs() * MIN_TREND_RANGE_SHARE)
         .max(f64::MIN_POSITIVE);
     let from = f64::midpoint(min, max) - range / 2.0;
     let letter = |value: &Option<f64>| match value {

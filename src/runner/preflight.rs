@@ -302,7 +302,7 @@ fn group_inputs(missing: &BTreeSet<(String, &str)>, matrix: &Path) -> Vec<UnmetR
         )),
         _ => unmet.push(UnmetRequirement::new(
             format!("{} inputs are missing:\n  {}", whats.len(), whats.join("\n  ")),
-            format!("download them with {command}, or set other ones with `tokenizer:` at the models and in `datasets:`"),
+            format!("download them with {command}, or set another `tokenizer:` at the models and name the files of the data sets in `datasets:`"),
         )),
     }
     unmet

@@ -153,7 +153,8 @@ fn an_engine_that_we_stop_was_stopped_by_nobody_else() {
     );
     let ran = bench.run(&[]).exits(0);
     assert!(
-        ran.stderr.contains("it ended on SIGTERM (exit code"),
+        ran.stderr
+            .contains("it ended after SIGTERM from `matrix` (exit code"),
         "{}",
         ran.stderr
     );

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::decision::{Design, KnownNoise, NoVerdict, Question, Sample};
+use super::decision::{Design, KnownNoise, MetricQuestion, NoVerdict, Sample};
 use super::exclusion::is_counted;
 use super::from_run;
 use super::question;
@@ -27,13 +27,13 @@ pub(crate) fn arms_question(
     arms: Arms<'_>,
     metric: Metric,
     noise: Option<KnownNoise>,
-) -> Question {
+) -> MetricQuestion {
     let Arms { baseline, candidate } = arms;
     let whole = question::cell_question(baseline.1, candidate.1, metric, noise);
     let min_value = question::min_value_of_pair([baseline.1, candidate.1], metric);
     let rounds = paired_rounds(plan, summaries, [baseline.0, candidate.0], metric, min_value);
     match (&whole.no_verdict, rounds) {
-        (None | Some(NoVerdict::NotComparable(_)), Some([first, second])) => Question {
+        (None | Some(NoVerdict::NotComparable(_)), Some([first, second])) => MetricQuestion {
             baseline: Sample {
                 launch: whole.baseline.launch,
                 resolution: whole.baseline.resolution,
@@ -56,7 +56,7 @@ pub(crate) fn arms_question(
 }
 
 /// Returns the starts of both cells that are valid and belong to the same round, in the order of the rounds.
-/// Zeros are replaced by `least`. `None` if the arms did not alternate.
+/// Zeros are replaced by `min_value`. `None` if the arms did not alternate.
 fn paired_rounds(
     plan: &Plan,
     summaries: &[MeasurementSummary],

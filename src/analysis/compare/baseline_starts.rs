@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::arms::{self, Arms};
-use super::decision::Question;
+use super::decision::MetricQuestion;
 use super::difference::Difference;
 use super::environment_diff;
 use super::nightly_gate::confirmation::FreshStarts;
@@ -45,7 +45,7 @@ impl<'a> PairedRun<'a> {
             return alone(
                 missing
                     .cloned()
-                    .unwrap_or_else(|| "the baseline was not started".to_owned()),
+                    .unwrap_or_else(|| "the baseline was not started again in this run".to_owned()),
             );
         };
         if let Some(why) = other_build_reason(measured, twin.1) {
@@ -55,14 +55,14 @@ impl<'a> PairedRun<'a> {
             baseline: twin,
             candidate,
         };
-        FreshStarts::Alternating(Question {
+        FreshStarts::Alternating(MetricQuestion {
             noise: suspect.noise,
             ..arms::arms_question(self.plan, self.summaries, arms, suspect.metric, suspect.noise)
         })
     }
 
     /// Builds the question whether a metric changed, or says why it cannot be answered.
-    pub(crate) fn question(&self, pairing: &PairedMetric<'_>) -> Result<Question, String> {
+    pub(crate) fn question(&self, pairing: &PairedMetric<'_>) -> Result<MetricQuestion, String> {
         let twin = self
             .baseline_cell(pairing.cell)
             .ok_or_else(|| "its baseline was not started in this nightly run".to_owned())?;

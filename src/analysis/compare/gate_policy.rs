@@ -11,8 +11,8 @@
 use super::between::{self, NightVariance, PastNight};
 use super::change_point;
 use super::decision::{
-    self, ALPHA, Answer, DecisionOptions, EQUIVALENCE_CONFIDENCE, KnownNoise, NoVerdict, Outcome, POWER,
-    Question,
+    self, ALPHA, Answer, DecisionOptions, EQUIVALENCE_CONFIDENCE, KnownNoise, MetricQuestion, NoVerdict,
+    Outcome, POWER,
 };
 use super::t_test;
 use super::verdict::{Verdict, relative_change};
@@ -53,11 +53,10 @@ impl Policy {
 }
 
 /// One metric of one cell: its starts on both sides, and its values in earlier nightly runs.
-/// One metric of one cell: its starts on both sides, and its values in earlier nightly runs.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct NightlyMetric {
     /// The starts of this night and of the baseline.
-    pub(crate) question: Question,
+    pub(crate) question: MetricQuestion,
     /// The metric on earlier nights, the oldest first.
     pub(crate) past_nights: Vec<PastNight>,
 }
@@ -104,10 +103,10 @@ pub(crate) fn screen(metrics: &[NightlyMetric], policy: &Policy) -> Vec<Screened
         .iter()
         .map(|nightly_metric| NightVariance::from_nights(&nightly_metric.past_nights))
         .collect();
-    let questions: Vec<Question> = metrics
+    let questions: Vec<MetricQuestion> = metrics
         .iter()
         .zip(&between)
-        .map(|(nightly_metric, between)| Question {
+        .map(|(nightly_metric, between)| MetricQuestion {
             night_variance: between
                 .and_then(|between| between::variance_of_difference(between.between_neighbours)),
             ..nightly_metric.question.clone()
@@ -185,7 +184,7 @@ fn compare_to_nights_since(
     metric: &NightlyMetric,
     between: NightVariance,
 ) -> Option<(f64, f64)> {
-    let Question {
+    let MetricQuestion {
         baseline, candidate, ..
     } = &metric.question;
     let precision = answer.estimate?.precision?;
@@ -285,7 +284,7 @@ impl Policy {
 }
 
 /// Judges the fresh starts of the suspected losses, among `family` metrics, in their order.
-pub(crate) fn confirm(questions: &[Question], family: usize, policy: &Policy) -> Vec<Answer> {
+pub(crate) fn confirm(questions: &[MetricQuestion], family: usize, policy: &Policy) -> Vec<Answer> {
     let options = DecisionOptions {
         bound: policy.bound,
         family,
@@ -335,7 +334,7 @@ mod tests {
             ..Sample::default()
         };
         NightlyMetric {
-            question: Question {
+            question: MetricQuestion {
                 better,
                 baseline: sample(&FIRST),
                 candidate: sample(second),

@@ -9,7 +9,7 @@ pub(crate) mod screen_result;
 use std::collections::BTreeMap;
 
 use super::between::PastNight;
-use super::decision::Question;
+use super::decision::MetricQuestion;
 use super::gate_policy::{self, NightlyMetric, Policy, ScreenedMetric};
 use super::verdict::Verdict;
 use super::{gates, machines, question, stored, verdict};
@@ -26,7 +26,7 @@ impl ScreenResult {
         &mut self,
         pair: &CellPair<'_>,
         metric: Metric,
-        question: Question,
+        question: MetricQuestion,
         screened: ScreenedMetric,
         policy: &Policy,
     ) {

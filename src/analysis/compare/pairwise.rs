@@ -5,7 +5,7 @@ pub(crate) mod suspect_starts;
 
 use std::collections::BTreeMap;
 
-use super::decision::{self, Answer, KnownNoise, NoVerdict, Question};
+use super::decision::{self, Answer, KnownNoise, MetricQuestion, NoVerdict};
 use super::difference::{Difference, DifferenceKind};
 use super::environment_diff;
 use super::gates;
@@ -135,7 +135,7 @@ pub(crate) fn compare(first: &RunStats, second: &RunStats, options: &CompareOpti
 
 /// Builds the question for a metric of the pair with the candidate's key.
 pub(crate) type QuestionFn<'a> =
-    &'a dyn Fn(&CellKey, [&CellStats; 2], Metric, Option<KnownNoise>) -> Question;
+    &'a dyn Fn(&CellKey, [&CellStats; 2], Metric, Option<KnownNoise>) -> MetricQuestion;
 
 /// Pairs of cells of two sides, with the candidate's key.
 pub(crate) type MatchedCells<'a> = Vec<(&'a CellKey, &'a CellStats, &'a CellStats)>;
@@ -182,14 +182,14 @@ pub(crate) fn compare_pairs(
                 *baseline_cell,
                 *candidate_cell,
                 metric,
-                Question {
+                MetricQuestion {
                     no_verdict: gap,
                     ..question
                 },
             ));
         }
     }
-    let questions: Vec<Question> = pending_rows
+    let questions: Vec<MetricQuestion> = pending_rows
         .iter()
         .map(|(.., question)| question.clone())
         .collect();
@@ -250,7 +250,13 @@ pub(crate) fn forbidden_reason(differences: &[&Difference], across: bool) -> Opt
         .then(|| format!("not only the engine differs: {}", differences_in_words.join("; ")))
 }
 
-fn new_row(key: &CellKey, cells: [&CellStats; 2], metric: Metric, question: Question, answer: Answer) -> Row {
+fn new_row(
+    key: &CellKey,
+    cells: [&CellStats; 2],
+    metric: Metric,
+    question: MetricQuestion,
+    answer: Answer,
+) -> Row {
     let name = metric.name();
     let [baseline_cell, candidate_cell] = cells;
     let repeats = candidate_cell.figures.get(&name).map_or(&[][..], Vec::as_slice);

@@ -1,7 +1,7 @@
 //! Builds the question about one metric of two cells.
 
 use super::cell_facts::{SLO, slo_difference};
-use super::decision::{Design, KnownNoise, NoVerdict, Question, Sample, Variance};
+use super::decision::{Design, KnownNoise, MetricQuestion, NoVerdict, Sample, Variance};
 use super::from_run::too_few;
 use super::percentile::is_at_jump;
 use super::resolution;
@@ -16,7 +16,7 @@ pub(crate) fn cell_question(
     candidate: &CellStats,
     metric: Metric,
     noise: Option<KnownNoise>,
-) -> Question {
+) -> MetricQuestion {
     let sides = [("baseline", baseline), ("candidate", candidate)];
     let min_value = min_value_of_pair([baseline, candidate], metric);
     let zeros = [baseline, candidate].iter().all(|cell| {
@@ -37,7 +37,7 @@ pub(crate) fn cell_question(
             .filter_map(|(side, cell)| Some((side, cell.no_verdict.get(&name)?)));
         why.next().map(|(side, why)| format!("{side}: {why}"))
     };
-    Question {
+    MetricQuestion {
         no_verdict: gap
             .or_else(|| zeros.then(|| format!("{} is 0 on every start of both sides", metric.label())))
             .map(NoVerdict::Missing)
@@ -57,14 +57,14 @@ pub(crate) fn sample_question(
     attached: [bool; 2],
     metric: Metric,
     noise: Option<KnownNoise>,
-) -> Question {
+) -> MetricQuestion {
     // All repeats on an attached server belong to one start. Only the noise shows how much starts differ.
     let attached = attached.into_iter().filter(|is_attached| *is_attached).count();
     let between = noise.filter(|_| attached > 0).map(|noise| Variance {
         value: attached as f64 * noise.sigma.powi(2),
         df: noise.df,
     });
-    Question {
+    MetricQuestion {
         better: metric.direction().unwrap_or(Direction::Higher),
         baseline,
         candidate,

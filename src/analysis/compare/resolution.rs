@@ -41,7 +41,7 @@ pub(crate) fn half_request_value(metric: Metric, throughput: &[f64], completed: 
     }
 }
 
-/// Returns the variance of logarithms that half a request per start causes. `least` is the value of half a
+/// Returns the variance of logarithms that half a request per start causes. `min_value` is the value of half a
 /// request. `None` for metrics that are no counts of requests.
 pub(crate) fn counting_variance(metric: Metric, logs: &[f64], min_value: Option<f64>) -> Option<f64> {
     let squares = logs
@@ -57,7 +57,7 @@ pub(crate) fn common_min(min_values: [Option<f64>; 2]) -> Option<f64> {
     min_values.into_iter().flatten().reduce(f64::min)
 }
 
-/// Replaces zeros in the repeats of starts by `least`.
+/// Replaces zeros in the repeats of starts by `min_value`.
 pub(crate) fn raise_zeros(starts: &[Vec<f64>], min_value: Option<f64>) -> Vec<Vec<f64>> {
     let raise = |value: &f64| match min_value {
         Some(min_value) if *value == 0.0 => min_value,
@@ -79,7 +79,7 @@ fn search_resolution(summary: &MeasurementSummary) -> Option<f64> {
 fn print_resolution(figures: &MetricValues, metric: Metric) -> Option<f64> {
     let value = metrics::metric_value(figures, metric)?;
     let decimals_of = |is_alike: &dyn Fn(Metric) -> bool| -> Vec<u32> {
-        let alike = Metric::all().filter(|other| is_printed(*other) && is_alike(*other));
+        let alike = Metric::all().filter(|other| is_printed_by_tools(*other) && is_alike(*other));
         alike
             .filter_map(|other| metrics::metric_value(figures, other))
             .map(decimals)
@@ -93,8 +93,9 @@ fn print_resolution(figures: &MetricValues, metric: Metric) -> Option<f64> {
     (decimals < COMPUTED_DECIMALS && value > 0.0).then(|| 0.5 * 0.1f64.powi(decimals as i32) / value)
 }
 
-/// Returns whether a metric is printed. Shares are computed instead.
-fn is_printed(metric: Metric) -> bool {
+/// Whether benchmark tools print the values of a metric, so that their decimals show how they were rounded. We
+/// compute shares ourselves.
+fn is_printed_by_tools(metric: Metric) -> bool {
     metric.unit() != Unit::Share
 }
 

@@ -19,7 +19,9 @@ const NORMAL_CLOCK_SHARE: f64 = 0.75;
 /// Share of the window in which a full KV cache leads to a note.
 const MAX_FULL_CACHE_SHARE: f64 = 0.05;
 
-pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
+/// Judges what happened to the engine and beside it: other launches and image pulls, changes of the engine,
+/// preemptions, a full KV cache, gaps in telemetry.
+pub(super) fn judge_disturbances(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     if !evidence.summary.concurrent_launches.is_empty() || evidence.summary.pull_during {
         let mut concurrent: Vec<String> = evidence
             .summary

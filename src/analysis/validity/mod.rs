@@ -64,7 +64,7 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> Option<Validity> {
     ));
     caches::judge(evidence, &mut reasons);
     steadiness::judge(evidence, &mut reasons);
-    machine::judge(evidence, &mut reasons);
+    machine::judge_disturbances(evidence, &mut reasons);
     judge_origin(evidence, &mut reasons);
     let loosened = evidence.bounds.describe_loosened();
     if !loosened.is_empty() {

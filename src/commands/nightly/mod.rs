@@ -52,7 +52,7 @@ pub(crate) fn execute(args: &NightlyArgs, colors: Colors) -> Outcome {
     if measured.exit == Exit::Interrupted {
         return Ok(Exit::Interrupted);
     }
-    let candidate = select_cells(args, run_stats(&measured.records, &gates));
+    let candidate = select_candidate_cells(args, run_stats(&measured.records, &gates));
     let judgement = match baseline
         .as_ref()
         .map(|baseline| select_baseline_cells(args, baseline))
@@ -143,8 +143,8 @@ fn nightly_exit(night: &NightlyRun, measured: Exit) -> Exit {
     }
 }
 
-/// The cells that `--only` selects, without those of the baseline's build.
-fn select_cells(args: &NightlyArgs, mut side: RunStats) -> RunStats {
+/// The cells that `--only` selects. Cells that measured the baseline's build beside the candidate are left out.
+fn select_candidate_cells(args: &NightlyArgs, mut side: RunStats) -> RunStats {
     if let Some(only) = &args.run.only {
         side.cells.retain(|_, cell| only.matches(&cell.axes));
     }
@@ -158,7 +158,7 @@ fn select_cells(args: &NightlyArgs, mut side: RunStats) -> RunStats {
 
 fn select_baseline_cells(args: &NightlyArgs, baseline: &Baseline) -> Baseline {
     Baseline {
-        side: select_cells(args, baseline.side.clone()),
+        side: select_candidate_cells(args, baseline.side.clone()),
         ..baseline.clone()
     }
 }

@@ -184,7 +184,7 @@ impl ContainerEngine {
         if sent.is_ok()
             && let Ok(words) = timeout(self.grace, self.exit_description()).await
         {
-            return (format!("it ended on SIGTERM ({words})"), true);
+            return (format!("it ended after SIGTERM from `matrix` ({words})"), true);
         }
         if let Err(reason) = self.signal(Signal::KILL).await {
             return (format!("it could not be signalled: {reason}"), false);

@@ -9,7 +9,9 @@ use super::report_cell::{ReportCell, summary_validity};
 use crate::analysis::compare::cell_facts::{slo_difference, slo_in_words};
 use crate::analysis::compare::comparable::{self, Comparability};
 use crate::analysis::compare::compared_cell::{ComparedCell, shared_metric_definitions};
-use crate::analysis::compare::decision::{Answer, CONFIDENCE, Design, NoVerdict, Outcome, Question, Sample};
+use crate::analysis::compare::decision::{
+    Answer, CONFIDENCE, Design, MetricQuestion, NoVerdict, Outcome, Sample,
+};
 use crate::analysis::compare::response_length::{depends_on_length, length_difference, mean_response_tokens};
 use crate::analysis::compare::{from_run, gates, percentile, question, resolution, stored, verdict};
 use crate::analysis::metrics::{self, Direction, Metric, Quantity};
@@ -161,7 +163,7 @@ pub(super) fn question(
     compared: &ReportCell<'_>,
     metric: Metric,
     comparability: &Comparability,
-) -> Question {
+) -> MetricQuestion {
     let noise = compared
         .noise
         .and_then(|noise| stored::known_noise(noise, &compared.cell.key, &metric.name()));
@@ -207,7 +209,7 @@ pub(super) fn question(
         noise,
     );
     let sample_question = match round_samples(reference, compared, metric) {
-        Some([baseline, candidate]) => Question {
+        Some([baseline, candidate]) => MetricQuestion {
             baseline,
             candidate,
             design: Design::Rounds,
@@ -215,7 +217,7 @@ pub(super) fn question(
         },
         None => whole,
     };
-    Question {
+    MetricQuestion {
         no_verdict: no_verdict(comparability)
             .or_else(lengths)
             .or_else(slo)

@@ -150,7 +150,7 @@ pub(crate) struct CellStats {
 /// A measurement that counts but is suspect.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SuspectMeasurement {
-    /// Which start, from 1.
+    /// Number of the engine start on which it was measured, from 1.
     pub(crate) start: u32,
     /// Index of the repeat on it, from 1.
     pub(crate) repeat: u32,
@@ -180,7 +180,7 @@ pub(crate) struct ReliabilityCounts {
 /// A measurement that does not count.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ExcludedMeasurement {
-    /// Which start, from 1.
+    /// Number of the engine start on which it was measured, from 1.
     pub(crate) start: u32,
     /// Index of the repeat on it, from 1.
     pub(crate) repeat: u32,

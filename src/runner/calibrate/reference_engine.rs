@@ -151,7 +151,9 @@ impl<'a> ReferenceEngine<'a> {
         let truths = self.fetch_truths(driven.records.len()).await?;
         let deviations = calibration::deviations(&driven.records, &truths);
         let (ttft, itl) =
-            deviations.ok_or("the records do not match the times that the simulated engine recorded")?;
+            deviations.ok_or(
+                "the requests that completed are not as many as those that the simulated engine recorded, or there are none",
+            )?;
         let point = Point {
             streams,
             events_per_s: f64::from(streams) * 1000.0 / f64::from(itl_ms),

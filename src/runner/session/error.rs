@@ -12,7 +12,7 @@ use crate::results::store::StoreError;
 use crate::runner::host_error::HostError;
 use crate::runner::preflight::UnmetRequirement;
 use crate::runner::session::gpus::GpuError;
-use crate::runner::session::observer::Outdated;
+use crate::runner::session::observer::OutdatedMeasurements;
 
 /// Why a run did not start, or could not continue. Except for [`SessionError::Aborted`], nothing was started.
 #[derive(Debug, Error)]
@@ -27,7 +27,7 @@ pub(crate) enum SessionError {
     #[error(transparent)]
     Resume(#[from] ResumeError),
     #[error("finished measurements do not match the matrix")]
-    Outdated(Outdated),
+    Outdated(OutdatedMeasurements),
     #[error(transparent)]
     Threads(#[from] ThreadLimitError),
     #[error(transparent)]

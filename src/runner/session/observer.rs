@@ -8,7 +8,7 @@ pub(crate) trait Observer: Sync {
     fn notice(&self, notice: Notice);
 
     /// Whether finished measurements that no longer match the matrix may be moved aside and repeated.
-    fn accepts_replacement(&self, outdated: &Outdated) -> bool;
+    fn accepts_replacement(&self, outdated: &OutdatedMeasurements) -> bool;
 }
 
 /// A report that does not stop a run.
@@ -26,7 +26,7 @@ pub(crate) enum Notice {
 
 /// Finished measurements of a resumed run that no longer match the matrix.
 #[derive(Debug)]
-pub(crate) struct Outdated {
+pub(crate) struct OutdatedMeasurements {
     pub(crate) run: RunId,
     pub(crate) measurements: usize,
     /// Their cells, in the order of the plan.

@@ -9,7 +9,7 @@ use crate::plan::{Measurement, Plan, Start};
 use crate::results::record::cell::{MeasurementStatus, MeasurementSummary};
 use crate::results::store::{self, Store};
 use crate::runner::session::error::{ResumeError, SessionError};
-use crate::runner::session::observer::{Observer, Outdated};
+use crate::runner::session::observer::{Observer, OutdatedMeasurements};
 use crate::runner::session::request::RunRequest;
 
 /// The run that a request resumes; `None` for a new run.
@@ -82,7 +82,7 @@ pub(super) fn confirm_replacement(
         .map(|measurement| measurement.cell.clone())
         .collect();
     cells.dedup();
-    let outdated = Outdated {
+    let outdated = OutdatedMeasurements {
         run: store.run().clone(),
         measurements: measurements.len(),
         cells,

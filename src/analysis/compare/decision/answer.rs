@@ -3,7 +3,7 @@
 
 use super::limits::{ALPHA, EQUIVALENCE_CONFIDENCE, MAX_RECOMMENDED_STARTS, MIN_STARTS_NOISE_KNOWN, POWER};
 use super::moderation::Variance;
-use super::question::{Design, NoVerdict, Question};
+use super::question::{Design, MetricQuestion, NoVerdict};
 use super::variance::add_night_variance;
 use crate::analysis::compare::t_test::{self, Interval};
 use crate::analysis::compare::verdict::{Verdict, p_in_words, relative_change};
@@ -93,7 +93,7 @@ impl Outcome {
 
 impl Answer {
     /// Returns the reason not to judge the question, checked before the test.
-    pub(super) fn no_verdict_reason(&self, question: &Question) -> Option<NoVerdict> {
+    pub(super) fn no_verdict_reason(&self, question: &MetricQuestion) -> Option<NoVerdict> {
         if let Some(gap) = &question.no_verdict {
             return Some(gap.clone());
         }

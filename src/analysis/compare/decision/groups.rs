@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::question::Question;
+use super::question::MetricQuestion;
 
 /// Returns the group of each question, numbered from 0 without gaps. Two questions are in one group if their
 /// baselines or their candidates were measured on the same launch, or if a third question connects them.
-pub(crate) fn group_by_launch(questions: &[Question]) -> Vec<usize> {
+pub(crate) fn group_by_launch(questions: &[MetricQuestion]) -> Vec<usize> {
     let mut parents: Vec<usize> = (0..questions.len()).collect();
     let mut seen: BTreeMap<(usize, Option<&str>), usize> = BTreeMap::new();
     for (at, question) in questions.iter().enumerate() {
@@ -40,12 +40,12 @@ mod tests {
     use super::*;
     use crate::analysis::metrics::Direction;
 
-    fn question(baseline: Option<&str>, candidate: Option<&str>) -> Question {
+    fn question(baseline: Option<&str>, candidate: Option<&str>) -> MetricQuestion {
         let sample = |launch: Option<&str>| Sample {
             launch: launch.map(str::to_owned),
             ..Sample::default()
         };
-        Question {
+        MetricQuestion {
             better: Direction::Higher,
             baseline: sample(baseline),
             candidate: sample(candidate),

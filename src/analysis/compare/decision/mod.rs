@@ -2,7 +2,7 @@
 //! family of metrics at once.
 //!
 //! Every claim that one side is better comes from [`decide`]: `compare`, nightly runs, `bisect`, `[best]`,
-//! wins and headlines. The function is pure. A [`Question`] holds one gating metric of one pair of cells. An
+//! wins and headlines. The function is pure. A [`MetricQuestion`] holds one gating metric of one pair of cells. An
 //! [`Answer`] holds the verdict (or the reason that there is none) and all values that a table shows with it.
 //!
 //! # The rules
@@ -53,7 +53,7 @@ pub(crate) use limits::{
     MIN_STARTS_NOISE_UNKNOWN, POWER,
 };
 pub(crate) use moderation::Variance;
-pub(crate) use question::{Design, NoVerdict, Question, Sample};
+pub(crate) use question::{Design, MetricQuestion, NoVerdict, Sample};
 
 use std::collections::BTreeMap;
 
@@ -76,7 +76,7 @@ pub(crate) struct DecisionOptions {
 }
 
 /// Answers all questions of a family, in their order.
-pub(crate) fn decide(questions: &[Question], options: &DecisionOptions) -> Vec<Answer> {
+pub(crate) fn decide(questions: &[MetricQuestion], options: &DecisionOptions) -> Vec<Answer> {
     let mut answers = describe(questions, options);
     let tested: Vec<usize> = (0..answers.len())
         .filter(|at| answers[*at].no_verdict_reason(&questions[*at]).is_none())
@@ -114,7 +114,7 @@ pub(crate) fn decide(questions: &[Question], options: &DecisionOptions) -> Vec<A
 /// pair, so each pair has the same estimate as alone. But *better* and *worse* must also hold with variances
 /// that all questions share, because the few starts of one pair may be alike by chance.
 pub(crate) fn decide_by_pairs<P: Ord>(
-    questions: &[Question],
+    questions: &[MetricQuestion],
     pairs: &[P],
     options: &DecisionOptions,
 ) -> Vec<Answer> {
@@ -126,7 +126,7 @@ pub(crate) fn decide_by_pairs<P: Ord>(
     }
     let mut indexed_answers: Vec<(usize, Answer)> = Vec::new();
     for places in places.into_values() {
-        let own: Vec<Question> = places.iter().map(|at| questions[*at].clone()).collect();
+        let own: Vec<MetricQuestion> = places.iter().map(|at| questions[*at].clone()).collect();
         let answers = decide(&own, &DecisionOptions { family, ..*options });
         indexed_answers.extend(places.into_iter().zip(answers));
     }
@@ -139,12 +139,12 @@ pub(crate) fn decide_by_pairs<P: Ord>(
 }
 
 /// Computes the estimates, without verdicts.
-fn describe(questions: &[Question], options: &DecisionOptions) -> Vec<Answer> {
+fn describe(questions: &[MetricQuestion], options: &DecisionOptions) -> Vec<Answer> {
     let (counts, others): (Vec<usize>, Vec<usize>) =
         (0..questions.len()).partition(|at| questions[*at].is_count());
     let mut described: Vec<(usize, Answer)> = Vec::new();
     for places in [counts, others] {
-        let alike: Vec<Question> = places.iter().map(|at| questions[*at].clone()).collect();
+        let alike: Vec<MetricQuestion> = places.iter().map(|at| questions[*at].clone()).collect();
         described.extend(
             places
                 .into_iter()
@@ -156,7 +156,7 @@ fn describe(questions: &[Question], options: &DecisionOptions) -> Vec<Answer> {
 }
 
 /// Computes the estimates of questions whose variances inform each other.
-fn describe_with_shared_variance(questions: &[Question], options: &DecisionOptions) -> Vec<Answer> {
+fn describe_with_shared_variance(questions: &[MetricQuestion], options: &DecisionOptions) -> Vec<Answer> {
     let groups = groups::group_by_launch(questions);
     let own: Vec<Option<Variance>> = questions.iter().map(first_stage_variance_with_counting).collect();
     let noise = noise::noise_variances(questions, &own, &groups);
@@ -188,7 +188,11 @@ fn describe_with_shared_variance(questions: &[Question], options: &DecisionOptio
     described.collect()
 }
 
-fn estimate(question: &Question, variance: Option<Variance>, own: Option<Variance>) -> Option<Estimate> {
+fn estimate(
+    question: &MetricQuestion,
+    variance: Option<Variance>,
+    own: Option<Variance>,
+) -> Option<Estimate> {
     let (first, second) = (&question.baseline.logs, &question.candidate.logs);
     if first.is_empty() || second.is_empty() {
         return None;

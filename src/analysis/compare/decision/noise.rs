@@ -4,7 +4,7 @@ use statrs::distribution::{ContinuousCDF, FisherSnedecor};
 
 use super::limits::MIN_SIGMA;
 use super::moderation::Variance;
-use super::question::{Design, Question};
+use super::question::{Design, MetricQuestion};
 use super::variance::max_variance;
 
 /// Degrees of freedom of five starts on each side, which are judged without stored noise.
@@ -17,7 +17,7 @@ const MAX_NOISE_DF: f64 = 15.0;
 /// noise, the host has become noisier since the measurement. The noise of all questions is then raised by the
 /// same factor, as far as the starts of a question allow.
 pub(super) fn noise_variances(
-    questions: &[Question],
+    questions: &[MetricQuestion],
     own: &[Option<Variance>],
     groups: &[usize],
 ) -> Vec<Option<Variance>> {
@@ -45,7 +45,7 @@ pub(super) fn noise_variances(
     // A few launches may all vary more by chance. So the quantile is lower when there are fewer launches.
     let certain = 0.5 - 0.25 / (of_launches.len().max(1) as f64).sqrt();
     let raised = quantile(of_launches, certain).unwrap_or(1.0).max(1.0);
-    let raise = |((stored, question), own): ((Option<Variance>, &Question), &Option<Variance>)| {
+    let raise = |((stored, question), own): ((Option<Variance>, &MetricQuestion), &Option<Variance>)| {
         let stored = stored?;
         let max = own.map_or(f64::INFINITY, max_variance);
         Some(Variance {

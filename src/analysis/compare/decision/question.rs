@@ -95,9 +95,10 @@ impl NoVerdict {
     }
 }
 
-/// One gating metric of one pair of cells.
+/// Whether the candidate is worse or better than the baseline in one gating metric of one pair of cells. The
+/// floor and the confidence are in `DecisionOptions`.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Question {
+pub(crate) struct MetricQuestion {
     pub(crate) better: Direction,
     pub(crate) baseline: Sample,
     pub(crate) candidate: Sample,
@@ -109,7 +110,7 @@ pub(crate) struct Question {
     pub(crate) no_verdict: Option<NoVerdict>,
 }
 
-impl Question {
+impl MetricQuestion {
     pub(crate) const fn is_count(&self) -> bool {
         self.baseline.counting_variance.is_some() || self.candidate.counting_variance.is_some()
     }

@@ -9,8 +9,8 @@ fn sample(values: &[f64]) -> Sample {
     Sample::from_starts(&starts).unwrap()
 }
 
-fn question(baseline: &[f64], candidate: &[f64]) -> Question {
-    Question {
+fn question(baseline: &[f64], candidate: &[f64]) -> MetricQuestion {
+    MetricQuestion {
         better: Direction::Higher,
         baseline: sample(baseline),
         candidate: sample(candidate),
@@ -25,7 +25,7 @@ fn scaled_level(by: f64) -> [f64; 5] {
     LEVEL.map(|value| value * by)
 }
 
-fn decide_alone(question: Question) -> Answer {
+fn decide_alone(question: MetricQuestion) -> Answer {
     let options = DecisionOptions {
         bound: 0.02,
         family: 0,

@@ -5,7 +5,7 @@ use statrs::distribution::{ChiSquared, ContinuousCDF};
 
 use super::limits::{MIN_LUCK_CHANCE, MIN_SIGMA};
 use super::moderation::{PriorVariance, Variance};
-use super::question::{Design, Question, Sample};
+use super::question::{Design, MetricQuestion, Sample};
 use crate::analysis::compare::t_test;
 
 pub(crate) fn pool(first: Option<Variance>, second: Option<Variance>) -> Option<Variance> {
@@ -68,7 +68,7 @@ pub(crate) fn max_variance(own: Variance) -> f64 {
 /// Returns the variance of one start, from the starts of the first stage, because the stopping rule is exact
 /// with these alone. If all starts vary more, for example by a slow start that the first stage did not have,
 /// their variance is used.
-fn own_variance(question: &Question) -> Option<Variance> {
+fn own_variance(question: &MetricQuestion) -> Option<Variance> {
     let staged = first_stage_variance(question)?;
     let has_stage = |sample: &Sample| sample.first_stage.is_some();
     if !has_stage(&question.baseline) && !has_stage(&question.candidate) {
@@ -78,7 +78,7 @@ fn own_variance(question: &Question) -> Option<Variance> {
         first_stage: None,
         ..sample.clone()
     };
-    let all_starts = first_stage_variance(&Question {
+    let all_starts = first_stage_variance(&MetricQuestion {
         baseline: whole(&question.baseline),
         candidate: whole(&question.candidate),
         ..question.clone()
@@ -90,7 +90,7 @@ fn own_variance(question: &Question) -> Option<Variance> {
 }
 
 /// Returns the variance of one start, from the starts of the first stage alone.
-fn first_stage_variance(question: &Question) -> Option<Variance> {
+fn first_stage_variance(question: &MetricQuestion) -> Option<Variance> {
     let (first, second) = (&question.baseline, &question.candidate);
     let (squares, df) = match question.design() {
         Design::Rounds => {
@@ -137,7 +137,7 @@ fn first_stage_variance(question: &Question) -> Option<Variance> {
 
 /// Returns the variance of one start. A count of requests has at least the variance that whole requests
 /// cause: five starts with one request each look equal only by counting.
-pub(crate) fn first_stage_variance_with_counting(question: &Question) -> Option<Variance> {
+pub(crate) fn first_stage_variance_with_counting(question: &MetricQuestion) -> Option<Variance> {
     let own = own_variance(question)?;
     let counting =
         [&question.baseline, &question.candidate].map(|side| side.counting_variance.unwrap_or(0.0));

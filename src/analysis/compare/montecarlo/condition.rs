@@ -2,7 +2,7 @@
 
 use crate::analysis::compare::between::{self, NightVariance, PastNight};
 use crate::analysis::compare::decision::synthetic::{Layout, SeededRng as Source, Shape};
-use crate::analysis::compare::decision::{Design, KnownNoise, Question, Sample};
+use crate::analysis::compare::decision::{Design, KnownNoise, MetricQuestion, Sample};
 use crate::analysis::compare::gate_policy::{
     self, ConfirmationOutcome, NightlyMetric, Policy, ScreenedMetric,
 };
@@ -164,19 +164,19 @@ impl Condition {
     pub(super) fn fresh_question(
         &self,
         cell: usize,
-        question: Question,
+        question: MetricQuestion,
         night_variance: Option<NightVariance>,
         mut starts: impl FnMut() -> Vec<f64>,
-    ) -> Question {
+    ) -> MetricQuestion {
         let candidate = sample(cell, &starts(), self.lost(cell));
         match self.fresh {
-            FreshStartDesign::Alternating => Question {
+            FreshStartDesign::Alternating => MetricQuestion {
                 baseline: sample(cell, &starts(), 0.0),
                 candidate,
                 design: Design::Rounds,
                 ..question
             },
-            FreshStartDesign::CandidateOnly => Question {
+            FreshStartDesign::CandidateOnly => MetricQuestion {
                 candidate,
                 night_variance: night_variance
                     .and_then(|between| between::variance_of_difference(between.upper_bound)),
@@ -198,7 +198,7 @@ impl Condition {
         let noise = self.noise_starts.map(|starts| self.starts(rng, starts));
         let screened_metrics: Vec<NightlyMetric> = (0..CELLS)
             .map(|cell| NightlyMetric {
-                question: Question {
+                question: MetricQuestion {
                     better: Direction::Higher,
                     baseline: sample(cell, &baseline[cell], 0.0),
                     candidate: sample(cell, &candidate[cell], self.lost(cell)),
@@ -231,7 +231,7 @@ impl Condition {
             let starts = || self.night(rng, &offsets, suspicion.starts).swap_remove(*cell);
             counts.fresh_starts += suspicion.starts;
             let question = screened_metrics[*cell].question.clone();
-            questions.push(Question {
+            questions.push(MetricQuestion {
                 noise: suspicion.noise,
                 ..self.fresh_question(*cell, question, screened.night_variance, starts)
             });

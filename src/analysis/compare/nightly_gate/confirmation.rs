@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::findings::new_finding;
 use super::screen_result::{ScreenResult, SuspectedLoss};
 use crate::analysis::compare::confirmation_budget::Allotment;
-use crate::analysis::compare::decision::{Answer, NoVerdict, Question};
+use crate::analysis::compare::decision::{Answer, MetricQuestion, NoVerdict};
 use crate::analysis::compare::gate_policy::{self, ConfirmationOutcome, Policy};
 use crate::base::ids::CellKey;
 use crate::results::record::nightly::{Finding, FindingKind, JudgedCounts};
@@ -14,9 +14,9 @@ use crate::results::record::nightly::{Finding, FindingKind, JudgedCounts};
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum FreshStarts {
     /// Baseline and candidate alternated.
-    Alternating(Question),
+    Alternating(MetricQuestion),
     /// Only the candidate could be started. Holds its fresh starts, and the reason.
-    CandidateOnly(Question, String),
+    CandidateOnly(MetricQuestion, String),
     NotStarted,
 }
 
@@ -28,14 +28,14 @@ pub(crate) fn decide_suspects(
     policy: &Policy,
     allotments: &BTreeMap<CellKey, Allotment>,
 ) -> (Vec<Finding>, JudgedCounts) {
-    let questions: Vec<Question> = screen_result
+    let questions: Vec<MetricQuestion> = screen_result
         .suspects
         .iter()
         .zip(fresh)
         .map(|(suspect, fresh)| match fresh {
             FreshStarts::Alternating(question) => question.clone(),
             FreshStarts::CandidateOnly(question, _) => suspect.candidate_question(question),
-            FreshStarts::NotStarted => Question {
+            FreshStarts::NotStarted => MetricQuestion {
                 no_verdict: Some(NoVerdict::Missing("no fresh start was made".to_owned())),
                 ..suspect.question.clone()
             },
@@ -135,12 +135,12 @@ mod tests {
         (finding.kind, finding.text, judged)
     }
 
-    fn question(baseline: [f64; 3], candidate: [f64; 3]) -> Question {
+    fn question(baseline: [f64; 3], candidate: [f64; 3]) -> MetricQuestion {
         let sample = |logs: [f64; 3]| Sample {
             logs: logs.to_vec(),
             ..Sample::default()
         };
-        Question {
+        MetricQuestion {
             baseline: sample(baseline),
             candidate: sample(candidate),
             design: Design::Rounds,

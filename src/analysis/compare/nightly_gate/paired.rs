@@ -3,7 +3,7 @@
 use super::findings::{new_finding, remarks};
 use super::pairs::pair_cells;
 use super::screen_result::UnclearMetrics;
-use crate::analysis::compare::decision::{KnownNoise, Question};
+use crate::analysis::compare::decision::{KnownNoise, MetricQuestion};
 use crate::analysis::compare::gate_policy::{self, Policy};
 use crate::analysis::compare::verdict::Verdict;
 use crate::analysis::compare::{gates, stored};
@@ -28,7 +28,7 @@ pub(crate) fn judge_paired(
     candidate_run: &RunStats,
     noise: Option<&Noise>,
     policy: &Policy,
-    ask: &dyn Fn(&PairedMetric<'_>) -> Result<Question, String>,
+    ask: &dyn Fn(&PairedMetric<'_>) -> Result<MetricQuestion, String>,
 ) -> (Vec<Finding>, JudgedCounts) {
     let (screen_result, pairs) = pair_cells(baseline, candidate_run);
     let mut findings = screen_result.findings;
@@ -65,7 +65,7 @@ pub(crate) fn judge_paired(
             }
         }
     }
-    let questions: Vec<Question> = pair_questions
+    let questions: Vec<MetricQuestion> = pair_questions
         .iter()
         .map(|(_, question, _)| question.clone())
         .collect();

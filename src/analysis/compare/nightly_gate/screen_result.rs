@@ -2,7 +2,9 @@
 
 use super::findings::new_finding;
 use crate::analysis::compare::between::{self, NightVariance};
-use crate::analysis::compare::decision::{Answer, EQUIVALENCE_CONFIDENCE, KnownNoise, NoVerdict, Question};
+use crate::analysis::compare::decision::{
+    Answer, EQUIVALENCE_CONFIDENCE, KnownNoise, MetricQuestion, NoVerdict,
+};
 use crate::analysis::compare::gate_policy::Policy;
 use crate::analysis::compare::question;
 use crate::analysis::metrics::Metric;
@@ -89,7 +91,7 @@ pub(crate) struct SuspectedLoss {
     pub(crate) remarks: String,
     pub(crate) noise: Option<KnownNoise>,
     /// The question of the night's own starts, for a candidate whose baseline cannot be started.
-    pub(super) question: Question,
+    pub(super) question: MetricQuestion,
     pub(super) night_variance: Option<NightVariance>,
 }
 
@@ -112,7 +114,7 @@ impl SuspectedLoss {
             reasons: "-6.0 % against the baseline".to_owned(),
             remarks: String::new(),
             noise: None,
-            question: Question {
+            question: MetricQuestion {
                 better: crate::analysis::metrics::Direction::Higher,
                 baseline: sample(&[0.0, 0.005, -0.005]),
                 candidate: sample(&[-loss; 3]),
@@ -129,7 +131,7 @@ impl SuspectedLoss {
 impl SuspectedLoss {
     /// Builds the question that compares the candidate's fresh starts with the starts of the baseline, which
     /// was measured on another night.
-    pub(super) fn candidate_question(&self, fresh: &Question) -> Question {
+    pub(super) fn candidate_question(&self, fresh: &MetricQuestion) -> MetricQuestion {
         let between = self
             .night_variance
             .and_then(|between| between::variance_of_difference(between.upper_bound));
@@ -139,7 +141,7 @@ impl SuspectedLoss {
                 "five nightly runs of history are needed to know how much nightly runs differ".to_owned(),
             )),
         };
-        Question {
+        MetricQuestion {
             night_variance: between,
             no_verdict: gap,
             ..fresh.clone()
@@ -147,14 +149,14 @@ impl SuspectedLoss {
     }
 
     /// Returns the question with these fresh starts of the candidate.
-    pub(crate) fn compare_to(&self, fresh: &CellStats) -> Question {
+    pub(crate) fn compare_to(&self, fresh: &CellStats) -> MetricQuestion {
         match question::cell_sample(fresh, self.metric) {
-            Ok(candidate) => Question {
+            Ok(candidate) => MetricQuestion {
                 candidate,
                 noise: self.noise,
                 ..self.question.clone()
             },
-            Err(why) => Question {
+            Err(why) => MetricQuestion {
                 no_verdict: Some(NoVerdict::Missing(why)),
                 ..self.question.clone()
             },
@@ -182,7 +184,7 @@ mod tests {
                 ..Sample::default()
             };
             let nightly_metric = NightlyMetric {
-                question: Question {
+                question: MetricQuestion {
                     baseline: sample(0.0),
                     candidate: sample(-0.03),
                     design: Design::Separate,

@@ -2,7 +2,7 @@
 
 use crate::analysis::compare::decision::synthetic::{Layout, SHAPES, SeededRng, Shape};
 use crate::analysis::compare::decision::{
-    Answer, CONFIDENCE, DecisionOptions, Design, KnownNoise, Question, Sample, decide,
+    Answer, CONFIDENCE, DecisionOptions, Design, KnownNoise, MetricQuestion, Sample, decide,
 };
 use crate::analysis::compare::verdict::Verdict;
 use crate::analysis::compare::{power, t_test};
@@ -107,7 +107,7 @@ impl Condition {
         )
     }
 
-    fn questions(&self, rng: &mut SeededRng) -> Vec<Question> {
+    fn questions(&self, rng: &mut SeededRng) -> Vec<MetricQuestion> {
         let scales: Vec<f64> = (0..self.cells)
             .map(|_| self.variance_ratio.powf(2.0 * rng.uniform() - 1.0))
             .collect();
@@ -160,7 +160,7 @@ impl Condition {
             is_at_jump: false,
             counting_variance: None,
         };
-        let question = |cell| Question {
+        let question = |cell| MetricQuestion {
             better: Direction::Higher,
             baseline: sample(0, cell, 0.0),
             candidate: sample(1, cell, (-self.lost_share).ln_1p()),
@@ -220,7 +220,7 @@ pub(super) struct Rates {
 }
 
 impl Rates {
-    fn add(&mut self, answers: &[Answer], questions: &[Question], condition: &Condition) {
+    fn add(&mut self, answers: &[Answer], questions: &[MetricQuestion], condition: &Condition) {
         let truth = (-condition.lost_share).ln_1p();
         let is_found = |answer: &&Answer| matches!(answer.verdict(), Some(Verdict::Better | Verdict::Worse));
         self.runs += 1;

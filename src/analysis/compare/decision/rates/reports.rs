@@ -3,7 +3,7 @@
 use super::condition::{BOUND, Condition, LAYOUTS, PLAIN, SEED, SIZES, max_count, run_count};
 use crate::analysis::compare::decision::synthetic::{SHAPES, SeededRng, Shape};
 use crate::analysis::compare::decision::{
-    Answer, DecisionOptions, Design, KnownNoise, Question, Sample, decide_by_pairs,
+    Answer, DecisionOptions, Design, KnownNoise, MetricQuestion, Sample, decide_by_pairs,
 };
 use crate::analysis::compare::verdict::Verdict;
 use crate::analysis::metrics::Direction;
@@ -37,7 +37,7 @@ fn false_reports(shape: Shape, engines: usize, models: usize, condition: &Condit
         };
         for (one, other) in (0..engines).flat_map(|one| (one + 1..engines).map(move |other| (one, other))) {
             for model in 0..models {
-                questions.push(Question {
+                questions.push(MetricQuestion {
                     better: Direction::Higher,
                     baseline: sample(one, model),
                     candidate: sample(other, model),
