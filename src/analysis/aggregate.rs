@@ -95,7 +95,7 @@ fn gpu_energy(samples: &[Sample], gpus: &[GpuWindow], about: &MeasurementContext
             (EnergySource::Counter, sum_over_gpus(|gpu| gpu.counter_j)),
             (EnergySource::Power, sum_over_gpus(|gpu| gpu.integral_j)),
         ],
-        series::peak(&curves, about.window_s),
+        series::peak_of_sum(&curves, about.window_s),
         sum_over_gpus(|gpu| gpu.idle_w),
         about,
     )
@@ -110,7 +110,7 @@ fn engine_energy(samples: &[&Sample], about: &MeasurementContext) -> Option<Ener
     let joules = counted.or_else(|| power.integral(about.window_s));
     reconciled_energy(
         [(EnergySource::Engine, joules), (EnergySource::Engine, None)],
-        series::peak(&[power], about.window_s),
+        series::peak_of_sum(&[power], about.window_s),
         None,
         about,
     )

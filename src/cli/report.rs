@@ -51,7 +51,7 @@ pub(crate) struct ExplainArgs {
     /// Print the table of all reason codes instead, with meaning, bound and fix.
     #[arg(long)]
     pub(crate) codes: bool,
-    /// Print the validity and its evidence as JSON.
+    /// Print JSON instead of text: the validity of each measurement with its evidence, or the entry of the reason code.
     #[arg(long)]
     pub(crate) json: bool,
 }

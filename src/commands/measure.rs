@@ -115,7 +115,11 @@ fn open_outputs(session: &Session<'_>, is_resumed: bool) -> anyhow::Result<()> {
         let open = session.open_measurements();
         report::write_results(&run, store, |measurement| !open.contains(measurement))?;
     }
-    log::add_run_log(store.log().context("cannot open the log")?);
+    log::add_run_log(
+        store
+            .log()
+            .context("cannot open `matrix.log`, the log of the run")?,
+    );
     Ok(())
 }
 

@@ -57,7 +57,7 @@ pub(crate) async fn check_flags(launches: &[Launch], context: &HelpContext<'_>) 
         }
         let key = (source.clone(), launch.help.clone());
         if !answers.contains_key(&key) {
-            answers.insert(key.clone(), launcher.help(launch, context).await);
+            answers.insert(key.clone(), launcher.flags_in_help(launch, context).await);
         }
         match &answers[&key] {
             Ok(known_flags) => unknown.extend(

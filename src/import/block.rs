@@ -300,8 +300,8 @@ impl Block {
         }
     }
 
-    /// Completes the figures at the end of the block: image tokens follow from all and text tokens.
-    pub(super) fn finished(mut self) -> Self {
+    /// Adds the image tokens, all input tokens less the text tokens, if the block does not print them.
+    pub(super) fn with_derived_image_tokens(mut self) -> Self {
         let input = self.figures.get(&Metric::Tokens(TokenCount::Input)).copied();
         if let (Some(text), Some(printed)) = (self.text_tokens, input)
             && let Some(input) = printed.value

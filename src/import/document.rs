@@ -259,7 +259,7 @@ impl Scanner {
     /// Ends the open block, if there is one. A block without its last line gets a warning.
     fn finish_block(&mut self, number: u32, is_cut: bool) {
         let Some(open) = self.block.take() else { return };
-        let mut block = open.finished();
+        let mut block = open.with_derived_image_tokens();
         let (options, script_options) = (self.options.take(), self.script_options.take());
         if !block.figures.contains_key(&Metric::Completed) {
             self.warnings.push(Warning::new(

@@ -39,7 +39,7 @@ pub(crate) struct CacheDirs {
 }
 
 impl CacheDirs {
-    /// Folders in which data sets and tokenizers are searched.
+    /// The Hugging Face home, in which data sets and tokenizers are searched, and the folder of prepared prompts.
     pub(crate) fn input_caches(&self) -> Caches {
         Caches {
             hf_home: self.hf_home.clone(),

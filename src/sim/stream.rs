@@ -25,7 +25,7 @@ pub(crate) async fn stream_events(
 ) -> std::io::Result<KeepAlive> {
     let mut active = start_request(engine, request, generation, number);
     let mut stream = SseStream::new(engine, request, endpoint, generation, number, keep_alive);
-    stream.open(connection, request, number).await?;
+    stream.write_response_head(connection, request, number).await?;
     let finish = generation.finish_reason();
     if engine.options.faults.false_health != Some(FalseHealth::Empty) {
         let mut source = TokenSource::open(engine, generation, number, request.arrived_at);
@@ -219,7 +219,7 @@ impl SseStream {
         }
     }
 
-    async fn open(
+    async fn write_response_head(
         &mut self,
         connection: &mut Connection<'_>,
         request: &Request,

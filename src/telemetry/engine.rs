@@ -10,7 +10,7 @@ use crate::base::body::BodyError;
 use crate::base::control_client::{self, ControlError, root_cause};
 use crate::config::metrics::{MetricKind, metric_kind};
 use crate::results::record::telemetry::{SampleValues, TelemetrySource};
-use crate::telemetry::probe::{Probe, Reading};
+use crate::telemetry::probe::{DeviceReading, Probe};
 use crate::telemetry::prometheus::Scrape;
 
 /// Timeout of a request for metrics.
@@ -58,7 +58,7 @@ impl Probe for EngineProbe {
         PERIOD
     }
 
-    fn read(&mut self) -> Result<Vec<Reading>, String> {
+    fn read(&mut self) -> Result<Vec<DeviceReading>, String> {
         let runtime = match self.runtime.take() {
             Some(runtime) => runtime,
             None => tokio::runtime::Builder::new_current_thread()
@@ -72,7 +72,7 @@ impl Probe for EngineProbe {
         if values.is_empty() {
             return Err("the metrics page has none of the metrics that the recipe names".to_owned());
         }
-        Ok(vec![Reading { device: None, values }])
+        Ok(vec![DeviceReading { device: None, values }])
     }
 }
 

@@ -14,7 +14,7 @@ use crate::results::record::telemetry::{SampleValues, TelemetrySource};
 use crate::telemetry::host::cpu_set::{CpuRanges, allowed_cpus, parse_cpu_list, shares_cpus};
 use crate::telemetry::host::process_cpu::ProcessTreeCpu;
 use crate::telemetry::host::thread_cpu::ThreadCpu;
-use crate::telemetry::probe::{Probe, Reading};
+use crate::telemetry::probe::{DeviceReading, Probe};
 
 const PERIOD: Duration = Duration::from_millis(500);
 
@@ -121,7 +121,7 @@ impl Probe for HostProbe {
         PERIOD
     }
 
-    fn read(&mut self) -> Result<Vec<Reading>, String> {
+    fn read(&mut self) -> Result<Vec<DeviceReading>, String> {
         let mut values = SampleValues::new();
         self.read_cpu(&mut values);
         if let Some((load, wait)) = self.thread_cpu.update() {
@@ -130,7 +130,7 @@ impl Probe for HostProbe {
         }
         read_memory(&mut values);
         read_traffic(&mut values);
-        Ok(vec![Reading { device: None, values }])
+        Ok(vec![DeviceReading { device: None, values }])
     }
 }
 

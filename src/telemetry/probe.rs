@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use crate::results::record::telemetry::{SampleValues, TelemetrySource};
 
-/// Values of one device, or of none in particular.
+/// What one read of a probe gives for one device, or for none in particular.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Reading {
+pub struct DeviceReading {
     /// The device's index on the host.
     pub device: Option<u32>,
     /// Missing values are left out.
@@ -28,5 +28,5 @@ pub trait Probe: Send {
     fn period(&self) -> Duration;
 
     /// Reads the values. After an error the sampler tries again in the next period.
-    fn read(&mut self) -> Result<Vec<Reading>, String>;
+    fn read(&mut self) -> Result<Vec<DeviceReading>, String>;
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::base::clock::{self, MonotonicTime};
 use crate::results::record::telemetry::{Sample, SourceFacts, TelemetrySource};
-use crate::telemetry::probe::{Probe, Reading};
+use crate::telemetry::probe::{DeviceReading, Probe};
 
 /// Time after which a probe that has not answered is reported as hanging.
 const HANG_AFTER: Duration = Duration::from_secs(3);
@@ -288,7 +288,7 @@ impl ProbeThread {
 }
 
 impl ThreadState {
-    fn store(&mut self, at: MonotonicTime, readings: Vec<Reading>) {
+    fn store(&mut self, at: MonotonicTime, readings: Vec<DeviceReading>) {
         self.last_error = None;
         for reading in readings.into_iter().filter(|reading| !reading.values.is_empty()) {
             let values = reading.values.into_iter();

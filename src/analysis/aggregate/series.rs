@@ -147,7 +147,7 @@ impl Series {
 
 /// Returns the maximum of the sum of several curves, at the samples from 0 to `end` where all curves have a
 /// value. `None` if there is no such sample.
-pub(super) fn peak(curves: &[Series], end: f64) -> Option<f64> {
+pub(super) fn peak_of_sum(curves: &[Series], end: f64) -> Option<f64> {
     let moments = curves.iter().flat_map(|curve| curve.0.iter().map(|(at, _)| *at));
     let within = moments.filter(|at| (0.0..=end).contains(at));
     let sums = within.filter_map(|at| curves.iter().map(|curve| curve.value_at(at)).sum::<Option<f64>>());

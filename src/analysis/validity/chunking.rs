@@ -35,7 +35,9 @@ pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
         reasons.push(reason);
         return;
     }
-    if let Some(reason) = untimed::untimed_reason(evidence.requests, reliable_counters(evidence), scenario) {
+    if let Some(reason) =
+        untimed::unknown_token_times_reason(evidence.requests, reliable_counters(evidence), scenario)
+    {
         reasons.push(reason);
         return;
     }

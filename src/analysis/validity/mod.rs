@@ -56,7 +56,7 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> Option<Validity> {
         evidence.machine,
         evidence.bounds,
     ));
-    outputs::judge(evidence, &mut reasons);
+    outputs::judge_failures_and_counts(evidence, &mut reasons);
     chunking::judge(evidence, &mut reasons);
     served_model::judge(evidence, &mut reasons);
     reasons.extend(responses::response_reasons(
@@ -133,7 +133,7 @@ fn response_reasons(responses: &Responses<'_>) -> Vec<Reason> {
     let mut reasons = responses::response_reasons(responses);
     if responses.protocol.facts().generates_text {
         reasons.extend(outputs::text_count_reason(requests, scenario, bounds));
-        reasons.extend(untimed::untimed_reason(requests, None, scenario));
+        reasons.extend(untimed::unknown_token_times_reason(requests, None, scenario));
     }
     reasons.extend(client::load_rate_reason(requests, scenario, bounds));
     reasons.extend(steadiness::load_reasons(

@@ -14,7 +14,8 @@ use crate::results::record::validity::{Reason, ReasonCode};
 /// the same direction.
 const MAX_COUNT_FACTOR: f64 = 1.25;
 
-pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
+/// Judges the share of failed requests and the counts of output tokens.
+pub(super) fn judge_failures_and_counts(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     judge_errors(evidence, reasons);
     judge_counts(evidence, reasons);
 }

@@ -627,7 +627,7 @@ fn beginnings_that_were_held_back_are_found_where_most_answers_have_one() {
     let reason_for = |held_back: u64, others: u64| {
         let mut all = streamed_requests(held_back, 500, &late);
         all.extend(streamed_requests(others, 500, &live));
-        untimed::untimed_reason(&all, None, &plan.cells[0].scenario)
+        untimed::unknown_token_times_reason(&all, None, &plan.cells[0].scenario)
     };
     let matched_reason = reason_for(12, 8).expect("most are held back");
     assert_eq!(
@@ -674,7 +674,7 @@ fn answers_that_were_held_back_to_their_ends_are_found_by_their_lengths() {
     let plan: crate::plan::Plan = serde_json::from_str(plan).unwrap();
     let measured_for = |answer: &dyn Fn(u64) -> (u64, u64, f64, f64)| {
         let matched_reason =
-            untimed::untimed_reason(&twenty_responses(answer), None, &plan.cells[0].scenario);
+            untimed::unknown_token_times_reason(&twenty_responses(answer), None, &plan.cells[0].scenario);
         matched_reason.map(|reason| reason.measured)
     };
     let length = |nth| 10 + (100.0 * pseudo_random(nth, 7)) as u64;
@@ -734,7 +734,7 @@ fn answers_that_come_faster_than_the_engine_makes_tokens_were_held_back() {
             ..EngineWindow::default()
         };
         let requests = twenty_responses(|_| (100, tokens, 650.0, gap_ms));
-        untimed::untimed_reason(&requests, Some(&engine), scenario).map(|reason| reason.measured)
+        untimed::unknown_token_times_reason(&requests, Some(&engine), scenario).map(|reason| reason.measured)
     };
     let matched_reason = reason_for(50, 0.5, 0.012, &scenario).expect("12 ms are not 0.5");
     assert!(matched_reason.starts_with("12.00 ms between tokens by the engine's metrics, but 0.50 ms"));
@@ -765,7 +765,7 @@ fn answers_that_come_faster_than_the_engine_makes_tokens_were_held_back() {
         means: [("itl_s".to_owned(), 0.05)].into(),
         ..EngineWindow::default()
     };
-    assert!(untimed::untimed_reason(&mixed, Some(&engine), &scenario).is_none());
+    assert!(untimed::unknown_token_times_reason(&mixed, Some(&engine), &scenario).is_none());
 }
 
 #[test]

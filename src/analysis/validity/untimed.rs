@@ -16,7 +16,7 @@ const MIN_RESPONSES: usize = 8;
 
 /// Judges whether anything is known of the times between tokens. `engine` holds the engine's own metrics of
 /// the window, if they were read.
-pub(super) fn untimed_reason(
+pub(super) fn unknown_token_times_reason(
     requests: &[Request],
     engine: Option<&EngineWindow>,
     scenario: &Scenario,

@@ -42,7 +42,7 @@ const REDUNDANT_FLAGS: [(&str, &str); 3] = [
     ("--random-batch-size", "every request has one prompt"),
 ];
 
-/// Backends of other tools, with ours that send the same requests.
+/// Names of backends of other tools, which are refused. Each has our backend that sends the same requests.
 const FOREIGN_BACKENDS: [(&str, &str); 2] = [("openai", "vllm"), ("openai-chat", "vllm-chat")];
 
 /// Adds tips to an error: the command that was probably meant, and our name of an unknown flag or backend.

@@ -142,7 +142,7 @@ const TABLE: &[Row] = &[
         "correct the file, or set DOCKER_HOST to the daemon's address"),
     row(&[&["TLS without certificate verification"]], None, Infrastructure,
         "TLS to the daemon without certificate verification is requested, which matrix does not support",
-        "provide the authority that signed the daemon's certificate: `ca.pem` in DOCKER_CERT_PATH with DOCKER_TLS_VERIFY=1, or in the context (`docker context update --docker host=…,ca=ca.pem`)"),
+        "`matrix` always verifies the daemon's certificate: provide the authority that signed it, as `ca.pem` in DOCKER_CERT_PATH with DOCKER_TLS_VERIFY=1, or in the context (`docker context update --docker host=…,ca=ca.pem`)"),
     row(&[&["certificate file "]], None, Infrastructure,
         "a certificate or key file for TLS to the container daemon cannot be used",
         "replace the file; `ca.pem`, `cert.pem` and `key.pem` are in DOCKER_CERT_PATH or in the context"),

@@ -30,7 +30,7 @@ impl Launcher for AttachedServer {
         vec![&api.health, api.models.as_deref().unwrap_or("/v1/models")]
     }
 
-    fn help<'a>(
+    fn flags_in_help<'a>(
         &'a self,
         _launch: &'a Launch,
         _asking: &'a HelpContext<'a>,

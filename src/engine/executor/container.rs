@@ -46,7 +46,7 @@ impl Launcher for Container {
         Some(self.image.clone())
     }
 
-    fn help<'a>(
+    fn flags_in_help<'a>(
         &'a self,
         launch: &'a Launch,
         context: &'a HelpContext<'a>,

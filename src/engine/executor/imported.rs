@@ -32,7 +32,7 @@ impl Launcher for ImportedLaunch {
         })
     }
 
-    fn help<'a>(
+    fn flags_in_help<'a>(
         &'a self,
         _launch: &'a Launch,
         _asking: &'a HelpContext<'a>,

@@ -80,7 +80,7 @@ pub(crate) trait Launcher: Sync {
     }
 
     /// The long flags that the engine's `--help` lists, or the reason that it cannot be asked.
-    fn help<'a>(
+    fn flags_in_help<'a>(
         &'a self,
         launch: &'a Launch,
         asking: &'a HelpContext<'a>,

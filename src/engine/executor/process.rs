@@ -62,7 +62,7 @@ impl Launcher for Process {
             .then(|| help_check::program_text(launch, asking))
     }
 
-    fn help<'a>(
+    fn flags_in_help<'a>(
         &'a self,
         launch: &'a Launch,
         asking: &'a HelpContext<'a>,

@@ -7,7 +7,7 @@ use crate::results::record::request::Request;
 
 /// Number of requests that must have ended before failures can abort a load.
 const MIN_ENDED: u64 = 20;
-/// Interval of the check for failures.
+/// How often the share of failed requests is compared with the bound that aborts a load.
 const FAILURE_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The progress of a load. The counters are not read at the same moment.

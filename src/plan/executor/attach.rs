@@ -1,4 +1,4 @@
-//! Launches on an attached server.
+//! The plan of a launch on an attached server: its address, and what the matrix declares of its GPUs.
 
 use std::num::NonZeroU32;
 

@@ -1,4 +1,4 @@
-//! Launches in a container.
+//! The plan of a launch in a container: image, command, mounts, and the command line that is shown to users.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Launches imported from files of another tool.
+//! What is known of a launch that was imported from files of another tool.
 
 use serde::{Deserialize, Serialize};
 

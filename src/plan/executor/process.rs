@@ -1,4 +1,4 @@
-//! Launches as a process of this host.
+//! The plan of a launch as a process of this host: command, Python environment, and the command line for users.
 
 use serde::{Deserialize, Serialize};
 

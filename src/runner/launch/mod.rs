@@ -212,12 +212,12 @@ impl<'a> LaunchRun<'a> {
         else {
             return false;
         };
-        let Some(repetition) = self.attempts.repeat_invalid(&reason) else {
+        let Some(retry) = self.attempts.repeat_invalid(&reason) else {
             return false;
         };
         run_context.events.emit(Event::Warning {
             message: format!(
-                "{} is measured again ({repetition} of {}): {reason}",
+                "{} is measured again (retry {retry} of at most {}): {reason}",
                 summary.cell, run_context.retry_invalid
             ),
         });

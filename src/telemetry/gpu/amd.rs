@@ -56,7 +56,7 @@ impl Amd {
         })
     }
 
-    /// Processes with their GPU; `None` for `rocm-smi`, which does not report the GPU of a process.
+    /// Processes, each with the index of its GPU; `None` for `rocm-smi`, which does not report the GPU of a process.
     fn processes(&self) -> Result<Option<Vec<(u32, GpuProcess)>>, String> {
         match self {
             Self::AmdSmi(program) => {

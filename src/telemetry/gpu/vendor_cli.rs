@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::{DeviceProcesses, DeviceSnapshot};
 use crate::results::record::telemetry::TelemetrySource;
-use crate::telemetry::probe::{Probe, Reading};
+use crate::telemetry::probe::{DeviceReading, Probe};
 
 /// Interval of the tool's runs. Some tools are Python programs that use much of a CPU second each time.
 const PERIOD: Duration = Duration::from_secs(2);
@@ -109,7 +109,7 @@ impl<T: Tool> Probe for ToolProbe<T> {
         PERIOD
     }
 
-    fn read(&mut self) -> Result<Vec<Reading>, String> {
+    fn read(&mut self) -> Result<Vec<DeviceReading>, String> {
         let mut snapshots = self.tool.snapshots()?;
         snapshots.retain(|(index, _)| self.devices.contains(index));
         let reading = |(index, look): (u32, DeviceSnapshot)| {
@@ -119,7 +119,7 @@ impl<T: Tool> Probe for ToolProbe<T> {
                 values.insert("processes".to_owned(), now.len() as f64);
                 values.insert("foreign_processes".to_owned(), occupancy.foreign as f64);
             }
-            Reading {
+            DeviceReading {
                 device: Some(index),
                 values,
             }

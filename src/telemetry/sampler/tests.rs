@@ -10,7 +10,7 @@ struct Fake<F> {
     read: F,
 }
 
-impl<F: FnMut() -> Result<Vec<Reading>, String> + Send> Probe for Fake<F> {
+impl<F: FnMut() -> Result<Vec<DeviceReading>, String> + Send> Probe for Fake<F> {
     fn source(&self) -> TelemetrySource {
         TelemetrySource::Host
     }
@@ -23,14 +23,14 @@ impl<F: FnMut() -> Result<Vec<Reading>, String> + Send> Probe for Fake<F> {
         self.period
     }
 
-    fn read(&mut self) -> Result<Vec<Reading>, String> {
+    fn read(&mut self) -> Result<Vec<DeviceReading>, String> {
         (self.read)()
     }
 }
 
 fn fake(
     period_ms: u64,
-    read: impl FnMut() -> Result<Vec<Reading>, String> + Send + 'static,
+    read: impl FnMut() -> Result<Vec<DeviceReading>, String> + Send + 'static,
 ) -> Box<dyn Probe> {
     Box::new(Fake {
         period: Duration::from_millis(period_ms),
@@ -39,14 +39,14 @@ fn fake(
     })
 }
 
-fn reading(device: Option<u32>, value: f64) -> Reading {
-    Reading {
+fn reading(device: Option<u32>, value: f64) -> DeviceReading {
+    DeviceReading {
         device,
         values: SampleValues::from([("v".to_owned(), value)]),
     }
 }
 
-fn read_result(value: f64) -> Result<Vec<Reading>, String> {
+fn read_result(value: f64) -> Result<Vec<DeviceReading>, String> {
     Ok(vec![reading(None, value)])
 }
 
@@ -120,7 +120,7 @@ fn eight_probes_at_ten_a_second_take_less_than_a_hundredth_of_a_processor() {
                 *read_time.lock().unwrap() = clock::thread_cpu();
                 sleep_ms(3);
                 let values = values.iter().map(|name| ((*name).to_owned(), 1.0)).collect();
-                Ok(vec![Reading {
+                Ok(vec![DeviceReading {
                     device: Some(device),
                     values,
                 }])
@@ -230,7 +230,7 @@ fn errors_and_panics_are_told_and_an_answer_mends_an_error() {
                 read_result(1.0)
             }
         }),
-        fake(5, || Ok(vec![Reading::default()])),
+        fake(5, || Ok(vec![DeviceReading::default()])),
     ]);
     let began = clock::now();
     let runtime = runtime();

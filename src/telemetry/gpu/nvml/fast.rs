@@ -12,21 +12,21 @@ use nvml_wrapper::structs::device::FieldId;
 use super::device::{FAST_FIELDS, NvmlQuery, QueriedDevice, is_device_lost};
 use crate::base::clock;
 use crate::results::record::telemetry::{SampleValues, TelemetrySource};
-use crate::telemetry::probe::{Probe, Reading};
+use crate::telemetry::probe::{DeviceReading, Probe};
 
 /// Interval of values that change quickly.
 const FAST_PERIOD: Duration = Duration::from_millis(100);
 
-/// Average duration of a call below which each reading requests all values. A call that blocks costs a thread
+/// If the mean duration of the calls of a reading is below this, the next reading requests all values. A call that blocks costs a thread
 /// wake-up; reading all values of eight GPUs with blocking calls would cost a hundredth of a core. [`ReadPlan`]
 /// then spreads the calls.
-const FAST_CALL_LIMIT: Duration = Duration::from_micros(500);
+const MAX_MEAN_CALL_TO_READ_ALL: Duration = Duration::from_micros(500);
 
 pub(super) struct FastProbe {
     device: QueriedDevice,
     readings: u64,
-    /// Whether the calls of the last reading were faster than [`FAST_CALL_LIMIT`].
-    is_fast: bool,
+    /// Whether the next reading requests all values, see [`MAX_MEAN_CALL_TO_READ_ALL`].
+    reads_all_values: bool,
 }
 
 impl FastProbe {
@@ -34,7 +34,7 @@ impl FastProbe {
         Self {
             device,
             readings: 0,
-            is_fast: true,
+            reads_all_values: true,
         }
     }
 }
@@ -80,8 +80,8 @@ impl Probe for FastProbe {
         FAST_PERIOD
     }
 
-    fn read(&mut self) -> Result<Vec<Reading>, String> {
-        let plan = match self.is_fast {
+    fn read(&mut self) -> Result<Vec<DeviceReading>, String> {
+        let plan = match self.reads_all_values {
             true => ReadPlan::ALL,
             false => ReadPlan::for_reading(self.readings),
         };
@@ -89,8 +89,8 @@ impl Probe for FastProbe {
         self.device.calls = 0;
         let began = clock::now();
         let values = read_fast(&mut self.device, plan)?;
-        self.is_fast = clock::now().since(began) < FAST_CALL_LIMIT * self.device.calls;
-        Ok(vec![Reading {
+        self.reads_all_values = clock::now().since(began) < MAX_MEAN_CALL_TO_READ_ALL * self.device.calls;
+        Ok(vec![DeviceReading {
             device: Some(self.device.index),
             values,
         }])

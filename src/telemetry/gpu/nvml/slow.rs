@@ -14,7 +14,7 @@ use nvml_wrapper::sys_exports::field_id;
 use super::device::{NvmlQuery, QueriedDevice};
 use crate::results::record::telemetry::{SampleValues, TelemetrySource};
 use crate::telemetry::gpu::processes::{DeviceProcesses, Occupancy};
-use crate::telemetry::probe::{Probe, Reading};
+use crate::telemetry::probe::{DeviceReading, Probe};
 
 /// Error counters of a GPU, with the names used here: uncorrectable memory errors since the driver was
 /// loaded, memory rows remapped after such errors, and whether a remapping failed.
@@ -58,7 +58,7 @@ impl Probe for SlowProbe {
         SLOW_PERIOD
     }
 
-    fn read(&mut self) -> Result<Vec<Reading>, String> {
+    fn read(&mut self) -> Result<Vec<DeviceReading>, String> {
         let mut values = SampleValues::new();
         let rates = [
             ("pcie_tx_bytes_per_s", NvmlQuery::Sent, PcieUtilCounter::Send),
@@ -97,7 +97,7 @@ impl Probe for SlowProbe {
             values.extend(own_bytes.map(|bytes| ("own_memory_bytes".to_owned(), bytes as f64)));
         }
         let values = self.device.result(values)?;
-        Ok(vec![Reading {
+        Ok(vec![DeviceReading {
             device: Some(self.device.index),
             values,
         }])
