@@ -7,6 +7,9 @@
 # With --planted it shows that the tests find what they are for: each of a few bugs is planted in a copy of these files, and a test must fail on it (a
 # thousand runs each, two minutes). Ends with 1 where a bug is not found.
 #   tests/montecarlo.sh --planted
+#
+# With --build it only compiles this crate, so that a renamed item is noticed.
+#   tests/montecarlo.sh --build
 set -euo pipefail
 cd "$(dirname "$0")/.."
 from=src/analysis/compare
@@ -19,7 +22,7 @@ export CARGO_TARGET_DIR
 fresh() {
   mkdir -p "$crate/$from" "$crate/src/base"
   cp src/base/text.rs "$crate/src/base/"
-  cp -r "$from"/{between,change_point,montecarlo,multiple_testing,gate_policy,power,t_test,verdict}.rs "$from/decision" "$crate/$from/"
+  cp -r "$from"/{between,change_point,montecarlo,multiple_testing,gate_policy,power,t_test,verdict}.rs "$from/decision" "$from/montecarlo" "$crate/$from/"
 }
 
 fresh
@@ -28,6 +31,8 @@ for module in between change_point decision multiple_testing gate_policy power t
 done >"$crate/$from/mod.rs"
 echo '#[cfg(test)] mod montecarlo;' >>"$crate/$from/mod.rs"
 cat >"$crate/src/lib.rs" <<'RUST'
+// `matrix` uses what this crate does not.
+#![allow(dead_code, unused_imports)]
 pub mod base {
     pub mod text;
 }
@@ -35,7 +40,7 @@ pub mod analysis {
     pub mod compare;
     pub mod metrics {
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Better {
+        pub enum Direction {
             Higher,
             Lower,
         }
@@ -49,6 +54,10 @@ cp Cargo.lock "$crate/"
 } >"$crate/Cargo.toml"
 cd "$crate"
 
+if [ "${1:-}" = --build ]; then
+  cargo test --quiet --lib --no-run
+  exit
+fi
 if [ "${1:-}" != --planted ]; then
   export MATRIX_RUNS="${1:-2000}" MATRIX_NIGHTS="${2:-2000}"
   cargo test --lib -- analysis::compare::montecarlo analysis::compare::decision::rates --nocapture --test-threads "${THREADS:-2}"

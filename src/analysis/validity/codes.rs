@@ -566,7 +566,7 @@ pub(crate) fn table_as_document() -> String {
         "# Validity\n\nThe reason codes by which every measurement is judged. `matrix explain --codes` writes this file from the table in \
          `src/analysis/validity/codes.rs`. A measurement is as bad as its worst reason: `invalid` gives no ratio, wins no comparison, sets no \
          baseline and raises no alarm; `suspect` is marked in every table; a `note` changes nothing. A reason that concerns only some metrics, such as ITL, \
-         applies to those only. ValidityBounds are set in the matrix, as in `validity: { window: 60s, max_cache_hits: 0.02 }`.\n",
+         applies to those only. Bounds are set in the matrix, as in `validity: { window: 60s, max_cache_hits: 0.02 }`.\n",
     );
     for entry in TABLE {
         let brings: Vec<String> = entry
