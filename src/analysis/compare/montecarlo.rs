@@ -1,6 +1,6 @@
 //! Simulates the whole nightly procedure on synthetic cells: false alarms, missed losses and cost.
 //!
-//! `MATRIX_NIGHTS` sets the number of nights per condition. `tests/montecarlo.sh` sets a thousand.
+//! `MATRIX_NIGHTS` sets the number of nights per condition. `tests/montecarlo.sh` sets 2000.
 
 mod condition;
 

@@ -1,4 +1,4 @@
-//! Executes one start: leases GPUs, starts the engine, measures cells, and always stops the engine.
+//! Executes one start: starts the engine on its leased GPUs, measures cells, and always stops the engine.
 
 mod attempts;
 mod cells;
