@@ -105,6 +105,14 @@ fn files_that_documents_name_exist() {
 }
 
 #[test]
+fn the_guide_to_results_has_current_names() {
+    let text = fs::read_to_string(root().join("results/README.md")).expect("the guide is readable");
+    for earlier in [".ending", ".stamps", ".beside", ".asked_tokens", "told-"] {
+        assert!(!text.contains(earlier), "{earlier}");
+    }
+}
+
+#[test]
 fn the_readme_is_short() {
     let readme = fs::read_to_string(root().join("README.md")).expect("the file is readable");
     assert!(readme.lines().count() <= 120, "{} lines", readme.lines().count());

@@ -143,7 +143,7 @@ pub(crate) enum BaselineAction {
     Set(BaselineMoveArgs),
     /// Show the baseline: its run, the values of its cells, and every move with its reason.
     Show {
-        /// The matrix file to run.
+        /// The matrix file whose baseline is shown.
         matrix: PathBuf,
         /// The baseline file; `<matrix>.baseline.json` in the folder of the matrix by default.
         #[arg(long, value_name = "FILE")]
@@ -156,7 +156,7 @@ pub(crate) enum BaselineAction {
 /// A move of a baseline.
 #[derive(Args, Debug)]
 pub(crate) struct BaselineMoveArgs {
-    /// The matrix file to run.
+    /// The matrix file whose baseline is set or moved.
     pub(crate) matrix: PathBuf,
     /// The run that becomes the baseline: its folder or name; the newest run of the matrix by default.
     pub(crate) run: Option<String>,

@@ -266,6 +266,33 @@ fn answers_that_are_not_what_was_asked_for_are_named() {
     }
 }
 
+/// A proxy that passes events on in groups of three makes the median ITL zero.
+#[test]
+fn events_that_a_proxy_collects_are_named() {
+    let turn = |place: usize| {
+        let mut events = words(48);
+        events[0] = text(&format!(" {place}"));
+        events.push(json!({"choices": [{"text": "", "finish_reason": "length"}]}));
+        events.push(json!({"choices": [], "usage": {"prompt_tokens": 32, "completion_tokens": 48}}));
+        let lines = stream(&events);
+        lines
+            .chunks(3)
+            .map(|group| group.join("\n\n"))
+            .collect::<Vec<String>>()
+    };
+    let turns: Vec<Vec<String>> = (0..10).map(turn).collect();
+    let more = [
+        "--random-output-len",
+        "48",
+        "--warmup-requests",
+        "0",
+        "--disable-tqdm",
+    ];
+    let desk = Desk::new();
+    let ran = desk.random("vllm", serve_in_turn(&turns), &more);
+    ran.says("suspect for ITL (chunked-tokens)");
+}
+
 /// What a bench found against its load stays with it: in its line, and in a run into which line and log are imported, in either order.
 #[test]
 fn what_was_found_is_imported_whichever_file_is_read_first() {

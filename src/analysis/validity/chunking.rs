@@ -59,14 +59,24 @@ pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
             None => return,
         },
     };
-    // Speculative decoding accepts tokens together, which is correct. More tokens per event than that were
-    // gathered.
-    if drafted_tokens_per_step(evidence)
-        .is_some_and(|tokens| came <= tokens * evidence.bounds.tokens_per_chunk)
-    {
+    if are_drafted(evidence, came) {
         return;
     }
     reasons.push(new_reason(ReasonCode::ChunkedTokens, measured, Some(bound)));
+}
+
+/// The reason that events arrive together, for a server without a recipe. Its tokens per event are not judged,
+/// because it may use speculative decoding without saying so.
+pub(super) fn flush_reason(evidence: &Evidence<'_>) -> Option<Reason> {
+    let (events, measured, bound) = events_per_arrival(evidence)?;
+    let is_drafted = are_drafted(evidence, events);
+    (!is_drafted).then(|| new_reason(ReasonCode::ChunkedTokens, measured, Some(bound)))
+}
+
+/// Whether speculative decoding accepts as many tokens together, which is correct. More were gathered.
+fn are_drafted(evidence: &Evidence<'_>, tokens: f64) -> bool {
+    drafted_tokens_per_step(evidence)
+        .is_some_and(|accepted| tokens <= accepted * evidence.bounds.tokens_per_chunk)
 }
 
 /// Returns the mean number of events that arrive together, with a text and the bound. `None` if it is usual

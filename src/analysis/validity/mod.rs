@@ -85,6 +85,12 @@ pub(crate) fn judge_load(evidence: &Evidence<'_>) -> Vec<Reason> {
         found.retain(|other| other.code != reason.code);
         found.push(reason);
     }
+    if !found
+        .iter()
+        .any(|reason| reason.code == ReasonCode::ChunkedTokens)
+    {
+        found.extend(chunking::flush_reason(evidence));
+    }
     let mut reasons = without_notes(found);
     reasons.extend(unknown_server_cache_reason(&CacheEvidence {
         reset_proof: None,

@@ -927,8 +927,6 @@ fn a_bench_reports_a_growing_queue_and_a_falling_rate_as_a_run_does() {
 /// Returns the reason for a hundred answers. `answer` gives whether the text is the same for different
 /// prompts, the tokens, the gap in ms and the tokens per event.
 fn degenerate_finding(answer: impl Fn(u64) -> (bool, u64, f64, u64)) -> Option<(String, Verdict)> {
-    let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
-    let plan: crate::plan::Plan = serde_json::from_str(plan).unwrap();
     let request_at = |nth: u64| {
         let (is_canned, tokens, token_ms, in_event) = answer(nth);
         let sent = nth * 500_000_000;
@@ -945,10 +943,17 @@ fn degenerate_finding(answer: impl Fn(u64) -> (bool, u64, f64, u64)) -> Option<(
         .unwrap()
     };
     let requests: Vec<Request> = (0..100).map(request_at).collect();
+    degenerate_among(&requests)
+}
+
+/// Returns the text and the weight of the reason for these answers.
+fn degenerate_among(requests: &[Request]) -> Option<(String, Verdict)> {
+    let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
+    let plan: crate::plan::Plan = serde_json::from_str(plan).unwrap();
     let mut scenario = plan.cells[0].scenario.clone();
     scenario.stop_at_eos = true;
     let reasons = response_reasons(&Responses {
-        requests: &requests,
+        requests,
         scenario: &scenario,
         names: &["m"],
         listed: &[],
@@ -960,6 +965,23 @@ fn degenerate_finding(answer: impl Fn(u64) -> (bool, u64, f64, u64)) -> Option<(
         .into_iter()
         .find(|reason| reason.code == ReasonCode::AnswersDegenerate);
     matched_reason.map(|reason| (reason.measured, reason.weight))
+}
+
+#[test]
+fn a_few_answers_of_one_token_do_not_hide_echoes() {
+    let answer = |nth: u64| {
+        let uniform = if nth < 2 { 0.95 } else { 0.1 };
+        serde_json::from_value(serde_json::json!({
+            "index": nth, "prompt_tokens": 100, "asked_tokens": 40, "due_ns": 0, "sent_ns": 0, "end_ns": 1_000_000,
+            "chunks": [[1000, "a", 40, 200]], "counted_tokens": 40, "uniform": uniform, "echoes_prompt": true,
+            "finish": "length", "usage": { "prompt": 100, "completion": 40 },
+        }))
+        .unwrap()
+    };
+    let requests: Vec<Request> = (0..24).map(answer).collect();
+    let (measured, weight) = degenerate_among(&requests).expect("all are echoes");
+    assert_eq!(weight, Verdict::Invalid, "{measured}");
+    assert!(measured.contains("begin with their own prompt"), "{measured}");
 }
 
 #[test]

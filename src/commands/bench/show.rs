@@ -47,6 +47,10 @@ pub(super) fn print_result(result: &BenchResult<'_>) -> Outcome {
     };
     outputs::append(&path, &line)
         .map_err(|refusal| refusal.with_text(&format!("the result line that was not written:\n{line}")))?;
+    eprint(&format!(
+        "note: the result was appended to `{}`\n",
+        path.display()
+    ));
     if let Some(path) = &config.output.vllm_json {
         outputs::write_file(path, &result.vllm_json(&figures, &notes))?;
     }

@@ -178,7 +178,7 @@ pub(crate) fn suspect_reasons(summary: &MeasurementSummary) -> impl Iterator<Ite
 
 pub(crate) fn reason_in_words(reason: &Reason) -> String {
     let bound = reason.bound.as_ref();
-    let bound = bound.map_or_else(String::new, |bound| format!(" against {bound}"));
+    let bound = bound.map_or_else(String::new, |bound| format!(" (bound: {bound})"));
     format!(
         "{} ({}): {}{bound}; {}",
         reason.describe_weight(),

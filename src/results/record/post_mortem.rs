@@ -68,7 +68,11 @@ pub(crate) struct PostMortem {
 impl PostMortem {
     /// The page, as Markdown.
     pub(crate) fn to_markdown(&self) -> String {
-        let mut page = format!("# Why this cell failed\n\n{}\n\n", one_line(&self.reason));
+        let title = match self.class {
+            FailureClass::Validity => "Why this measurement is invalid",
+            _ => "Why this cell failed",
+        };
+        let mut page = format!("# {title}\n\n{}\n\n", one_line(&self.reason));
         let mut add_line = |what: &str, value: &str| page.push_str(&format!("- {what}: {value}\n"));
         add_line(
             "class",

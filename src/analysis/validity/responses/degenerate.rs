@@ -52,9 +52,13 @@ struct DegenerateKind {
 /// and over, and quickly. A server that echoes the prompt computes nothing.
 pub(crate) fn degenerate_reason(responses: &Responses<'_>) -> Option<Reason> {
     let answers = summarize_answers(responses.requests);
-    degenerate_kinds(responses, &answers)
+    let kinds = degenerate_kinds(responses, &answers);
+    // A note on one kind must not hide another kind that makes the measurement invalid. The first of equal
+    // weight counts.
+    let reasons = kinds
         .iter()
-        .find_map(|kind| kind.reason(responses, answers.read))
+        .filter_map(|kind| kind.reason(responses, answers.read));
+    reasons.rev().max_by_key(|reason| reason.weight)
 }
 
 fn degenerate_kinds(responses: &Responses<'_>, answers: &AnswerStats) -> [DegenerateKind; 4] {
