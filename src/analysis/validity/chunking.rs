@@ -73,7 +73,7 @@ pub(super) fn flush_reason(evidence: &Evidence<'_>) -> Option<Reason> {
     (!is_drafted).then(|| new_reason(ReasonCode::ChunkedTokens, measured, Some(bound)))
 }
 
-/// Whether speculative decoding accepts as many tokens together, which is correct. More were gathered.
+/// Whether speculative decoding explains that many tokens at a time. If there are more, something collected them.
 fn are_drafted(evidence: &Evidence<'_>, tokens: f64) -> bool {
     drafted_tokens_per_step(evidence)
         .is_some_and(|accepted| tokens <= accepted * evidence.bounds.tokens_per_chunk)
