@@ -12,6 +12,11 @@ pub enum StoreError {
     /// The folder holds no run.
     #[error("`{}` is not a run: it has no `run.json`; name a folder of a run below the results folder", path.display())]
     NoRun { path: PathBuf },
+    /// The newest run of a matrix cannot be read, so that "newest" would mean an older one.
+    #[error(
+        "the newest run of `{matrix}` cannot be read: {source}\n  = help: name the run to use, or move the folder of the damaged run elsewhere"
+    )]
+    DamagedNewest { matrix: String, source: Box<StoreError> },
     /// No run or matrix has this name.
     #[error("no run `{name}` found: it is neither the folder of a run, nor a run or a matrix with runs \
         below `{}`; use `--results` for another results folder{}", root.display(), suggestion(near.as_deref()))]

@@ -59,7 +59,7 @@ pub(crate) use log::Log;
 pub(crate) use nightly::is_own_folder;
 pub use reader::Run;
 pub(crate) use redact_json::redact;
-pub(crate) use run_folder::{RunEntry, list_runs, read_plan, read_run_info};
+pub(crate) use run_folder::{RunEntry, list_runs, read_plan, read_run_info, refuse_damaged_newer_run};
 pub(crate) use writer::{CellArtifacts, RunManifest, Store};
 
 /// Converts a name to a short, unambiguous part of a file name.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use super::error::{Result, StoreError};
 use super::files::{folders, read_json};
 use super::layout;
+use super::nightly::is_own_folder;
 use crate::plan::Plan;
 use crate::results::record::run::RunInfo;
 
@@ -30,9 +31,36 @@ pub(crate) fn list_runs(root: &Path) -> Result<Vec<RunEntry>> {
     Ok(runs)
 }
 
-/// Finds the newest run of a matrix below `root`.
+/// Finds the newest run of a matrix below `root`. Fails if a newer one is damaged.
 pub(crate) fn latest_run(root: &Path, matrix: &str) -> Result<Option<RunEntry>> {
-    Ok(list_runs(root)?.into_iter().find(|run| run.info.matrix == matrix))
+    let latest = list_runs(root)?.into_iter().find(|run| run.info.matrix == matrix);
+    refuse_damaged_newer_run(root, matrix, latest.as_ref())?;
+    Ok(latest)
+}
+
+/// Fails if this user has a run of a matrix that is newer than `latest` and cannot be read: `latest` would
+/// silently take its place. The name of its folder says its matrix and time.
+pub(crate) fn refuse_damaged_newer_run(root: &Path, matrix: &str, latest: Option<&RunEntry>) -> Result<()> {
+    let latest_name = latest.and_then(|run| run.folder.file_name());
+    let time = |name: &str| name.strip_prefix(matrix)?.strip_prefix('-').map(str::to_owned);
+    for folder in folders(root)? {
+        let name = folder.file_name().unwrap_or_default();
+        let is_of_matrix = time(&name.to_string_lossy())
+            .is_some_and(|time| time.len() > 8 && time.bytes().take(8).all(|byte| byte.is_ascii_digit()));
+        if !is_of_matrix || Some(name) <= latest_name || !is_own_folder(&folder) {
+            continue;
+        }
+        match read_run_info(&folder) {
+            Ok(_) | Err(StoreError::NoRun { .. }) => {}
+            Err(source) => {
+                return Err(StoreError::DamagedNewest {
+                    matrix: matrix.to_owned(),
+                    source: Box::new(source),
+                });
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Reads the plan of the run in `folder`. Fails if it is missing, invalid, or refers to a launch or cell that

@@ -58,6 +58,7 @@ fn latest_own_run(results: &Path, matrix: &str) -> Result<RunId, SessionError> {
         .into_iter()
         .filter(|listed| store::is_own_folder(&listed.folder));
     let latest = own_runs.find(|listed| listed.info.matrix == matrix);
+    store::refuse_damaged_newer_run(results, matrix, latest.as_ref()).map_err(ResumeError::Store)?;
     latest.map(|listed| listed.info.run).ok_or_else(|| {
         let no_run = ResumeError::NoRun {
             matrix: matrix.to_owned(),

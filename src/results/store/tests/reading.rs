@@ -129,6 +129,27 @@ fn runs_are_listed_the_newest_first_and_others_are_left_out() {
 }
 
 #[test]
+fn a_damaged_newest_run_is_not_silently_replaced_by_an_older_one() {
+    let root = tempfile::tempdir().unwrap();
+    let name = |time: &str| format!("{MATRIX}-{time}");
+    for time in ["20260101-000000", "20260301-000000"] {
+        create_and_begin(root.path(), &name(time), &plan(), no_secrets());
+    }
+    let latest = || latest_run(root.path(), MATRIX).map(|run| run.unwrap().info.run.to_string());
+    assert_eq!(latest().unwrap(), name("20260301-000000"));
+    let damage = |time: &str| fs::write(root.path().join(name(time)).join("run.json"), "{").unwrap();
+    damage("20260101-000000");
+    assert_eq!(
+        latest().unwrap(),
+        name("20260301-000000"),
+        "an older one is in nobody's way"
+    );
+    damage("20260301-000000");
+    let refused = latest().unwrap_err();
+    assert!(matches!(refused, StoreError::DamagedNewest { .. }), "{refused}");
+}
+
+#[test]
 fn history_knows_what_a_cell_took_and_prefers_the_very_same_cell() {
     let root = tempfile::tempdir().unwrap();
     let older = plan();
