@@ -341,7 +341,6 @@ impl SseStream {
             }
             StreamFault::ErrorEvent => {
                 self.push(self.writer.error_event().as_bytes());
-                self.push(b"data: [DONE]\n\n");
                 if self.is_chunked {
                     self.out.extend_from_slice(LAST_CHUNK);
                 }

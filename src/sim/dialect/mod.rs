@@ -2,6 +2,7 @@
 
 pub(crate) mod request;
 mod response;
+mod typed_events;
 
 pub(crate) use request::{GenerationRequest, RequestError};
 pub(crate) use response::{FinishReason, ResponseWriter};
@@ -15,6 +16,17 @@ pub(crate) enum Endpoint {
     Native,
     Completions,
     Chat,
+    /// Anthropic Messages.
+    Messages,
+    /// OpenAI Responses.
+    Responses,
+}
+
+impl Endpoint {
+    /// Whether events name their type, and the last one ends the stream without `[DONE]`.
+    const fn names_events(self) -> bool {
+        matches!(self, Self::Messages | Self::Responses)
+    }
 }
 
 /// Everything that a client can request.
@@ -45,6 +57,10 @@ impl Route {
             "/generate" if is_sglang => (Self::Generate(Endpoint::Native), &["POST", "PUT"]),
             "/v1/completions" => (Self::Generate(Endpoint::Completions), &["POST"]),
             "/v1/chat/completions" => (Self::Generate(Endpoint::Chat), &["POST"]),
+            "/v1/messages" if is_sglang || is_vllm => (Self::Generate(Endpoint::Messages), &["POST"]),
+            "/v1/responses" if dialect != Dialect::Lmdeploy => {
+                (Self::Generate(Endpoint::Responses), &["POST"])
+            }
             "/health" => (Self::Health, &["GET"]),
             "/health_generate" if is_sglang => (Self::HealthGenerate, &["GET"]),
             "/v1/models" => (Self::Models, &["GET"]),
@@ -77,6 +93,8 @@ mod tests {
         for (path, sglang, vllm, lmdeploy, openai) in [
             ("/generate", true, false, false, false),
             ("/v1/completions", true, true, true, true),
+            ("/v1/messages", true, true, false, false),
+            ("/v1/responses", true, true, false, true),
             ("/metrics", true, true, true, false),
             ("/flush_cache", true, false, false, false),
             ("/reset_prefix_cache", false, true, false, false),

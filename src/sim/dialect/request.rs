@@ -65,7 +65,12 @@ struct Body {
     text: Option<String>,
     input_ids: Option<Vec<u32>>,
     messages: Option<Vec<Message>>,
+    /// The system prompt of Messages.
+    system: Option<Value>,
+    /// The prompt of Responses: a text, or a list of items.
+    input: Option<Value>,
     max_tokens: Option<i64>,
+    max_output_tokens: Option<i64>,
     max_completion_tokens: Option<i64>,
     sampling_params: Option<Sampling>,
     ignore_eos: Option<bool>,
@@ -108,7 +113,11 @@ impl GenerationRequest {
         match endpoint {
             Endpoint::Native => native_prompt(body.text.as_deref(), body.input_ids.as_deref(), &mut prompt)?,
             Endpoint::Completions => completion_prompt(body.prompt.as_ref(), &mut prompt)?,
-            Endpoint::Chat => chat_prompt(body.messages.as_deref(), &mut prompt)?,
+            Endpoint::Chat => chat_prompt(None, body.messages.as_deref(), &mut prompt)?,
+            Endpoint::Messages => {
+                chat_prompt(body.system.as_ref(), body.messages.as_deref(), &mut prompt)?;
+            }
+            Endpoint::Responses => input_prompt(body.input.as_ref(), &mut prompt)?,
         }
         prompt.truncate(options.faults.truncate_prompts.unwrap_or(usize::MAX).max(1));
         if prompt.is_empty() {
@@ -120,6 +129,12 @@ impl GenerationRequest {
             Endpoint::Native => (sampling.max_new_tokens, sampling.ignore_eos),
             Endpoint::Completions => (body.max_tokens, body.ignore_eos),
             Endpoint::Chat => (body.max_completion_tokens.or(body.max_tokens), body.ignore_eos),
+            Endpoint::Messages if body.max_tokens.is_none() => {
+                return Err(RequestError::bad_request("`max_tokens` is missing"));
+            }
+            // The protocol has no field to ignore the end token.
+            Endpoint::Messages => (body.max_tokens, None),
+            Endpoint::Responses => (body.max_output_tokens, body.ignore_eos),
         };
         let requested_tokens = output_limit(endpoint, limit, prompt.len(), options.max_model_len)?;
         let key = text::answer_key(options.seed, &prompt);
@@ -190,15 +205,44 @@ fn completion_prompt(sent: Option<&Value>, prompt: &mut Vec<u64>) -> Result<(), 
     Ok(())
 }
 
-fn chat_prompt(messages: Option<&[Message]>, prompt: &mut Vec<u64>) -> Result<(), RequestError> {
+fn chat_prompt(
+    system: Option<&Value>,
+    messages: Option<&[Message]>,
+    prompt: &mut Vec<u64>,
+) -> Result<(), RequestError> {
     let messages = messages.ok_or_else(|| RequestError::bad_request("`messages` is missing"))?;
-    let contents: Vec<_> = messages
+    let system = system.map(|system| ("system", content_text(Some(system))));
+    let contents = messages
         .iter()
-        .map(|message| content_text(message.content.as_ref()))
-        .collect();
-    let roles = messages.iter().map(|message| message.role.as_str());
-    text::append_chat(roles.zip(contents.iter().map(String::as_str)), prompt);
+        .map(|message| (message.role.as_str(), content_text(message.content.as_ref())));
+    append_chat(system.into_iter().chain(contents), prompt);
     Ok(())
+}
+
+/// The prompt of Responses; an item without content counts as nothing.
+fn input_prompt(input: Option<&Value>, prompt: &mut Vec<u64>) -> Result<(), RequestError> {
+    match input {
+        Some(Value::String(text)) => append_chat([("user", text.clone())].into_iter(), prompt),
+        Some(Value::Array(items)) => {
+            let messages = items.iter().map(|item| {
+                let role = item.get("role").and_then(Value::as_str);
+                (role.unwrap_or("user"), content_text(item.get("content")))
+            });
+            append_chat(messages, prompt);
+        }
+        _ => {
+            return Err(RequestError::bad_request(
+                "`input` must be a text or a list of items",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn append_chat<'m>(messages: impl Iterator<Item = (&'m str, String)>, prompt: &mut Vec<u64>) {
+    let messages: Vec<_> = messages.collect();
+    let pairs = messages.iter().map(|(role, content)| (*role, content.as_str()));
+    text::append_chat(pairs, prompt);
 }
 
 /// The text of a message; for a list of parts, their texts. Images are not simulated and count as nothing.

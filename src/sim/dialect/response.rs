@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::sim::dialect::typed_events::{self, Answer, messages, responses};
 use crate::sim::dialect::{Endpoint, GenerationRequest};
 use crate::sim::faults::Faults;
 use crate::sim::options::Dialect;
@@ -26,17 +27,22 @@ impl FinishReason {
 
 /// Token counts of a request as the server reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Usage {
-    prompt: usize,
+pub(super) struct Usage {
+    pub(super) prompt: usize,
     completion: usize,
-    cached: usize,
-    reports_cached: bool,
+    pub(super) cached: usize,
+    pub(super) reports_cached: bool,
     /// Requested and actual number of tokens, if the fault reports the former in place of the latter.
     claimed_tokens: Option<(usize, usize)>,
 }
 
 impl Usage {
-    fn reported(self) -> usize {
+    pub(super) const fn without_cached(mut self) -> Self {
+        self.reports_cached = false;
+        self
+    }
+
+    pub(super) fn reported(self) -> usize {
         match self.claimed_tokens {
             Some((asked, output)) => (self.completion * asked).div_ceil(output.max(1)),
             None => self.completion,
@@ -89,6 +95,8 @@ impl ResponseWriter {
             Endpoint::Native => format!("{id:032x}"),
             Endpoint::Completions => format!("cmpl-{id:032x}"),
             Endpoint::Chat => format!("chatcmpl-{id:032x}"),
+            Endpoint::Messages => format!("msg_{id:032x}"),
+            Endpoint::Responses => format!("resp_{id:032x}"),
         };
         let model = Value::from(request.model.as_str()).to_string();
         let opening = match endpoint {
@@ -101,6 +109,8 @@ impl ResponseWriter {
                 "data: {{\"id\":\"{id}\",\"object\":\"chat.completion.chunk\",\"created\":{created},\"model\":{model},\
                  \"choices\":[{{\"index\":0,\"delta\":{{"
             ),
+            Endpoint::Messages => messages::DELTA[0].to_owned(),
+            Endpoint::Responses => responses::DELTA[0].to_owned(),
         };
         Self {
             dialect,
@@ -166,15 +176,27 @@ impl ResponseWriter {
         from
     }
 
-    /// The event before the first token: a chat answer's role.
-    pub(crate) fn preamble(&mut self) -> Option<String> {
-        if self.endpoint != Endpoint::Chat {
-            return None;
+    /// What the events of Messages and Responses have in common.
+    fn answer(&self) -> Answer<'_> {
+        Answer {
+            id: &self.id,
+            model: &self.model,
+            created: self.created,
+            usage: (!self.hides_usage).then_some(self.usage),
         }
-        Some(format!(
-            "{}\"role\":\"assistant\",\"content\":\"\"}},\"logprobs\":null,\"finish_reason\":null}}]}}\n\n",
-            self.event_prefix
-        ))
+    }
+
+    /// The events before the first token, such as a chat answer's role.
+    pub(crate) fn preamble(&mut self) -> Option<String> {
+        match self.endpoint {
+            Endpoint::Native | Endpoint::Completions => None,
+            Endpoint::Chat => Some(format!(
+                "{}\"role\":\"assistant\",\"content\":\"\"}},\"logprobs\":null,\"finish_reason\":null}}]}}\n\n",
+                self.event_prefix
+            )),
+            Endpoint::Messages => Some(messages::beginning(self.answer())),
+            Endpoint::Responses => Some(responses::beginning(self.answer())),
+        }
     }
 
     /// Appends the event with the next `count` tokens to `out`; `finish` is set for the last ones.
@@ -188,16 +210,22 @@ impl ResponseWriter {
                 out.extend_from_slice(event.as_bytes());
             }
             Endpoint::Completions | Endpoint::Chat => self.write_delta(from, event_finish, out),
+            Endpoint::Messages => self.write_text(from, messages::DELTA[1], out),
+            Endpoint::Responses => self.write_text(from, responses::DELTA[1], out),
         }
-        if self.endpoint == Endpoint::Native {
-            // This endpoint sends the cumulative text; the others send only the new part.
-            return;
+        // These repeat the whole text in later events.
+        if !matches!(self.endpoint, Endpoint::Native | Endpoint::Responses) {
+            self.text.clear();
         }
-        self.text.clear();
     }
 
-    /// The events after the last token, up to `[DONE]`.
+    /// The events after the last token, up to the one that marks the end.
     pub(crate) fn final_events(&mut self, finish: FinishReason) -> Vec<String> {
+        match self.endpoint {
+            Endpoint::Messages => return messages::ending(self.answer(), finish),
+            Endpoint::Responses => return responses::ending(self.answer(), &self.text, finish),
+            Endpoint::Native | Endpoint::Completions | Endpoint::Chat => {}
+        }
         let mut events = Vec::new();
         if self.endpoint != Endpoint::Native {
             if matches!(self.dialect, Dialect::Sglang | Dialect::Lmdeploy) || self.usage.completion == 0 {
@@ -235,6 +263,8 @@ impl ResponseWriter {
                 "index": 0, "message": { "role": "assistant", "content": text },
                 "logprobs": null, "finish_reason": finish.name(),
             }),
+            Endpoint::Messages => return messages::whole(self.answer(), text, finish).to_string(),
+            Endpoint::Responses => return responses::whole(self.answer(), text, finish).to_string(),
         };
         let mut answer = json!({
             "id": self.id, "object": self.object_name(false), "created": self.created, "model": self.model,
@@ -261,14 +291,24 @@ impl ResponseWriter {
                 self.event_prefix
             )
             .into_bytes(),
+            Endpoint::Messages => [&self.event_prefix, &*filler, messages::DELTA[1]]
+                .concat()
+                .into_bytes(),
+            Endpoint::Responses => [&self.event_prefix, &*filler, responses::DELTA[1]]
+                .concat()
+                .into_bytes(),
         }
     }
 
-    /// An error event in the middle of a stream.
+    /// An error event in the middle of a stream, and the end of the stream.
     pub(crate) fn error_event(&self) -> String {
         let message = "the engine lost this request in the middle (simulated)";
+        if self.endpoint.names_events() {
+            let error = json!({ "type": "api_error", "message": message });
+            return typed_events::event(&json!({ "type": "error", "error": error }));
+        }
         let error = json!({ "error": { "message": message, "type": "InternalServerError", "param": null, "code": 500 } });
-        format!("data: {error}\n\n")
+        format!("data: {error}\n\ndata: [DONE]\n\n")
     }
 
     fn object_name(&self, is_chunk: bool) -> &'static str {
@@ -276,6 +316,13 @@ impl ResponseWriter {
             (Endpoint::Chat, true) => "chat.completion.chunk",
             (Endpoint::Chat, false) => "chat.completion",
             _ => "text_completion",
+        }
+    }
+
+    /// Appends an event with the text from `from` on.
+    fn write_text(&self, from: usize, after: &str, out: &mut Vec<u8>) {
+        for part in [&self.event_prefix, &self.text[from..], after] {
+            out.extend_from_slice(part.as_bytes());
         }
     }
 

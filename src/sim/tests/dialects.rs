@@ -260,3 +260,69 @@ async fn bytes_that_are_no_request_are_answered_with_400() {
     assert!(text.starts_with("HTTP/1.1 400 Bad Request"));
     sim.stop().await;
 }
+
+#[tokio::test]
+async fn messages_and_responses_end_with_an_event_that_has_the_counts() {
+    let sim = Sim::start(options_for(Dialect::Vllm)).await;
+    let user = json!([{ "role": "user", "content": "one two" }]);
+    let chat = sim
+        .call(
+            "POST",
+            "/v1/chat/completions",
+            &json!({ "messages": user, "max_tokens": 3 }).to_string(),
+        )
+        .await
+        .json();
+    let body = json!({ "model": "m", "messages": user, "max_tokens": 3, "stream": true });
+    let answer = sim.call("POST", "/v1/messages", &body.to_string()).await;
+    let kinds: Vec<_> = answer
+        .values()
+        .iter()
+        .map(|event| event["type"].clone())
+        .collect();
+    let delta = "content_block_delta";
+    let start = ["message_start", "content_block_start", "ping"];
+    let end = ["content_block_stop", "message_delta", "message_stop"];
+    assert_eq!(kinds, [&start[..], &[delta; 3], &end].concat());
+    let texts: String = answer.values()[3..6]
+        .iter()
+        .filter_map(|event| event["delta"]["text"].as_str())
+        .collect();
+    assert_eq!(texts, chat["choices"][0]["message"]["content"].as_str().unwrap());
+    let last = &answer.values()[7];
+    assert_eq!(last["delta"]["stop_reason"], "max_tokens");
+    assert_eq!(last["usage"]["output_tokens"], 3);
+    let input = last["usage"]["input_tokens"].as_u64().unwrap()
+        + last["usage"]["cache_read_input_tokens"].as_u64().unwrap();
+    assert_eq!(Some(input), chat["usage"]["prompt_tokens"].as_u64());
+
+    let body = json!({ "model": "m", "input": "one two", "max_output_tokens": 3, "stream": true });
+    let answer = sim.call("POST", "/v1/responses", &body.to_string()).await;
+    let last = answer.values().last().unwrap().clone();
+    assert_eq!(last["type"], "response.incomplete");
+    assert_eq!(
+        last["response"]["incomplete_details"]["reason"],
+        "max_output_tokens"
+    );
+    assert_eq!(last["response"]["output"][0]["content"][0]["text"], texts);
+    assert_eq!(
+        last["response"]["usage"]["input_tokens"],
+        chat["usage"]["prompt_tokens"]
+    );
+    assert_eq!(last["response"]["usage"]["output_tokens"], 3);
+    let body = json!({ "model": "m", "input": user, "max_output_tokens": 3 });
+    let whole = sim.call("POST", "/v1/responses", &body.to_string()).await.json();
+    assert_eq!(whole["output"], last["response"]["output"]);
+    let body = json!({ "model": "m", "messages": user, "max_tokens": 3 });
+    let whole = sim.call("POST", "/v1/messages", &body.to_string()).await.json();
+    assert_eq!(
+        (&whole["content"][0]["text"], &whole["stop_reason"]),
+        (&json!(texts), &json!("max_tokens"))
+    );
+    let body = json!({ "model": "m", "messages": user });
+    assert_eq!(
+        sim.call("POST", "/v1/messages", &body.to_string()).await.status,
+        400
+    );
+    sim.stop().await;
+}

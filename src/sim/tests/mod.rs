@@ -187,7 +187,7 @@ impl Answer {
     pub(crate) fn events(&self) -> Vec<&str> {
         self.body
             .split_terminator("\n\n")
-            .map(|event| event.strip_prefix("data: ").unwrap())
+            .map(|event| event.split_once("data: ").unwrap().1)
             .collect()
     }
 
