@@ -15,13 +15,19 @@ use matrix::loadgen::protocol::{Decoded, Decoder, LineKind};
 use matrix::loadgen::sse::{Line, LineScanner};
 use matrix::plan::Protocol;
 
-const PROTOCOLS: [Protocol; 3] = [Protocol::SglangNative, Protocol::Completions, Protocol::Chat];
+const PROTOCOLS: [Protocol; 5] = [
+    Protocol::SglangNative,
+    Protocol::Completions,
+    Protocol::Chat,
+    Protocol::Messages,
+    Protocol::Responses,
+];
 
 /// The longest line: low, so that bent lengths reach it.
 const LINE: usize = 4096;
 
 /// Pieces that answers are made of; bending puts them where they do not belong.
-const PIECES: [&[u8]; 24] = [
+const PIECES: [&[u8]; 28] = [
     b"data:",
     b"data: ",
     b"\n",
@@ -44,6 +50,10 @@ const PIECES: [&[u8]; 24] = [
     b"Content-Length: 0\r\n",
     b"HTTP/1.1 200 OK\r\n",
     b"\"choices\":[]",
+    b"event: error\n",
+    b"\"type\":\"content_block_delta\"",
+    b"data: {\"type\":\"message_stop\"}\n\n",
+    b"\"delta\":\"x\"",
     b"\"usage\":{\"completion_tokens\":4294967296}",
     b": comment\n",
 ];
@@ -66,7 +76,7 @@ fn bent_answers_never_panic_and_cuts_never_matter() {
     let mut understood = 0u64;
     for execution in 0..executions {
         let answer = bend(&corpus, &mut draws);
-        let protocol = PROTOCOLS[draws.below(3) as usize];
+        let protocol = PROTOCOLS[draws.below(PROTOCOLS.len() as u64) as usize];
         let whole = decode(&answer, protocol, |rest| rest);
         let cut = decode(&answer, protocol, |rest| {
             1 + draws.below(rest as u64) as usize % rest.min(97)
@@ -91,6 +101,10 @@ fn the_corpus_itself_is_understood() {
         ("vllm-completions", Protocol::Completions, Some(6)),
         ("vllm-chat", Protocol::Chat, Some(6)),
         ("vllm-chat-whole", Protocol::Chat, Some(6)),
+        ("vllm-messages", Protocol::Messages, Some(6)),
+        ("vllm-messages-whole", Protocol::Messages, Some(6)),
+        ("vllm-responses", Protocol::Responses, Some(6)),
+        ("vllm-responses-whole", Protocol::Responses, Some(6)),
         ("sglang-native", Protocol::SglangNative, Some(6)),
         ("sim-completions", Protocol::Completions, Some(6)),
     ] {

@@ -34,7 +34,8 @@ use crate::config::workload::Profile;
     args_override_self = true,
     after_help = "Flags of the Python tool may be shortened to a unique prefix, such as `--num-prompt 10`. A flag that is not \
                   supported is an error, never ignored. The variable OPENAI_API_KEY is sent as a bearer token; if it is not set, \
-                  API_KEY is sent unchanged as the `Authorization` header."
+                  API_KEY is sent unchanged as the `Authorization` header. With the backend `anthropic`, ANTHROPIC_API_KEY is sent \
+                  as `x-api-key` instead."
 )]
 pub(crate) struct BenchArgs {
     #[command(flatten)]
@@ -136,7 +137,7 @@ pub(crate) struct ServerArgs {
     /// The tokenizer: a file, a folder or a model in Hugging Face's cache; by default that of the server or of the model.
     #[arg(long, value_name = "NAME")]
     pub(crate) tokenizer: Option<String>,
-    /// Headers of every request; they override the headers from OPENAI_API_KEY and API_KEY.
+    /// Headers of every request; they override the headers from OPENAI_API_KEY, API_KEY and ANTHROPIC_API_KEY.
     #[arg(long, num_args = 1.., action = ArgAction::Set, value_name = "KEY=VALUE")]
     pub(crate) header: Vec<String>,
 }

@@ -19,6 +19,10 @@ pub enum Protocol {
     Truss,
     /// OpenAI embeddings: `POST /v1/embeddings`.
     Embeddings,
+    /// Anthropic Messages: `POST /v1/messages`.
+    Messages,
+    /// OpenAI Responses: `POST /v1/responses`.
+    Responses,
 }
 
 /// What a protocol can carry, and how its requests and answers look. Everything that asks what a protocol can do
@@ -35,10 +39,11 @@ pub(crate) struct ProtocolFacts {
     pub(crate) generates_text: bool,
     /// Whether the field `stream` turns streaming off.
     pub(crate) stream_field: bool,
-    /// Whether every complete stream marks its end: by a finish reason, a usage report or `[DONE]`.
-    pub(crate) marks_end: bool,
+    pub(crate) end_mark: EndMark,
     /// Whether the field `stream_options` requests token counts.
     pub(crate) stream_options: bool,
+    /// Headers that requests need, unless the user sets them.
+    pub(crate) headers: &'static [(&'static str, &'static str)],
     pub(crate) sampling: SamplingFields,
     /// Fields with the maximum of output tokens, beside the sampling fields; the first that is set applies.
     pub(crate) limit_fields: &'static [&'static str],
@@ -63,6 +68,17 @@ pub(crate) enum ServerTemplate {
     NotApplied,
     /// The server's configuration decides.
     Unknown,
+}
+
+/// How a complete stream marks its end, besides `[DONE]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EndMark {
+    /// Not reliably.
+    None,
+    /// By a finish reason or a usage report.
+    FinishOrUsage,
+    /// By its last event, such as `message_stop`. A stream without it was cut.
+    LastEvent,
 }
 
 /// Where a body has `temperature` and `top_p`.
@@ -95,8 +111,9 @@ const USUAL_FACTS: ProtocolFacts = ProtocolFacts {
     template: ServerTemplate::Unknown,
     generates_text: true,
     stream_field: true,
-    marks_end: false,
+    end_mark: EndMark::None,
     stream_options: false,
+    headers: &[],
     sampling: SamplingFields::TopLevel,
     limit_fields: &["max_tokens"],
     bench_serving_tokens: CountedAs::Requested,
@@ -130,7 +147,7 @@ impl Protocol {
                 path: "/v1/completions",
                 carries: &[TokenIds, Images, LoraName, RoutingKey],
                 template: ServerTemplate::NotApplied,
-                marks_end: true,
+                end_mark: EndMark::FinishOrUsage,
                 stream_options: true,
                 bench_serving_tokens: CountedAs::LastEvent,
                 ..USUAL_FACTS
@@ -140,7 +157,7 @@ impl Protocol {
                 path: "/v1/chat/completions",
                 carries: &[Messages, Images, LoraName, RoutingKey],
                 template: ServerTemplate::Applied,
-                marks_end: true,
+                end_mark: EndMark::FinishOrUsage,
                 stream_options: true,
                 limit_fields: &["max_completion_tokens", "max_tokens"],
                 bench_serving_tokens: CountedAs::UnaskedUsage,
@@ -165,6 +182,26 @@ impl Protocol {
                 stream_field: false,
                 sampling: SamplingFields::None,
                 limit_fields: &[],
+                ..USUAL_FACTS
+            },
+            Self::Messages => ProtocolFacts {
+                name: "messages",
+                path: "/v1/messages",
+                carries: &[Messages, Images, LoraName, RoutingKey],
+                template: ServerTemplate::Applied,
+                end_mark: EndMark::LastEvent,
+                headers: &[("anthropic-version", "2023-06-01")],
+                bench_serving_tokens: CountedAs::Reported,
+                ..USUAL_FACTS
+            },
+            Self::Responses => ProtocolFacts {
+                name: "responses",
+                path: "/v1/responses",
+                carries: &[Messages, Images, LoraName, RoutingKey],
+                template: ServerTemplate::Applied,
+                end_mark: EndMark::LastEvent,
+                limit_fields: &["max_output_tokens"],
+                bench_serving_tokens: CountedAs::Reported,
                 ..USUAL_FACTS
             },
         }

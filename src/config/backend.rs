@@ -38,6 +38,16 @@ pub(crate) struct BackendFacts {
     pub(crate) reports_model: bool,
     /// Whether the rules of `classic` know the backend.
     pub(crate) is_classic: bool,
+    pub(crate) key: KeyVariable,
+}
+
+/// The environment variables with a server's key, and the header that carries it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyVariable {
+    /// `OPENAI_API_KEY` as a bearer token, or `API_KEY` as the `Authorization` header.
+    OpenAi,
+    /// `ANTHROPIC_API_KEY` as `x-api-key`. No other server gets this key, and Anthropic no other key.
+    Anthropic,
 }
 
 impl BackendFacts {
@@ -50,6 +60,7 @@ impl BackendFacts {
             ready_path: "/v1/models",
             reports_model: true,
             is_classic: false,
+            key: KeyVariable::OpenAi,
         }
     }
 }
@@ -60,9 +71,14 @@ backends! {
     SglangNative = "sglang-native", SglangNative, 30_000, is_classic: true;
     SglangOai = "sglang-oai", Completions, 30_000, is_classic: true;
     SglangOaiChat = "sglang-oai-chat", Chat, 30_000;
+    SglangMessages = "sglang-messages", Messages, 30_000;
+    SglangResponses = "sglang-responses", Responses, 30_000;
     SglangEmbedding = "sglang-embedding", Embeddings, 30_000;
     Vllm = "vllm", Completions, 8000, is_classic: true;
     VllmChat = "vllm-chat", Chat, 8000;
+    VllmMessages = "vllm-messages", Messages, 8000;
+    VllmResponses = "vllm-responses", Responses, 8000;
+    Anthropic = "anthropic", Messages, 8000, key: KeyVariable::Anthropic;
     VllmEmbedding = "vllm-embedding", Embeddings, 8000;
     Lmdeploy = "lmdeploy", Completions, 23_333, is_classic: true;
     LmdeployChat = "lmdeploy-chat", Chat, 23_333;

@@ -6,7 +6,7 @@ use crate::commands::bench::config::BenchConfig;
 use crate::commands::bench::print_line::print_line;
 use crate::commands::error::CommandError;
 use crate::commands::session_error::gpu_error;
-use crate::config::backend::Backend;
+use crate::config::backend::{Backend, KeyVariable};
 use crate::config::workload::Profile;
 use crate::exit::Exit;
 use crate::results::record::request::{Failure, RequestFailureClass};
@@ -68,6 +68,9 @@ fn server_not_ready(config: &BenchConfig, url: &str, base_url: &str, error: &Con
     }
     print_line(&format!("Server at {url} is not ready. Exiting."));
     let help = match base_url.strip_suffix("/v1") {
+        _ if error.requires_key() && config.backend.facts().key == KeyVariable::Anthropic => {
+            "the server requires a key: set `ANTHROPIC_API_KEY`, or give `--header x-api-key=KEY`".to_owned()
+        }
         _ if error.requires_key() => {
             "the server requires a key: set `OPENAI_API_KEY`, or give `--header Authorization=\"Bearer KEY\"`"
                 .to_owned()

@@ -43,6 +43,7 @@ pub(crate) fn execute(args: &BenchArgs) -> Outcome {
     let variables = Environment {
         bearer: cli::env_variable("OPENAI_API_KEY"),
         key: cli::env_variable("API_KEY"),
+        anthropic: cli::env_variable("ANTHROPIC_API_KEY"),
         in_ci: cli::env_variable("SGLANG_IS_IN_CI"),
         profiler_dir: cli::env_variable("SGLANG_TORCH_PROFILER_DIR"),
     };

@@ -59,9 +59,13 @@ fn http_request(target: &Target, routing_key: Option<&str>, body: &[u8]) -> Vec<
         ("Accept-Encoding", "identity".to_owned()),
         ("Content-Type", "application/json".to_owned()),
     ];
-    let own_headers = ours.iter().filter(|(name, _)| !target.headers.has(name));
-    let headers = own_headers
+    let of_protocol = target.dialect.protocol.facts().headers.iter().copied();
+    let own_headers = ours
+        .iter()
         .map(|(name, value)| (*name, value.as_str()))
+        .chain(of_protocol)
+        .filter(|(name, _)| !target.headers.has(name));
+    let headers = own_headers
         .chain([("Content-Length", length.as_str()), ("Connection", "close")])
         .chain(target.headers.iter())
         .chain(routing_key.map(|key| (protocol::ROUTING_KEY_HEADER, key)));

@@ -34,6 +34,8 @@ pub struct Decoded {
     pub(crate) models: Vec<String>,
     /// Number of vectors in an answer of embeddings.
     pub(super) vectors: usize,
+    /// Whether the event arrived that ends every complete stream of the protocol.
+    pub(crate) is_ended: bool,
     /// The first error in the content of the answer.
     pub failure: Option<Failure>,
 }

@@ -118,6 +118,11 @@ impl Decoder {
         self.protocol
     }
 
+    /// Whether the event was decoded that ends every complete stream of the protocol.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.decoded.is_ended
+    }
+
     /// Decodes one line that arrived at `at_ns`.
     pub fn push(&mut self, kind: LineKind, line: &[u8], at_ns: u64) {
         if self.is_garbled() {

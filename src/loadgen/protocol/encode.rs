@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::params::{EncodeError, RequestParams};
+use super::{messages, responses};
 use crate::config::api::{Feature, SamplingFields};
 use crate::loadgen::dataset::Content;
 use crate::plan::{Protocol, ProtocolSpec, UsageRequest};
@@ -52,12 +53,13 @@ pub(crate) fn encode(
     // The row's own fields are those of a recorded request. A `null` there was sent as `null`.
     for (key, value) in params.extras.iter().flat_map(|extras| &extras.body) {
         is_overridden |= key == STREAM_OPTIONS;
-        body.insert(key.clone(), value.clone());
+        let (key, value) = row_field(dialect.protocol, key, value);
+        body.insert(key, value);
     }
     put_lora(&mut body, dialect.protocol, params);
     put_images(&mut body, dialect.protocol, prompt);
     let streams = body.get("stream") == Some(&Value::Bool(true));
-    if params.is_conversation() && streams {
+    if params.is_conversation() && streams && dialect.protocol.facts().stream_options {
         let options = body.entry(STREAM_OPTIONS).or_insert_with(|| json!({}));
         if let Value::Object(options) = options {
             options.entry("include_usage").or_insert(Value::Bool(true));
@@ -138,12 +140,14 @@ fn check_supported(
 
 /// Sets the adapter in the model field of OpenAI's protocols. This overrides the fields of the scenario.
 fn put_lora(body: &mut Map<String, Value>, protocol: Protocol, params: &RequestParams<'_>) {
-    let name = params
-        .lora
-        .filter(|_| matches!(protocol, Protocol::Completions | Protocol::Chat));
-    if let Some(name) = name {
-        for key in ["model", "lora_path"] {
-            body.insert(key.to_owned(), json!(name));
+    let keys: &[&str] = match protocol {
+        Protocol::Completions | Protocol::Chat => &["model", "lora_path"],
+        Protocol::Messages | Protocol::Responses => &["model"],
+        _ => &[],
+    };
+    if let Some(name) = params.lora {
+        for key in keys {
+            body.insert((*key).to_owned(), json!(name));
         }
     }
 }
@@ -155,6 +159,15 @@ fn put_images(body: &mut Map<String, Value>, protocol: Protocol, prompt: &Conten
     {
         let images: Vec<&str> = images.iter().map(|image| &**image).collect();
         body.insert("image_data".to_owned(), json!(images));
+    }
+}
+
+/// Returns a field of a row, which is one of a chat request, as the protocol writes it.
+fn row_field(protocol: Protocol, key: &str, value: &Value) -> (String, Value) {
+    match protocol {
+        Protocol::Messages => messages::row_field(key, value),
+        Protocol::Responses => responses::row_field(key, value),
+        _ => (key.to_owned(), value.clone()),
     }
 }
 

@@ -12,9 +12,13 @@ mod encode;
 mod errors;
 mod fast_path;
 mod lenient;
+mod messages;
+mod messages_body;
 mod openai;
 mod params;
 mod reasoning;
+mod responses;
+mod responses_body;
 mod sglang_native;
 #[cfg(test)]
 mod tests;
@@ -45,6 +49,8 @@ fn body(
         Protocol::Trt => trt::body(prompt, params),
         Protocol::Truss => truss::body(prompt, params),
         Protocol::Embeddings => embeddings::body(prompt, params),
+        Protocol::Messages => messages::body(prompt, params),
+        Protocol::Responses => responses::body(prompt, params),
     }
 }
 
@@ -61,5 +67,7 @@ fn read(
         Protocol::Completions | Protocol::Chat | Protocol::Truss => openai::read(json, at_ns, decoded, shape),
         Protocol::Trt => trt::read(json, at_ns, decoded),
         Protocol::Embeddings => embeddings::read(json, decoded),
+        Protocol::Messages => messages::read(json, at_ns, decoded, shape),
+        Protocol::Responses => responses::read(json, at_ns, decoded),
     }
 }

@@ -16,32 +16,29 @@ pub enum EncodeError {
         .0.name()
     )]
     Ids(Protocol),
-    /// A row has messages, and the dialect is not chat.
+    /// A row has messages, and the dialect has no field for them.
     #[error(
-        "only the chat protocol can carry messages; use the protocol `chat` (in `matrix bench`, a chat \
-         backend)"
+        "this protocol cannot carry chat messages; use the protocol `chat`, `messages` or `responses` (in \
+         `matrix bench`, a backend with one of these, such as a chat backend)"
     )]
     MessagesOutsideChat,
-    /// A conversation has turns, and the dialect is not chat.
+    /// A conversation has turns, and the dialect has no field for messages.
     #[error(
-        "only the chat protocol can carry conversations of several turns; use the protocol `chat` (in \
-         `matrix bench`, a chat backend)"
+        "this protocol cannot carry conversations of several turns; use the protocol `chat`, `messages` or \
+         `responses` (in `matrix bench`, a backend with one of these, such as a chat backend)"
     )]
     TurnsOutsideChat,
     /// Pictures that the dialect has no field for.
-    #[error("this protocol cannot carry images; use the protocol `chat`, `completions` or `sglang-native`")]
+    #[error(
+        "this protocol cannot carry images; use the protocol `chat`, `messages`, `responses`, `completions` or \
+         `sglang-native`"
+    )]
     Images,
     /// The dialect has no field for an adapter.
-    #[error(
-        "this protocol cannot name a LoRA adapter; use the protocol `chat`, `completions`, `sglang-native` \
-         or `embeddings`"
-    )]
+    #[error("this protocol cannot name a LoRA adapter; use another one, such as `chat` or `completions`")]
     Lora,
     /// The dialect has no field for a routing key.
-    #[error(
-        "this protocol cannot carry a routing key; use the protocol `chat`, `completions`, `sglang-native` \
-         or `embeddings`"
-    )]
+    #[error("this protocol cannot carry a routing key; use another one, such as `chat` or `completions`")]
     RoutingKey,
 }
 

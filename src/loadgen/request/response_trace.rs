@@ -8,6 +8,7 @@ use super::response_limits::ResponseLimits;
 use crate::base::clock::{self, MonotonicTime};
 use crate::base::http1::response::{HttpResponseError, ResponsePart, ResponseReader};
 use crate::base::units::HumanDuration;
+use crate::config::api::EndMark;
 use crate::loadgen::arrival::{Arrival, TimestampSource};
 use crate::loadgen::protocol::{Decoded, Decoder, LineKind};
 use crate::loadgen::sse::{Line, LineScanner};
@@ -102,6 +103,7 @@ pub(super) struct ResponseTrace {
     scanner: LineScanner,
     lines: BufferedLines,
     decoder: Decoder,
+    end_mark: EndMark,
     error_body: Vec<u8>,
     pub(super) sent: MonotonicTime,
     pub(super) connected: Option<MonotonicTime>,
@@ -124,6 +126,7 @@ impl ResponseTrace {
             reader: ResponseReader::new(),
             scanner: LineScanner::new(bounds.line_bytes),
             lines: BufferedLines::default(),
+            end_mark: decoder.protocol().facts().end_mark,
             decoder,
             error_body: Vec::new(),
             sent,
@@ -141,8 +144,9 @@ impl ResponseTrace {
         self.lines.event_count
     }
 
+    /// Whether the answer is over: by `[DONE]`, or by the last event of the protocol.
     pub(super) fn is_done(&self) -> bool {
-        self.lines.is_done
+        self.lines.is_done || self.decoder.has_ended()
     }
 
     /// The clock that took the times of arrival; [`TimestampSource::User`] if it took at least one of them.
@@ -245,10 +249,11 @@ impl ResponseTrace {
 
     fn scan(&mut self, body: &[u8], at: MonotonicTime) -> Result<(), RequestEnd> {
         let mut rest = body;
-        // Parsing delays no time that the kernel takes.
-        let at_once = self.timestamp_source == Some(TimestampSource::Kernel);
-        // Bytes after `[DONE]` do not belong to the answer.
-        while !self.lines.is_done {
+        // Parsing delays no time that the kernel takes. An event that ends the answer must be noticed at once.
+        let at_once =
+            self.timestamp_source == Some(TimestampSource::Kernel) || self.end_mark == EndMark::LastEvent;
+        // Bytes after the end do not belong to the answer.
+        while !self.is_done() {
             let line = self.scanner.next(&mut rest);
             let Some(line) = line.map_err(|huge| failure(RequestFailureClass::HugeLine, huge))? else {
                 break;
@@ -275,9 +280,9 @@ impl ResponseTrace {
     /// Computes the result; must be called only once.
     pub(super) fn take_response(&mut self, ending: RequestEnd) -> Response {
         let now = clock::now();
-        // `[DONE]` ends the answer, whatever happens to the connection.
+        // The mark of its end ends the answer, whatever happens to the connection.
         let ending = match self.lines.last_arrival {
-            Some(at) if self.lines.is_done => RequestEnd::Complete(at),
+            Some(at) if self.is_done() => RequestEnd::Complete(at),
             _ => ending,
         };
         let (end, is_whole) = match ending {
@@ -285,7 +290,7 @@ impl ResponseTrace {
             _ => (now, false),
         };
         if is_whole
-            && !self.lines.is_done
+            && !self.is_done()
             && let Some(line) = self.scanner.finish()
         {
             self.lines
@@ -343,12 +348,19 @@ impl ResponseTrace {
             RequestEnd::Failed(failure) => return Some(failure),
             RequestEnd::Complete(_) => {
                 // A server that dies ends such a body too, so only its content proves that it is complete.
-                let is_open = self.lines.is_stream && !self.lines.is_done && decoded.finish.is_none();
+                let has_last_event = self.end_mark == EndMark::LastEvent;
+                let is_marked =
+                    self.lines.is_done || decoded.is_ended || !has_last_event && decoded.finish.is_some();
+                let is_open = self.lines.is_stream && !is_marked;
                 // A proxy may end the stream properly although its engine died. Complete answers of OpenAI
                 // protocols mark their end in some way.
-                let is_short = self.decoder.protocol().facts().marks_end
-                    && decoded.usage.is_none()
-                    && decoded.chunks.len() < self.bounds.tokens as usize;
+                let is_short = match self.end_mark {
+                    EndMark::None => false,
+                    EndMark::FinishOrUsage => {
+                        decoded.usage.is_none() && decoded.chunks.len() < self.bounds.tokens as usize
+                    }
+                    EndMark::LastEvent => true,
+                };
                 if !is_open || !(self.is_until_close || is_short) {
                     return None;
                 }

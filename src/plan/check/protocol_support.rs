@@ -58,7 +58,7 @@ fn unsupported_features(
     workload: &Workload,
     has_lora: bool,
 ) -> Vec<(String, &'static str)> {
-    const CHAT: &str = "use an engine or a variant with the protocol `chat`";
+    const CHAT: &str = "use an engine or a variant with the protocol `chat`, `messages` or `responses`";
     let name = workload.dataset.bench_serving_name();
     let facts = workload.facts();
     let lacks = |feature| !protocol.carries(feature);
@@ -77,7 +77,7 @@ fn unsupported_features(
             ),
             Some(turns) => (
                 format!("cannot send conversations, which `turns: {turns}` creates"),
-                "use an engine or a variant with the protocol `chat`, or remove `turns`",
+                "use an engine or a variant with the protocol `chat`, `messages` or `responses`, or remove `turns`",
             ),
         }),
         // The prompts contain the chat template already; the protocol `chat` would apply it again.
@@ -90,7 +90,7 @@ fn unsupported_features(
         PromptForm::Pictures if lacks(Feature::Images) => {
             features.push((
                 format!("cannot send images, which `{name}` contains"),
-                "use an engine or a variant with the protocol `chat`, `completions` or `sglang-native`",
+                "use an engine or a variant with the protocol `chat`, `messages`, `responses`, `completions` or `sglang-native`",
             ));
         }
         _ => {}
@@ -123,13 +123,15 @@ mod tests {
     use crate::config::dataset::generated_shared_prefix::{GeneratedSharedPrefix, SharedPrefix};
     use crate::config::dataset::random_ids::RandomIds;
 
-    const ALL: [Protocol; 6] = [
+    const ALL: [Protocol; 8] = [
         Protocol::SglangNative,
         Protocol::Completions,
         Protocol::Chat,
         Protocol::Trt,
         Protocol::Truss,
         Protocol::Embeddings,
+        Protocol::Messages,
+        Protocol::Responses,
     ];
 
     /// Names of the protocols that cannot carry this workload.
@@ -147,7 +149,10 @@ mod tests {
         let of = |dataset| refusing_protocols(&Workload::with(dataset), false);
         assert_eq!(of(DatasetName::Openai), but_chat);
         assert_eq!(of(DatasetName::AgenticTrace), but_chat);
-        assert_eq!(of(DatasetName::Mooncake), ["chat", "trt", "truss", "embeddings"]);
+        assert_eq!(
+            of(DatasetName::Mooncake),
+            ["chat", "trt", "truss", "embeddings", "messages", "responses"]
+        );
         assert_eq!(of(DatasetName::Image), ["trt", "truss", "embeddings"]);
         assert_eq!(of(DatasetName::Mmmu), ["trt", "truss", "embeddings"]);
         for dataset in [
@@ -179,7 +184,7 @@ mod tests {
             range_ratio: 1.0,
             tokenize_prompt: true,
         });
-        assert_eq!(refusing_protocols(&ids, false), ["chat"]);
+        assert_eq!(refusing_protocols(&ids, false), ["chat", "messages", "responses"]);
         assert_eq!(
             refusing_protocols(&Workload::new(DatasetName::Random), true),
             bare

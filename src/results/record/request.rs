@@ -246,7 +246,7 @@ const FAILED_FINISH_WORDS: [&str; 10] = [
 ];
 
 /// Finish reasons of complete answers.
-const COMPLETE_FINISH_REASONS: [&str; 16] = [
+const COMPLETE_FINISH_REASONS: [&str; 17] = [
     "complete",
     "completed",
     "end_turn",
@@ -254,6 +254,7 @@ const COMPLETE_FINISH_REASONS: [&str; 16] = [
     "eos_token",
     "function_call",
     "length",
+    "max_output_tokens",
     "max_tokens",
     "model_length",
     "repetition",
@@ -280,7 +281,7 @@ pub(crate) fn is_known_finish(finish: &str) -> bool {
 
 /// Whether the finish reason means that the token limit was reached.
 pub(crate) fn is_limit_finish(finish: &str) -> bool {
-    ["length", "max_tokens", "model_length"]
+    ["length", "max_output_tokens", "max_tokens", "model_length"]
         .iter()
         .any(|word| finish.eq_ignore_ascii_case(word))
 }

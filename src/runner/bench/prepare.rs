@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use reqwest::header::HeaderMap;
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::base::control_client::{self, ControlClient};
 use crate::config::scenario::Scenario;
@@ -97,7 +97,10 @@ async fn workload(
 
 /// The client for control requests, which are not part of the load.
 fn control_client(request: &BenchRequest) -> Result<ControlClient, BenchError> {
-    let mut headers = HeaderMap::new();
+    let of_protocol = request.dialect.protocol.facts().headers.iter();
+    let mut headers: HeaderMap = of_protocol
+        .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
+        .collect();
     if let Some((name, value)) = &request.auth {
         let header = control_client::secret_header(name, value);
         headers.extend([header.map_err(|_| BenchError::Header { name: name.clone() })?]);

@@ -198,11 +198,11 @@ fn unsupported_by_backend(args: &BenchArgs, dataset: &Dataset) -> Vec<String> {
     match dataset.facts().prompts {
         PromptForm::Messages | PromptForm::Conversations { turns: None } if lacks(Feature::Messages) => errors.push(format!(
             "the data set `{name}` consists of chat messages, which the backend `{backend}` does not accept; use a chat \
-             backend, such as `sglang-oai-chat` or `vllm-chat`"
+             backend, such as `sglang-oai-chat`, `vllm-chat`, `vllm-messages` or `vllm-responses`"
         )),
         PromptForm::Conversations { .. } if lacks(Feature::Messages) => errors.push(format!(
             "`--gsp-num-turns` above 1 makes conversations, which the backend `{backend}` does not support; use a chat \
-             backend, such as `sglang-oai-chat` or `vllm-chat`"
+             backend, such as `sglang-oai-chat`, `vllm-chat`, `vllm-messages` or `vllm-responses`"
         )),
         PromptForm::Templated if protocol.facts().template != ServerTemplate::NotApplied => errors.push(format!(
             "the data set `{name}` consists of prompts with an applied chat template, which the backend `{backend}` \

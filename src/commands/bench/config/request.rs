@@ -6,7 +6,7 @@ use crate::base::secrets::is_secret_name;
 use crate::cli::bench::BenchArgs;
 use crate::commands::bench::config::environment::Environment;
 use crate::config::api::SamplingFields;
-use crate::config::backend::Backend;
+use crate::config::backend::{Backend, KeyVariable};
 use crate::config::dataset::PromptForm;
 use crate::config::workload::Profile;
 use crate::plan::{Protocol, ProtocolSpec, UsageRequest};
@@ -33,9 +33,7 @@ pub(super) fn address(args: &BenchArgs) -> Result<Address, Vec<String>> {
 pub(super) type Key = Option<(String, String)>;
 
 pub(super) fn headers(args: &BenchArgs, environment: &Environment) -> Result<(Key, Headers), Vec<String>> {
-    let bearer = environment.bearer.as_ref().map(|key| format!("Bearer {key}"));
-    let key = bearer.or_else(|| environment.key.clone());
-    let auth: Key = key.map(|key| ("Authorization".to_owned(), key));
+    let auth = auth_header(args.server.backend.facts().key, environment);
     let (mut given, mut errors) = (Vec::new(), Vec::new());
     for header in &args.server.header {
         match header.split_once('=') {
@@ -65,6 +63,18 @@ pub(super) fn headers(args: &BenchArgs, environment: &Environment) -> Result<(Ke
     }
 }
 
+/// Returns the header with the server's key, if a variable holds one.
+fn auth_header(variable: KeyVariable, environment: &Environment) -> Key {
+    let (name, key) = match variable {
+        KeyVariable::OpenAi => {
+            let bearer = environment.bearer.as_ref().map(|key| format!("Bearer {key}"));
+            ("Authorization", bearer.or_else(|| environment.key.clone()))
+        }
+        KeyVariable::Anthropic => ("x-api-key", environment.anthropic.clone()),
+    };
+    Some((name.to_owned(), key?))
+}
+
 /// Returns the values that must not appear in any output: keys from the environment, headers with such a
 /// name, and body fields with the name of a secret.
 pub(crate) fn secrets(args: &BenchArgs, environment: &Environment) -> Vec<String> {
@@ -85,7 +95,7 @@ pub(crate) fn secrets(args: &BenchArgs, environment: &Environment) -> Vec<String
     let fields: Map<String, Value> = serde_json::from_str(body).unwrap_or_default();
     let named = fields.into_iter().filter(|(name, _)| is_secret_name(name));
     let bodies = named.filter_map(|(_, value)| value.as_str().map(str::to_owned));
-    let keys = [environment.bearer.clone(), environment.key.clone()];
+    let keys = [&environment.bearer, &environment.key, &environment.anthropic].map(Clone::clone);
     let whole = keys.into_iter().flatten().chain(sent).chain(bodies);
     // A server may repeat a header without the scheme before the key.
     whole

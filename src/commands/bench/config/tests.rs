@@ -51,6 +51,11 @@ fn each_backend_has_its_protocol_its_port_and_its_path() {
         ("vllm", 8000, "/v1/completions"),
         ("vllm-chat", 8000, "/v1/chat/completions"),
         ("vllm-embedding", 8000, "/v1/embeddings"),
+        ("vllm-messages", 8000, "/v1/messages"),
+        ("vllm-responses", 8000, "/v1/responses"),
+        ("sglang-messages", 30_000, "/v1/messages"),
+        ("sglang-responses", 30_000, "/v1/responses"),
+        ("anthropic", 8000, "/v1/messages"),
         ("lmdeploy", 23_333, "/v1/completions"),
         ("lmdeploy-chat", 23_333, "/v1/chat/completions"),
         ("trt", 8000, "/v2/models/ensemble/generate_stream"),
@@ -188,6 +193,16 @@ fn a_key_of_the_environment_is_a_bearer_or_goes_as_it_is_and_a_header_wins() {
         ["authorization: c=d", "X: 1"]
     );
     assert!(sent(&bearer, &["--backend", "trt", "--model", "m"]).is_empty());
+    let anthropic = Environment {
+        anthropic: Some("k".to_owned()),
+        ..bearer.clone()
+    };
+    assert_eq!(sent(&anthropic, &["--backend", "anthropic"]), ["x-api-key: k"]);
+    assert!(sent(&bearer, &["--backend", "anthropic"]).is_empty());
+    assert_eq!(
+        sent(&anthropic, &["--backend", "vllm-messages"]),
+        ["Authorization: Bearer a"]
+    );
     assert!(
         !format!(
             "{:?}",

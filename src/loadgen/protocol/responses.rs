@@ -1,0 +1,280 @@
+//! OpenAI Responses: `POST /v1/responses`. Each event of a stream names its type; the last one repeats the
+//! whole answer and has the token counts.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use super::decoded::{BorrowedStr, Decoded, error_text};
+use super::params::{EncodeError, RequestParams};
+use super::responses_body::{image, input_items};
+use super::{errors, lenient};
+use crate::loadgen::dataset::Content;
+use crate::plan::Protocol;
+use crate::results::record::request::{ChunkKind, is_failed_finish};
+
+pub(super) use super::responses_body::row_field;
+
+pub(super) fn body(prompt: &Content, params: &RequestParams<'_>) -> Result<Map<String, Value>, EncodeError> {
+    let input = match prompt {
+        Content::Text(text) => json!(text.as_str()),
+        Content::Messages(messages) => Value::from(input_items(messages)),
+        Content::Images { text, images } => {
+            let mut parts: Vec<Value> = images.iter().map(|url| image(url)).collect();
+            parts.push(json!({"type": "input_text", "text": text}));
+            json!([{"role": "user", "content": parts}])
+        }
+        Content::Ids(_) => return Err(EncodeError::Ids(Protocol::Responses)),
+    };
+    Ok([
+        ("model", json!(params.model)),
+        ("input", input),
+        ("max_output_tokens", json!(params.tokens)),
+        ("stream", json!(true)),
+        ("temperature", json!(0.0)),
+        ("ignore_eos", json!(!params.stop_at_eos)),
+        // Servers keep answers by default, so that a later request can refer to them.
+        ("store", json!(false)),
+    ]
+    .map(|(key, value)| (key.to_owned(), value))
+    .into_iter()
+    .collect())
+}
+
+#[derive(Deserialize)]
+struct Event<'a> {
+    #[serde(borrow, default, rename = "type")]
+    kind: Option<BorrowedStr<'a>>,
+    /// Only some types of events have a text here.
+    #[serde(borrow, default)]
+    delta: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    item: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    response: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+    /// `response` in an answer that is not streamed.
+    #[serde(borrow, default)]
+    object: Option<BorrowedStr<'a>>,
+    /// Web frameworks put an error message here, without any other field.
+    #[serde(borrow, default)]
+    detail: Option<&'a RawValue>,
+}
+
+/// A response so far; complete in the last event.
+#[derive(Deserialize)]
+struct Response<'a> {
+    #[serde(borrow, default)]
+    model: Option<BorrowedStr<'a>>,
+    #[serde(borrow, default)]
+    status: Option<BorrowedStr<'a>>,
+    /// Parsed only if no event had it before.
+    #[serde(borrow, default)]
+    output: Option<&'a RawValue>,
+    #[serde(default)]
+    usage: Option<Counts>,
+    #[serde(borrow, default)]
+    incomplete_details: Option<IncompleteDetails<'a>>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct IncompleteDetails<'a> {
+    #[serde(borrow, default)]
+    reason: Option<BorrowedStr<'a>>,
+}
+
+/// An item of the output: a message, reasoning, or a call of a tool.
+#[derive(Deserialize)]
+struct Item<'a> {
+    #[serde(borrow, default, rename = "type")]
+    kind: Option<BorrowedStr<'a>>,
+    #[serde(borrow, default)]
+    content: Option<Vec<Part<'a>>>,
+    #[serde(borrow, default)]
+    summary: Option<Vec<Part<'a>>>,
+    #[serde(borrow, default)]
+    name: Option<BorrowedStr<'a>>,
+    /// The arguments of a function, and the input of a custom tool.
+    #[serde(borrow, default)]
+    arguments: Option<BorrowedStr<'a>>,
+    #[serde(borrow, default)]
+    input: Option<BorrowedStr<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Part<'a> {
+    #[serde(borrow, default)]
+    text: Option<BorrowedStr<'a>>,
+    #[serde(borrow, default)]
+    refusal: Option<BorrowedStr<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Counts {
+    #[serde(default, deserialize_with = "lenient::prompt_count")]
+    input_tokens: Option<u32>,
+    #[serde(default, deserialize_with = "lenient::token_count")]
+    output_tokens: Option<u32>,
+    #[serde(default)]
+    input_tokens_details: Option<InputDetails>,
+    #[serde(default)]
+    output_tokens_details: Option<OutputDetails>,
+}
+
+#[derive(Deserialize)]
+struct InputDetails {
+    #[serde(default, deserialize_with = "lenient::token_count")]
+    cached_tokens: Option<u32>,
+}
+
+#[derive(Deserialize)]
+struct OutputDetails {
+    #[serde(default, deserialize_with = "lenient::token_count")]
+    reasoning_tokens: Option<u32>,
+}
+
+/// Reads one event, or a whole response; returns the server's message if it reports an error.
+pub(super) fn read(
+    json: &str,
+    at_ns: u64,
+    decoded: &mut Decoded,
+) -> Result<Option<String>, serde_json::Error> {
+    let event: Event<'_> = serde_json::from_str(json)?;
+    let kind = BorrowedStr::as_text(&event.kind);
+    if let Some(kind) = delta_kind(kind) {
+        let text = event.delta.map(|delta| serde_json::from_str(delta.get()));
+        let text: Option<BorrowedStr<'_>> = text.transpose()?;
+        note_text(kind, BorrowedStr::as_text(&text), None, at_ns, decoded);
+        return Ok(None);
+    }
+    match kind {
+        "response.output_item.added" => {
+            // The arguments of a call follow in later events.
+            let item = event
+                .item
+                .and_then(|item| serde_json::from_str::<Item<'_>>(item.get()).ok());
+            let name = item.as_ref().map_or("", |item| BorrowedStr::as_text(&item.name));
+            note_text(ChunkKind::Tool, name, None, at_ns, decoded);
+            Ok(None)
+        }
+        "response.created" => {
+            let begun = event
+                .response
+                .and_then(|response| serde_json::from_str::<Response<'_>>(response.get()).ok());
+            decoded.note_model(begun.and_then(|begun| begun.model));
+            Ok(None)
+        }
+        "response.completed" | "response.incomplete" | "response.failed" => {
+            decoded.is_ended = true;
+            let response = event.response.map_or("{}", RawValue::get);
+            let error = read_whole(response, at_ns, decoded)?;
+            let is_failed = kind == "response.failed";
+            Ok(error.or_else(|| is_failed.then(|| errors::failed_finish("failed"))))
+        }
+        "error" => Ok(Some(error_text(event.error.map_or(json, RawValue::get)))),
+        kind if kind.starts_with("response.") => Ok(None),
+        "" if BorrowedStr::as_text(&event.object) == "response" => read_whole(json, at_ns, decoded),
+        _ => {
+            let error = event.error.or(event.detail).map(|error| error_text(error.get()));
+            Ok(error.or_else(|| errors::nonstandard_error(json)))
+        }
+    }
+}
+
+/// Returns what the `delta` of this type of event adds to, if it is output.
+fn delta_kind(event: &str) -> Option<ChunkKind> {
+    match event.strip_prefix("response.")?.strip_suffix(".delta")? {
+        "output_text" | "refusal" => Some(ChunkKind::Answer),
+        "reasoning_text" | "reasoning_summary_text" => Some(ChunkKind::Reasoning),
+        "function_call_arguments"
+        | "custom_tool_call_input"
+        | "mcp_call_arguments"
+        | "code_interpreter_call_code" => Some(ChunkKind::Tool),
+        _ => None,
+    }
+}
+
+/// Records the text of one event as one chunk, if there is any.
+fn note_text(kind: ChunkKind, text: &str, reported: Option<u32>, at_ns: u64, decoded: &mut Decoded) {
+    if text.is_empty() {
+        return;
+    }
+    match kind {
+        ChunkKind::Tool => decoded.tool_text.push_str(text),
+        _ => decoded.text.push_str(text),
+    }
+    decoded.push_chunk(at_ns, kind, reported, text.len());
+}
+
+/// Reads a response: its token counts, how it ended, and its output if no event had it before.
+fn read_whole(json: &str, at_ns: u64, decoded: &mut Decoded) -> Result<Option<String>, serde_json::Error> {
+    let response: Response<'_> = serde_json::from_str(json)?;
+    let reported = response.usage.as_ref().and_then(|usage| usage.output_tokens);
+    if let Some(counts) = response.usage {
+        let usage = decoded.usage.get_or_insert_default();
+        usage.prompt = counts.input_tokens.filter(|tokens| *tokens > 0).or(usage.prompt);
+        usage.completion = counts.output_tokens.or(usage.completion);
+        let details = counts.input_tokens_details;
+        usage.cached = details.and_then(|details| details.cached_tokens).or(usage.cached);
+        let details = counts.output_tokens_details;
+        usage.reasoning = details
+            .and_then(|details| details.reasoning_tokens)
+            .or(usage.reasoning);
+    }
+    decoded.note_model(response.model);
+    if let Some(output) = response.output.filter(|_| decoded.chunks.is_empty()) {
+        note_output(
+            &serde_json::from_str::<Vec<Item<'_>>>(output.get())?,
+            reported,
+            at_ns,
+            decoded,
+        );
+    }
+    if let Some(error) = response.error.filter(|error| errors::has_content(error.get())) {
+        decoded.finish = Some("error".to_owned());
+        return Ok(Some(error_text(error.get())));
+    }
+    // A response may be called completed although its details say that it is not.
+    let reason = response.incomplete_details.and_then(|details| details.reason);
+    let Some(finish) = reason.or(response.status) else {
+        return Ok(None);
+    };
+    let error = is_failed_finish(&finish.0).then(|| errors::failed_finish(&finish.0));
+    decoded.finish = Some(finish.0.into_owned());
+    Ok(error)
+}
+
+/// Records all items of an output as one chunk.
+fn note_output(items: &[Item<'_>], reported: Option<u32>, at_ns: u64, decoded: &mut Decoded) {
+    let (mut text, mut has_answer) = (String::new(), false);
+    for item in items {
+        let parts = item.summary.iter().chain(&item.content).flatten();
+        let before = text.len();
+        for part in parts {
+            text.push_str(BorrowedStr::as_text(&part.text));
+            text.push_str(BorrowedStr::as_text(&part.refusal));
+        }
+        let is_reasoning = BorrowedStr::as_text(&item.kind) == "reasoning";
+        has_answer |= text.len() > before && !is_reasoning;
+    }
+    let calls: String = items
+        .iter()
+        .flat_map(|item| [&item.name, &item.arguments, &item.input])
+        .map(BorrowedStr::as_text)
+        .collect();
+    if text.is_empty() {
+        return note_text(ChunkKind::Tool, &calls, reported, at_ns, decoded);
+    }
+    decoded.tool_text.push_str(&calls);
+    let kind = match has_answer {
+        true => ChunkKind::Answer,
+        false => ChunkKind::Reasoning,
+    };
+    note_text(kind, &text, reported, at_ns, decoded);
+}
+
+#[cfg(test)]
+mod tests;

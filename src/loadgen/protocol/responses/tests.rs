@@ -1,0 +1,231 @@
+use serde_json::{Map, Value, json};
+
+use crate::loadgen::dataset::{Content, Extras};
+use crate::loadgen::protocol::{
+    Decoded, Decoder, EncodeError, LineKind, RequestParams, encode, output_limit,
+};
+use crate::plan::{Protocol, ProtocolSpec, UsageRequest};
+use crate::results::record::request::ChunkKind::{Answer, Reasoning, Tool};
+use crate::results::record::request::{ChunkKind, RequestFailureClass, Usage};
+
+fn dialect() -> ProtocolSpec {
+    ProtocolSpec {
+        protocol: Protocol::Responses,
+        path: None,
+        usage: UsageRequest::StreamOptions,
+        body: Map::new(),
+    }
+}
+
+fn encoded(prompt: &Content, extras: Option<&Extras>) -> Result<Value, EncodeError> {
+    let nothing = Map::new();
+    let params = RequestParams {
+        extras,
+        ..RequestParams::without_extras("m", 5, false, &nothing)
+    };
+    encode(&dialect(), prompt, &params).map(|body| serde_json::from_slice(&body).unwrap())
+}
+
+fn decode(events: &[Value]) -> Decoded {
+    let mut decoder = Decoder::new(Protocol::Responses, 1 << 20);
+    for (event, at) in events.iter().zip(1..) {
+        decoder.push(LineKind::Event, event.to_string().as_bytes(), at);
+    }
+    decoder.finish(true)
+}
+
+fn chunks(decoded: &Decoded) -> Vec<(u64, ChunkKind, Option<u32>, u32)> {
+    decoded.chunks.iter().map(|chunk| chunk.into()).collect()
+}
+
+fn delta(kind: &str, text: &str) -> Value {
+    json!({"type": format!("response.{kind}.delta"), "delta": text, "item_id": "i", "sequence_number": 4})
+}
+
+fn response(status: &str) -> Value {
+    json!({"object": "response", "model": "tiny", "status": status, "error": null, "incomplete_details": null,
+        "output": [{"type": "message", "content": [{"type": "output_text", "text": "yes"}]}],
+        "usage": {"input_tokens": 15, "input_tokens_details": {"cached_tokens": 8}, "output_tokens": 4,
+            "output_tokens_details": {"reasoning_tokens": 2}, "total_tokens": 19}})
+}
+
+fn completed(response: &Value) -> Value {
+    json!({"type": "response.completed", "sequence_number": 9, "response": response})
+}
+
+#[test]
+fn a_body_has_the_prompt_as_input_and_is_not_stored() {
+    assert_eq!(
+        encoded(&Content::Text("hi".to_owned().into()), None).unwrap(),
+        json!({"model": "m", "input": "hi", "max_output_tokens": 5, "stream": true, "temperature": 0.0,
+            "ignore_eos": true, "store": false})
+    );
+    assert_eq!(
+        encoded(&Content::Ids(vec![1].into()), None),
+        Err(EncodeError::Ids(Protocol::Responses))
+    );
+    let images = Content::Images {
+        text: "what?".to_owned(),
+        images: vec!["data:a".into()],
+    };
+    assert_eq!(
+        encoded(&images, None).unwrap()["input"],
+        json!([{"role": "user", "content": [{"type": "input_image", "image_url": "data:a", "detail": "auto"},
+            {"type": "input_text", "text": "what?"}]}])
+    );
+    let own_limit = Map::from_iter([("max_output_tokens".to_owned(), json!(7))]);
+    let params = RequestParams::without_extras("m", 5, false, &own_limit);
+    assert_eq!(output_limit(&dialect(), &params), Some(7));
+}
+
+#[test]
+fn chat_messages_become_items() {
+    let prompt = Content::Messages(vec![
+        json!({"role": "system", "content": "be brief"}),
+        json!({"role": "user", "content": [{"type": "text", "text": "hi"}]}),
+        json!({"role": "assistant", "content": null, "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": "{}"}}]}),
+        json!({"role": "tool", "tool_call_id": "1", "content": "one"}),
+        json!({"role": "assistant", "content": [{"type": "text", "text": "done"}]}),
+    ]);
+    let extras = Extras {
+        turns: Some(Vec::new()),
+        body: Map::from_iter([
+            (
+                "tools".to_owned(),
+                json!([{"type": "function", "function": {"name": "f"}}]),
+            ),
+            (
+                "tool_choice".to_owned(),
+                json!({"type": "function", "function": {"name": "f"}}),
+            ),
+        ]),
+        ..Extras::default()
+    };
+    let body = encoded(&prompt, Some(&extras)).unwrap();
+    assert_eq!(
+        body["input"],
+        json!([
+            {"role": "system", "content": "be brief"},
+            {"role": "user", "content": [{"type": "input_text", "text": "hi"}]},
+            {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "1", "output": "one"},
+            {"role": "assistant", "content": "done"},
+        ])
+    );
+    assert_eq!(body["tools"], json!([{"type": "function", "name": "f"}]));
+    assert_eq!(body["tool_choice"], json!({"type": "function", "name": "f"}));
+    assert_eq!(body.get("stream_options"), None);
+}
+
+#[test]
+fn a_stream_of_typed_events_is_reasoning_answer_and_tool_calls() {
+    let decoded = decode(&[
+        json!({"type": "response.created", "response": response("in_progress")}),
+        json!({"type": "response.in_progress", "response": response("in_progress")}),
+        json!({"type": "response.output_item.added", "item": {"type": "reasoning", "content": []}}),
+        delta("reasoning_text", "hm"),
+        delta("reasoning_summary_text", "mm"),
+        json!({"type": "response.output_item.added", "item": {"type": "message", "content": []}}),
+        json!({"type": "response.content_part.added", "part": {"type": "output_text", "text": ""}}),
+        delta("output_text", "yes"),
+        delta("refusal", "no"),
+        json!({"type": "response.output_text.done", "text": "yes"}),
+        json!({"type": "response.output_item.added", "item": {"type": "function_call", "name": "f", "arguments": ""}}),
+        delta("function_call_arguments", "{}"),
+        json!({"type": "response.audio.delta", "delta": {"not": "a text"}}),
+        completed(&response("completed")),
+    ]);
+    assert_eq!(decoded.failure, None);
+    assert_eq!(
+        chunks(&decoded),
+        [
+            (4, Reasoning, None, 2),
+            (5, Reasoning, None, 2),
+            (8, Answer, None, 3),
+            (9, Answer, None, 2),
+            (11, Tool, None, 1),
+            (12, Tool, None, 2),
+        ]
+    );
+    assert_eq!(decoded.text.in_memory(), "hmmmyesno");
+    assert_eq!(decoded.tool_text, "f{}");
+    assert_eq!(decoded.finish.as_deref(), Some("completed"));
+    assert_eq!(decoded.models, ["tiny"]);
+    assert!(decoded.is_ended);
+    assert_eq!(
+        decoded.usage,
+        Some(Usage {
+            prompt: Some(15),
+            completion: Some(4),
+            cached: Some(8),
+            reasoning: Some(2),
+            ..Usage::default()
+        })
+    );
+}
+
+/// vLLM calls such a response completed, OpenAI calls it incomplete.
+#[test]
+fn the_limit_of_output_tokens_is_the_finish_reason_under_either_event() {
+    let mut cut = response("incomplete");
+    cut["incomplete_details"] = json!({"reason": "max_output_tokens"});
+    for kind in ["response.completed", "response.incomplete"] {
+        let decoded = decode(&[delta("output_text", "a"), json!({"type": kind, "response": cut})]);
+        assert_eq!(decoded.finish.as_deref(), Some("max_output_tokens"), "{kind}");
+        assert_eq!(decoded.failure, None, "{kind}");
+        assert!(decoded.is_ended, "{kind}");
+    }
+    cut["incomplete_details"] = json!({"reason": "content_filter"});
+    let decoded = decode(&[delta("output_text", "a"), completed(&cut)]);
+    assert_eq!(decoded.failure.unwrap().class, RequestFailureClass::ErrorEvent);
+}
+
+#[test]
+fn an_answer_that_no_event_had_is_in_the_last_one_and_is_counted_once() {
+    let decoded = decode(&[completed(&response("completed"))]);
+    assert_eq!(chunks(&decoded), [(1, Answer, Some(4), 3)]);
+    let decoded = decode(&[delta("output_text", "yes"), completed(&response("completed"))]);
+    assert_eq!(decoded.text.in_memory(), "yes");
+    let mut whole = Decoder::new(Protocol::Responses, 1 << 20);
+    whole.push(LineKind::Plain, response("completed").to_string().as_bytes(), 1);
+    let decoded = whole.finish(true);
+    assert_eq!(chunks(&decoded), [(1, Answer, Some(4), 3)]);
+    assert_eq!((decoded.failure, decoded.is_ended), (None, false));
+}
+
+#[test]
+fn failures_are_found_in_events_in_responses_and_without_a_type() {
+    let mut failed = response("failed");
+    failed["error"] = json!({"code": "server_error", "message": "lost"});
+    let mut silent = response("failed");
+    silent["error"] = Value::Null;
+    for (event, message) in [
+        (json!({"type": "response.failed", "response": failed}), "lost"),
+        (
+            json!({"type": "response.failed", "response": silent}),
+            "the finish reason `failed`",
+        ),
+        (json!({"type": "response.failed"}), "the finish reason `failed`"),
+        (
+            json!({"type": "error", "code": "x", "message": "lost", "param": null}),
+            "lost",
+        ),
+        (json!({"type": "error", "error": {"message": "lost"}}), "lost"),
+        (json!({"error": {"message": "lost"}}), "lost"),
+        (json!({"detail": "lost"}), "lost"),
+        (failed.clone(), "lost"),
+    ] {
+        let failure = decode(&[delta("output_text", "a"), event.clone()]).failure;
+        let failure = failure.unwrap_or_else(|| panic!("{event} is a failure"));
+        assert_eq!(failure.class, RequestFailureClass::ErrorEvent);
+        assert!(failure.message.contains(message), "{}", failure.message);
+    }
+}
+
+#[test]
+fn counts_that_are_missing_are_unknown() {
+    let mut uncounted = response("completed");
+    uncounted["usage"] = Value::Null;
+    let decoded = decode(&[delta("output_text", "a"), completed(&uncounted)]);
+    assert_eq!((decoded.usage, decoded.failure), (None, None));
+}
