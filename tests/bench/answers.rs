@@ -12,7 +12,7 @@ use crate::harness::{Desk, Ran, data};
 use crate::scripted::{serve_in_turn, stream, text};
 
 /// Answers every request for tokens with these bytes; a connection stays open for as long as the client keeps it if `holds`.
-fn serve(answer: impl Into<Vec<u8>>, holds: bool) -> u16 {
+pub fn serve(answer: impl Into<Vec<u8>>, holds: bool) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let port = listener.local_addr().expect("it has one").port();
     let answer: Arc<[u8]> = answer.into().into();
@@ -66,7 +66,7 @@ fn whole(status: &str, header: &str, body: &str) -> Vec<u8> {
 }
 
 /// An answer that streams, in chunks, so that its end is known before the connection's; without its end where that stays open.
-fn streamed(lines: &[String]) -> Vec<u8> {
+pub fn streamed(lines: &[String]) -> Vec<u8> {
     let events = lines.join("\n\n") + "\n\n";
     let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
     format!("{head}{:x}\r\n{events}\r\n", events.len()).into_bytes()

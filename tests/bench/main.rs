@@ -14,6 +14,7 @@ mod memory;
 #[path = "../nvml/stub.rs"]
 mod nvml;
 mod pictures;
+mod protocols;
 mod python;
 mod recorder;
 mod rows;

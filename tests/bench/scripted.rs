@@ -77,7 +77,7 @@ pub fn text(text: &str) -> Value {
 }
 
 /// Two requests for eight tokens each: what was said, and the line that was written.
-fn bench(backend: &str, lines: &[String], more: &[&str]) -> (Ran, Map<String, Value>) {
+pub fn bench(backend: &str, lines: &[String], more: &[&str]) -> (Ran, Map<String, Value>) {
     let desk = Desk::new();
     let port = serve(lines);
     let common = ["--num-prompts", "2", "--warmup-requests", "0", "--disable-tqdm"];
@@ -86,7 +86,7 @@ fn bench(backend: &str, lines: &[String], more: &[&str]) -> (Ran, Map<String, Va
     (ran, line)
 }
 
-fn figure(line: &Map<String, Value>, name: &str) -> f64 {
+pub fn figure(line: &Map<String, Value>, name: &str) -> f64 {
     line["matrix"]["figures"][name]
         .as_f64()
         .unwrap_or_else(|| panic!("no {name} in {line:#?}"))
