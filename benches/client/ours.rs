@@ -41,6 +41,7 @@ pub fn measure(work: &Work) -> Measured {
                 body: serde_json::Map::new(),
             },
             model: "m".to_owned(),
+            connections: Default::default(),
         },
         requests: vec![item; work.streams],
         concurrency: None,

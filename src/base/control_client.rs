@@ -1,6 +1,7 @@
 //! HTTP client for everything untimed: server information, metrics, cache resets, webhooks.
 
 use std::error::Error as _;
+use std::path::Path;
 use std::time::Duration;
 
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
@@ -10,7 +11,8 @@ use serde_json::Value;
 use thiserror::Error;
 
 use crate::base::body::{self, BodyError};
-use crate::base::tls;
+use crate::base::tls::{self, TlsConfig};
+use crate::base::unix_url::{join_path, wire_url};
 
 /// Maximum number of characters quoted from a refusal.
 const MAX_QUOTED_CHARS: usize = 500;
@@ -123,7 +125,7 @@ impl ControlClient {
     pub(crate) fn url(&self, path: &str) -> String {
         match path {
             "" => self.base_url.clone(),
-            path => format!("{}/{}", self.base_url, path.trim_start_matches('/')),
+            path => join_path(&self.base_url, path),
         }
     }
 
@@ -171,7 +173,10 @@ impl ControlClient {
         with_body: impl FnOnce(RequestBuilder) -> RequestBuilder,
     ) -> Result<ControlResponse, ControlError> {
         let url = self.url(path);
-        let request = self.http.request(method, &url).headers(self.headers.clone());
+        let request = self
+            .http
+            .request(method, wire_url(&url))
+            .headers(self.headers.clone());
         send_request(url, with_body(request).timeout(limit)).await
     }
 }
@@ -231,7 +236,22 @@ impl ControlResponse {
 
 /// Creates the client for servers of a run. It uses no proxy, as the load does, and keeps no connection open.
 pub(crate) fn client() -> Client {
-    let builder = || Client::builder().no_proxy().pool_max_idle_per_host(0);
+    server_client(None, None)
+}
+
+/// Creates the client for one server of a run, with its TLS settings, and the Unix socket that it listens on.
+pub(crate) fn server_client(tls: Option<&TlsConfig>, socket: Option<&Path>) -> Client {
+    let builder = || {
+        let builder = Client::builder().no_proxy().pool_max_idle_per_host(0);
+        let builder = match socket {
+            Some(socket) => builder.unix_socket(socket),
+            None => builder,
+        };
+        match tls {
+            Some(tls) => builder.tls_backend_preconfigured((*tls.client_config()).clone()),
+            None => builder,
+        }
+    };
     build(builder).expect("a client without trusted certificates needs nothing from the host")
 }
 
@@ -259,7 +279,13 @@ fn build(builder: impl Fn() -> ClientBuilder) -> Result<Client, reqwest::Error> 
 
 /// Returns the innermost cause of an error. It contains no URL, which could hold a secret.
 pub(crate) fn root_cause(error: &reqwest::Error) -> String {
-    causes(error).last().cloned().unwrap_or_else(|| error.to_string())
+    let cause = causes(error).pop().unwrap_or_else(|| error.to_string());
+    let is_plain = error.url().is_some_and(|url| url.scheme() == "http");
+    // A TLS server answers with an alert instead of a status line.
+    match is_plain && cause.starts_with("invalid HTTP") {
+        true => format!("{cause}; if the server speaks TLS, use `https://`"),
+        false => cause,
+    }
 }
 
 /// Returns the causes of an error, from the outermost to the innermost, without the error itself.

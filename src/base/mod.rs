@@ -15,3 +15,4 @@ pub(crate) mod threads;
 pub(crate) mod tls;
 pub(crate) mod unfinished;
 pub(crate) mod units;
+pub(crate) mod unix_url;

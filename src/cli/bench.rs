@@ -4,6 +4,7 @@
 //! flag is an `Option` if an error must distinguish absence from the default.
 
 mod arrivals;
+mod connections;
 mod dataset_options;
 pub(super) mod foreign;
 mod images;
@@ -15,6 +16,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, ValueEnum};
 
 pub(crate) use self::arrivals::{ArrivalArgs, GapDistribution, SearchArgs, SteadyStateArgs};
+pub(crate) use self::connections::ConnectionArgs;
 pub(crate) use self::dataset_options::{GroupDistributionArg, SharedPrefixArgs, TraceArgs};
 pub(crate) use self::images::{ImageArgs, SpeedBenchArgs};
 pub(crate) use self::limits::LimitArgs;
@@ -42,6 +44,8 @@ pub(crate) struct BenchArgs {
     pub(crate) extensions: ExtensionArgs,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
+    #[command(flatten)]
+    pub(crate) connections: ConnectionArgs,
     #[command(flatten)]
     pub(crate) dataset: DatasetArgs,
     #[command(flatten)]
@@ -116,7 +120,8 @@ pub(crate) struct ServerArgs {
     /// The protocol of the server, given as the name of the engine in bench_serving.
     #[arg(long, value_parser = backend(), default_value = "sglang")]
     pub(crate) backend: Backend,
-    /// The base URL of the server, instead of `--host` and `--port`.
+    /// The base URL of the server, instead of `--host` and `--port`; `unix:///run/engine.sock` for a Unix socket, and
+    /// `unix:///run/engine.sock:/prefix` with a prefix of every path.
     #[arg(long, value_name = "URL")]
     pub(crate) base_url: Option<String>,
     /// The host of the server.
@@ -137,7 +142,8 @@ pub(crate) struct ServerArgs {
     /// The tokenizer: a file, a folder or a model in Hugging Face's cache; by default that of the server or of the model.
     #[arg(long, value_name = "NAME")]
     pub(crate) tokenizer: Option<String>,
-    /// Headers of every request; they override the headers from OPENAI_API_KEY, API_KEY and ANTHROPIC_API_KEY.
+    /// Headers of every request, also of those for readiness, models, server information and cache reset; they override the headers
+    /// from OPENAI_API_KEY, API_KEY and ANTHROPIC_API_KEY.
     #[arg(long, num_args = 1.., action = ArgAction::Set, value_name = "KEY=VALUE")]
     pub(crate) header: Vec<String>,
 }
@@ -299,7 +305,7 @@ pub(crate) struct OutputArgs {
     #[arg(long)]
     pub(crate) plot_throughput: bool,
     /// Report how many prompt tokens were in the prefix cache.
-    #[arg(long, alias = "c")]
+    #[arg(long, aliases = ["c", "ca"])]
     pub(crate) cache_report: bool,
     /// Do not draw a progress bar.
     #[arg(long)]

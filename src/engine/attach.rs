@@ -1,15 +1,18 @@
 //! Executor of attached servers. It starts and stops nothing, and only failing requests show that the server
 //! ended.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use reqwest::Url;
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
 
 use crate::base::clock;
+use crate::base::control_client;
 use crate::base::secrets::Redactor;
+use crate::base::unix_url::{UNIX_HOST, UnixUrl};
 use crate::config::template::Template;
 use crate::engine::api;
 use crate::engine::context::StartContext;
@@ -29,6 +32,8 @@ pub(super) struct AttachedEngine {
     /// The server's address without secrets.
     display_url: String,
     address: (String, u16),
+    /// The Unix socket that it listens on, instead of the address.
+    socket: Option<PathBuf>,
 }
 
 pub(super) fn start(
@@ -51,6 +56,7 @@ pub(crate) fn running_at(endpoint: Endpoint, redactor: &Redactor) -> RunningEngi
         executor: Box::new(AttachedEngine {
             display_url: redactor.redact(&endpoint.base_url).into_owned(),
             address: (endpoint.host.trim_matches(['[', ']']).to_owned(), endpoint.port),
+            socket: endpoint.socket.clone(),
         }),
         endpoint,
         log: Log::silent(redactor),
@@ -80,7 +86,7 @@ impl Executor for AttachedEngine {
     }
 
     fn root_pids(&self, endpoint: &Endpoint) -> Vec<u32> {
-        match is_local_host(&endpoint.host) {
+        match is_local_host(&endpoint.host) && endpoint.socket.is_none() {
             true => listeners(endpoint.port),
             false => Vec::new(),
         }
@@ -100,8 +106,13 @@ impl AttachedEngine {
     /// Says in words whether the server still takes connections.
     async fn connection_state(self) -> String {
         let (host, port) = self.address;
-        let connected = tokio::time::timeout(CLOSE_CHECK_TIMEOUT, TcpStream::connect((host.as_str(), port)));
-        match connected.await {
+        let connecting = async {
+            match self.socket {
+                Some(socket) => UnixStream::connect(socket).await.map(drop),
+                None => TcpStream::connect((host.as_str(), port)).await.map(drop),
+            }
+        };
+        match tokio::time::timeout(CLOSE_CHECK_TIMEOUT, connecting).await {
             Ok(Ok(_)) => "left running (not started by `matrix`)".to_owned(),
             Ok(Err(error)) => {
                 format!(
@@ -229,9 +240,12 @@ async fn check_presence(launch: &Launch, endpoint: &Endpoint, http: &reqwest::Cl
 }
 
 fn parse_endpoint(url: &str, headers: reqwest::header::HeaderMap) -> Result<Endpoint, &'static str> {
+    if let Some(parts) = UnixUrl::parse(url.trim()) {
+        return parts.map(|parts| unix_endpoint(parts, headers));
+    }
     let url = Url::parse(url.trim()).map_err(|_| "it is not a URL")?;
     if !matches!(url.scheme(), "http" | "https") {
-        return Err("only http and https are supported");
+        return Err("only http, https and unix are supported");
     }
     if !url.username().is_empty() || url.password().is_some() {
         return Err("it contains a user or a password; send them as `Authorization` in `headers:`");
@@ -243,18 +257,25 @@ fn parse_endpoint(url: &str, headers: reqwest::header::HeaderMap) -> Result<Endp
     let port = url.port_or_known_default().ok_or("it names no port")?;
     let prefix = url.path().trim_end_matches('/');
     let base_url = format!("{}://{host}:{port}{prefix}", url.scheme());
-    Ok(Endpoint {
-        host,
-        port,
-        base_url,
-        headers,
-    })
+    Ok(Endpoint::new(host, port, base_url, headers))
+}
+
+fn unix_endpoint(url: UnixUrl<'_>, headers: reqwest::header::HeaderMap) -> Endpoint {
+    const HTTP_PORT: u16 = 80;
+    let base_url = match url.prefix {
+        "" => format!("unix://{}", url.socket.display()),
+        prefix => format!("unix://{}:{prefix}", url.socket.display()),
+    };
+    Endpoint {
+        socket: Some(url.socket.to_owned()),
+        own_http: Some(control_client::server_client(None, Some(url.socket))),
+        ..Endpoint::new(UNIX_HOST.to_owned(), HTTP_PORT, base_url, headers)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::control_client;
 
     #[test]
     fn a_url_gives_host_port_and_prefix() {
@@ -269,7 +290,18 @@ mod tests {
             parsed("http://[::1]:8000/"),
             Ok(("[::1]".into(), 8000, "http://[::1]:8000".into()))
         );
-        for wrong in ["h:8000", "ftp://h", "http://u:p@h", "http://h/?k=v", "http://"] {
+        assert_eq!(
+            parsed("unix:///run/a.sock:/v/"),
+            Ok(("localhost".into(), 80, "unix:///run/a.sock:/v".into()))
+        );
+        for wrong in [
+            "unix://a.sock",
+            "h:8000",
+            "ftp://h",
+            "http://u:p@h",
+            "http://h/?k=v",
+            "http://",
+        ] {
             assert!(parsed(wrong).is_err(), "{wrong}");
         }
     }

@@ -1,7 +1,10 @@
+use std::path::PathBuf;
+
 use reqwest::Client;
 use reqwest::header::HeaderMap;
 
 use crate::base::control_client::ControlClient;
+use crate::base::unix_url::join_path;
 
 /// Address of an engine, and the headers of requests to it.
 #[derive(Clone, Debug)]
@@ -12,6 +15,10 @@ pub(crate) struct Endpoint {
     /// Scheme, host, port and path prefix, without a slash at the end. It may hold a secret.
     pub(crate) base_url: String,
     pub(super) headers: HeaderMap,
+    /// The Unix socket that the engine listens on, instead of host and port.
+    pub(crate) socket: Option<PathBuf>,
+    /// The client for untimed requests, if the one of the run cannot reach it.
+    pub(super) own_http: Option<Client>,
 }
 
 impl Endpoint {
@@ -22,7 +29,19 @@ impl Endpoint {
             port,
             base_url,
             headers,
+            socket: None,
+            own_http: None,
         }
+    }
+
+    /// The same endpoint on a Unix socket, if it listens on one.
+    pub(crate) fn on_socket(self, socket: Option<PathBuf>) -> Self {
+        Self { socket, ..self }
+    }
+
+    /// The client for untimed requests; `http` is that of the run.
+    pub(crate) fn http(&self, http: &Client) -> Client {
+        self.own_http.as_ref().unwrap_or(http).clone()
     }
 
     /// Headers of every request; they may hold a secret.
@@ -32,12 +51,12 @@ impl Endpoint {
 
     /// The client for untimed requests.
     pub(crate) fn control_client(&self, http: &Client) -> ControlClient {
-        ControlClient::new(http.clone(), self.base_url.clone(), self.headers.clone())
+        ControlClient::new(self.http(http), self.base_url.clone(), self.headers.clone())
     }
 
     /// The URL of a path, which may include a query.
     pub(crate) fn url(&self, path: &str) -> String {
-        format!("{}/{}", self.base_url, path.trim_start_matches('/'))
+        join_path(&self.base_url, path)
     }
 }
 

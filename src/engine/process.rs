@@ -72,12 +72,12 @@ pub(super) async fn start(
     .map_err(spawn)?;
     let group = ProcessGroup::spawn(&order, &writer).await.map_err(spawn)?;
     Ok(RunningEngine {
-        endpoint: Endpoint {
-            host: "127.0.0.1".to_owned(),
-            port: context.port,
-            base_url: format!("http://127.0.0.1:{}", context.port),
+        endpoint: Endpoint::new(
+            "127.0.0.1".to_owned(),
+            context.port,
+            format!("http://127.0.0.1:{}", context.port),
             headers,
-        },
+        ),
         log,
         devices: Devices::Local(context.devices.clone()),
         started_at,

@@ -48,7 +48,7 @@ pub async fn run_load(
     progress: Arc<Progress>,
     stop: CancellationToken,
 ) -> Result<LoadResult, LoadError> {
-    match Route::find(&load.target.address).await {
+    match Route::find(&load.target.address, &load.target.connections).await {
         Ok(route) => run_over_route(route, load, progress, stop).await,
         Err(error @ RouteError::Name { .. }) => Ok(unreachable_result(&load, &progress, &error)),
         Err(error) => Err(LoadError::Route(error)),

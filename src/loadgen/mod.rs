@@ -4,6 +4,7 @@
 //! starts engines or derives metrics. Answers that exceed the memory budget go to the disk ([`spill`]).
 
 mod arrival;
+mod connections;
 pub mod dataset;
 pub(crate) mod generator;
 pub(crate) mod hf_hub;
@@ -24,6 +25,7 @@ mod tls;
 mod wakeups;
 
 pub(crate) use arrival::TimestampSource;
+pub use connections::Connections;
 pub use dataset::Content;
 pub use generator::LoadSpec;
 pub use generator::PlannedRequest;

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -9,8 +10,11 @@ use futures_util::future::join_all;
 use thiserror::Error;
 use tokio::net::TcpStream;
 
+use crate::base::tls::{TlsConfig, TlsSettings};
+use crate::loadgen::connections::Connections;
+use crate::loadgen::socket::Peer;
 use crate::loadgen::target::{Address, Scheme};
-use crate::loadgen::tls::{TlsClient, native_roots};
+use crate::loadgen::tls::TlsClient;
 
 #[derive(Debug, Error)]
 pub enum RouteError {
@@ -26,8 +30,8 @@ pub enum RouteError {
 }
 
 pub(super) struct Route {
-    /// The addresses that accept connections, in the order of the resolver.
-    sockets: Vec<SocketAddr>,
+    /// The addresses that accept connections, in the order of the resolver; or the Unix socket.
+    peers: Vec<Peer>,
     next_index: AtomicUsize,
     tls: Option<TlsClient>,
 }
@@ -38,7 +42,13 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 impl Route {
     /// Resolves the host name. Connections rotate over the addresses that listen, so that all replicas behind
     /// a name get requests.
-    pub(super) async fn find(address: &Address) -> Result<Self, RouteError> {
+    pub(super) async fn find(address: &Address, connections: &Connections) -> Result<Self, RouteError> {
+        if let Some(socket) = &address.socket {
+            return Ok(Self::from_peers(
+                vec![Peer::Unix(Arc::from(socket.as_path()))],
+                None,
+            ));
+        }
         let name = |source| RouteError::Name {
             host: address.host.clone(),
             source,
@@ -52,20 +62,15 @@ impl Route {
         }
         let tls = match address.scheme {
             Scheme::Http => None,
-            Scheme::Https => {
-                let tls = TlsClient::new(&address.host, native_roots());
-                Some(tls.map_err(|reason| RouteError::Tls {
-                    host: address.host.clone(),
-                    reason,
-                })?)
-            }
+            Scheme::Https => Some(tls_client(address, connections)?),
         };
-        Ok(Self::from_sockets(listening_sockets(sockets).await, tls))
+        let peers = listening_sockets(sockets).await.into_iter().map(Peer::Tcp);
+        Ok(Self::from_peers(peers.collect(), tls))
     }
 
-    pub(super) fn from_sockets(sockets: Vec<SocketAddr>, tls: Option<TlsClient>) -> Self {
+    pub(super) fn from_peers(peers: Vec<Peer>, tls: Option<TlsClient>) -> Self {
         Self {
-            sockets,
+            peers,
             next_index: AtomicUsize::new(0),
             tls,
         }
@@ -75,13 +80,28 @@ impl Route {
         self.tls.as_ref()
     }
 
-    pub(super) fn next(&self) -> SocketAddr {
-        let turn = match self.sockets.len() {
+    pub(super) fn next(&self) -> &Peer {
+        let turn = match self.peers.len() {
             1 => 0,
             count => self.next_index.fetch_add(1, Ordering::Relaxed) % count,
         };
-        self.sockets[turn]
+        &self.peers[turn]
     }
+}
+
+fn tls_client(address: &Address, connections: &Connections) -> Result<TlsClient, RouteError> {
+    let tls_error = |reason| RouteError::Tls {
+        host: address.host.clone(),
+        reason,
+    };
+    let config = match &connections.tls {
+        Some(config) => config.clone(),
+        None => {
+            let config = TlsConfig::load(&TlsSettings::default());
+            config.map_err(|error| tls_error(error.to_string()))?
+        }
+    };
+    TlsClient::new(&address.host, &config).map_err(tls_error)
 }
 
 /// Returns the addresses that accept a connection, all of one family: `localhost` may name two servers, one

@@ -8,16 +8,18 @@
 //! the others is recorded. A read without a timestamp gets the client's time. This module knows no HTTP and
 //! never waits; the owner of a socket uses epoll to learn when to try again.
 
-use std::io::{self, IoSliceMut, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::io::{self, IoSliceMut, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockType, SockaddrStorage, connect, recvmsg,
-    setsockopt, socket, sockopt,
+    AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockType, SockaddrStorage, UnixAddr, connect,
+    getsockopt, recv, recvmsg, send, setsockopt, socket, sockopt,
 };
 use nix::sys::time::TimeSpec;
 
@@ -32,10 +34,37 @@ const BUFFER_BYTES: usize = 128 << 10;
 const MAX_WARM_UPS: u32 = 100;
 const WARM_UP_PAUSE: Duration = Duration::from_millis(2);
 
+/// What a connection is made to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Peer {
+    Tcp(SocketAddr),
+    /// A Unix socket. Its kernel takes no times of arrival.
+    Unix(Arc<Path>),
+}
+
 /// A connection, possibly not established yet.
 pub(super) struct Socket {
-    stream: TcpStream,
+    stream: StreamSocket,
     tls: Option<TlsSession>,
+}
+
+/// A non-blocking stream socket of any family.
+struct StreamSocket(OwnedFd);
+
+impl Read for &StreamSocket {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        Ok(recv(self.0.as_raw_fd(), buffer, MsgFlags::empty())?)
+    }
+}
+
+impl Write for &StreamSocket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(send(self.0.as_raw_fd(), bytes, MsgFlags::MSG_NOSIGNAL)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// The state that all sockets of a thread share for reading.
@@ -58,9 +87,17 @@ pub(super) struct ReadContext {
 
 impl Socket {
     /// Starts to connect; [`Socket::write`] shows whether it worked.
-    pub(super) fn connect(to: SocketAddr) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// `WouldBlock` if the accept queue of a Unix socket is full.
+    pub(super) fn connect(to: &Peer) -> io::Result<Self> {
         let stream = timestamped_socket(to)?;
-        match connect(stream.as_raw_fd(), &SockaddrStorage::from(to)) {
+        let fd = stream.0.as_raw_fd();
+        let connected = match to {
+            Peer::Tcp(to) => connect(fd, &SockaddrStorage::from(*to)),
+            Peer::Unix(path) => connect(fd, &UnixAddr::new(&**path)?),
+        };
+        match connected {
             Ok(()) | Err(Errno::EINPROGRESS) => Ok(Self { stream, tls: None }),
             Err(error) => Err(error.into()),
         }
@@ -84,7 +121,8 @@ impl Socket {
 
     /// Returns why the connection failed, if it did.
     pub(super) fn connect_error(&self) -> io::Result<Option<io::Error>> {
-        self.stream.take_error()
+        let error = getsockopt(&self.stream.0, sockopt::SocketError)?;
+        Ok((error != 0).then(|| io::Error::from_raw_os_error(error)))
     }
 
     /// Passes bytes to the kernel and returns how many it took. `WouldBlock` while the connection is not
@@ -139,7 +177,7 @@ impl Socket {
 
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
+        self.stream.0.as_fd()
     }
 }
 
@@ -170,7 +208,7 @@ impl ReadContext {
     /// Sends bytes over a loopback connection until one arrives with a kernel timestamp.
     fn warm_up(&mut self) -> io::Result<Socket> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let mut socket = Socket::connect(listener.local_addr()?)?;
+        let mut socket = Socket::connect(&Peer::Tcp(listener.local_addr()?))?;
         let (mut other, _) = listener.accept()?;
         for _ in 0..MAX_WARM_UPS {
             other.write_all(b"?")?;
@@ -191,10 +229,10 @@ impl ReadContext {
     }
 
     /// Reads from a connection and takes the kernel's timestamp.
-    fn receive(&mut self, stream: &TcpStream) -> io::Result<Arrival> {
+    fn receive(&mut self, stream: &StreamSocket) -> io::Result<Arrival> {
         let mut slices = [IoSliceMut::new(&mut self.buffer)];
         let received = recvmsg::<()>(
-            stream.as_raw_fd(),
+            stream.0.as_raw_fd(),
             &mut slices,
             Some(&mut self.control),
             MsgFlags::empty(),
@@ -238,28 +276,33 @@ impl ReadContext {
 }
 
 /// Creates a non-blocking socket of the right family with kernel timestamps, if the kernel supports them.
-fn timestamped_socket(to: SocketAddr) -> io::Result<TcpStream> {
+fn timestamped_socket(to: &Peer) -> io::Result<StreamSocket> {
     let family = match to {
-        SocketAddr::V4(_) => AddressFamily::Inet,
-        SocketAddr::V6(_) => AddressFamily::Inet6,
+        Peer::Tcp(SocketAddr::V4(_)) => AddressFamily::Inet,
+        Peer::Tcp(SocketAddr::V6(_)) => AddressFamily::Inet6,
+        Peer::Unix(_) => AddressFamily::Unix,
     };
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
-    let stream = TcpStream::from(socket(family, SockType::Stream, flags, None)?);
-    stream.set_nodelay(true)?;
-    // If the kernel refuses this, reads have no timestamp.
-    let _ = setsockopt(&stream, sockopt::ReceiveTimestampns, &true);
-    Ok(stream)
+    let stream = socket(family, SockType::Stream, flags, None)?;
+    if matches!(to, Peer::Tcp(_)) {
+        setsockopt(&stream, sockopt::TcpNoDelay, &true)?;
+        // If the kernel refuses this, reads have no timestamp.
+        let _ = setsockopt(&stream, sockopt::ReceiveTimestampns, &true);
+    }
+    Ok(StreamSocket(stream))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpStream;
+
     use super::*;
 
     fn pair() -> (Socket, TcpStream, ReadContext) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let to = listener.local_addr().unwrap();
         let reading = ReadContext::new();
-        let socket = Socket::connect(to).unwrap();
+        let socket = Socket::connect(&Peer::Tcp(to)).unwrap();
         let (server, _) = listener.accept().unwrap();
         (socket, server, reading)
     }
@@ -305,7 +348,7 @@ mod tests {
         };
         // The server closed without reading the request, so the connection is reset.
         assert!(end.is_err() || end.unwrap().length == 0);
-        let refused = Socket::connect(port).and_then(|mut socket| socket.write(b"ask"));
+        let refused = Socket::connect(&Peer::Tcp(port)).and_then(|mut socket| socket.write(b"ask"));
         assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
     }
 }

@@ -1,10 +1,13 @@
 //! The destination of requests: an engine's base URL, headers, protocol settings and model name.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use thiserror::Error;
 
+use crate::base::unix_url::{UNIX_HOST, UnixUrl};
+use crate::loadgen::connections::Connections;
 use crate::plan::ProtocolSpec;
 
 /// An engine as requests see it.
@@ -18,6 +21,8 @@ pub struct Target {
     pub dialect: ProtocolSpec,
     /// The model name in requests.
     pub model: String,
+    /// How connections are made and used.
+    pub connections: Connections,
 }
 
 /// A base URL or a header that cannot be used.
@@ -51,6 +56,8 @@ pub struct Address {
     pub port: u16,
     /// Prefix of every path: empty, or with a slash at the front and none at the end.
     pub prefix: String,
+    /// The Unix socket that takes the connections; requests then only name `host` and `port`.
+    pub socket: Option<PathBuf>,
 }
 
 /// The supported URL schemes.
@@ -70,6 +77,18 @@ impl Address {
             host: "127.0.0.1".to_owned(),
             port,
             prefix: String::new(),
+            socket: None,
+        }
+    }
+
+    /// Creates an address on a Unix socket of this host.
+    fn unix(url: UnixUrl<'_>) -> Self {
+        Self {
+            scheme: Scheme::Http,
+            host: UNIX_HOST.to_owned(),
+            port: 80,
+            prefix: url.prefix.to_owned(),
+            socket: Some(url.socket.to_owned()),
         }
     }
 
@@ -88,6 +107,13 @@ impl Address {
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(socket) = &self.socket {
+            write!(f, "unix://{}", socket.display())?;
+            return match self.prefix.as_str() {
+                "" => Ok(()),
+                prefix => write!(f, ":{prefix}"),
+            };
+        }
         let scheme = match self.scheme {
             Scheme::Http => "http",
             Scheme::Https => "https",
@@ -105,12 +131,20 @@ impl FromStr for Address {
             reason,
         };
         let url = url.trim();
+        if let Some(parts) = UnixUrl::parse(url) {
+            return parts.map(Self::unix).map_err(|reason| TargetError::Url {
+                url: url.to_owned(),
+                reason,
+            });
+        }
         let (scheme, rest) = if let Some(rest) = url.strip_prefix("http://") {
             (Scheme::Http, rest)
         } else if let Some(rest) = url.strip_prefix("https://") {
             (Scheme::Https, rest)
         } else {
-            return Err(url_error("it must begin with `http://` or `https://`"));
+            return Err(url_error(
+                "it must begin with `http://`, `https://` or `unix:///`",
+            ));
         };
         let (authority, path) = rest.find('/').map_or((rest, ""), |slash| rest.split_at(slash));
         if authority.contains('@') {
@@ -148,6 +182,7 @@ impl FromStr for Address {
                 Some(port) => port.parse().map_err(|_| url_error("its port is not a number"))?,
             },
             prefix: path.trim_end_matches('/').to_owned(),
+            socket: None,
         })
     }
 }
@@ -213,6 +248,8 @@ mod tests {
             ("https://[::1]:8443", "https://[::1]:8443"),
             ("http://[fe80::1]", "http://[fe80::1]"),
             ("https://host:443", "https://host"),
+            ("unix:///run/a.sock", "unix:///run/a.sock"),
+            ("unix:///run/a.sock:/v2/", "unix:///run/a.sock:/v2"),
         ] {
             assert_eq!(url.parse::<Address>().unwrap().to_string(), shown);
         }
@@ -229,6 +266,7 @@ mod tests {
             ("http://[::1]8000", "not a number"),
             ("http://host/?a=b", "must not contain"),
             ("http://user:hush@host", "header"),
+            ("unix://run/a.sock", "not absolute"),
         ] {
             let error = url.parse::<Address>().unwrap_err().to_string();
             assert!(error.contains(reason) && !error.contains("hush"), "{error}");

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{HandshakeKind, RootCertStore, ServerConfig, SupportedProtocolVersion};
+use rustls::{HandshakeKind, ServerConfig, SupportedProtocolVersion};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use crate::base::tls::{TlsConfig, TlsSettings, Trust};
 use crate::loadgen::target::{Address, Headers, Target};
 use crate::plan::{Protocol, ProtocolSpec, UsageRequest};
 
@@ -59,13 +60,14 @@ pub(super) fn server_config(versions: &[&'static SupportedProtocolVersion]) -> S
     config
 }
 
-/// Returns the root certificates that trust the server's certificate.
-pub(super) fn roots() -> RootCertStore {
-    let mut roots = RootCertStore::empty();
-    roots
-        .add(CertificateDer::from_pem_slice(CERTIFICATE).unwrap())
-        .unwrap();
-    roots
+/// Returns the settings of a client that trusts the server's certificate.
+pub(super) fn trusting_config() -> TlsConfig {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/src/loadgen/tls/localhost.crt");
+    let settings = TlsSettings {
+        trust: Trust::File(file.into()),
+        identity: None,
+    };
+    TlsConfig::load(&settings).unwrap()
 }
 
 trait Stream: AsyncRead + AsyncWrite + Unpin {
@@ -264,6 +266,7 @@ pub(super) fn target(port: u16, protocol: Protocol) -> Target {
             body: serde_json::Map::new(),
         },
         model: "m".to_owned(),
+        connections: Default::default(),
     }
 }
 

@@ -8,14 +8,10 @@
 use std::io::{self, BufRead, ErrorKind, Read, Write};
 use std::sync::Arc;
 
-use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use rustls::{ClientConfig, ClientConnection};
 
-use crate::base::tls;
-
-/// The only supported protocol, offered by ALPN so that no server chooses HTTP/2.
-const HTTP_1_1: &[u8] = b"http/1.1";
+use crate::base::tls::{self, TlsConfig};
 
 /// The TLS settings that all sessions with one host share.
 #[derive(Clone)]
@@ -25,29 +21,14 @@ pub(super) struct TlsClient {
 }
 
 impl TlsClient {
-    /// Creates the settings for a host whose certificate is checked against `roots`. Every connection makes a
-    /// full handshake, as in the Python tool.
+    /// Creates the settings for a host.
     ///
     /// # Errors
-    /// There are no roots, or no certificate can hold the name.
-    pub(super) fn new(host: &str, roots: RootCertStore) -> Result<Self, String> {
-        if roots.is_empty() {
-            return Err(
-                "this machine has no root certificates; install `ca-certificates`, or set `SSL_CERT_FILE`"
-                    .to_owned(),
-            );
-        }
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        config.alpn_protocols = vec![HTTP_1_1.to_vec()];
-        config.resumption = Resumption::disabled();
+    /// No certificate can hold the name.
+    pub(super) fn new(host: &str, config: &TlsConfig) -> Result<Self, String> {
         let name = ServerName::try_from(host.to_owned()).map_err(|error| error.to_string())?;
         Ok(Self {
-            config: Arc::new(config),
+            config: config.client_config(),
             name,
         })
     }
@@ -64,13 +45,6 @@ impl TlsClient {
             })
             .map_err(tls_error)
     }
-}
-
-/// Loads the trusted certificates of this machine, or those of `SSL_CERT_FILE`.
-pub(super) fn native_roots() -> RootCertStore {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    roots
 }
 
 pub(super) struct TlsSession {
@@ -219,15 +193,4 @@ impl TlsSession {
 
 fn tls_error(error: rustls::Error) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, tls::describe(&error))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn without_root_certificates_no_session_is_possible() {
-        let reason = TlsClient::new("localhost", RootCertStore::empty()).err().unwrap();
-        assert!(reason.contains("SSL_CERT_FILE"), "{reason}");
-    }
 }

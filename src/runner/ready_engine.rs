@@ -39,12 +39,8 @@ impl ReadyEngine {
             true => format!("[{}]", address.host),
             false => address.host.clone(),
         };
-        let endpoint = Endpoint::new(
-            host,
-            address.port,
-            control.base_url().to_owned(),
-            control.headers().clone(),
-        );
+        let (base_url, headers) = (control.base_url().to_owned(), control.headers().clone());
+        let endpoint = Endpoint::new(host, address.port, base_url, headers).on_socket(address.socket.clone());
         Self {
             running: engine::running_at(endpoint, &Redactor::default()),
             sampling: Sampling::for_attached(address, gpus, environment).await,

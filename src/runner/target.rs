@@ -25,5 +25,6 @@ pub(crate) fn resolve(launch: &Launch, base_url: &str, host: &HostEnv) -> Result
         headers: Headers::new(headers)?,
         dialect: launch.api.dialect.clone(),
         model: launch.served_model_name.clone(),
+        connections: Default::default(),
     })
 }

@@ -65,7 +65,10 @@ impl Sampling {
         gpus: Option<Arc<Gpus>>,
         environment: &Environment,
     ) -> Self {
-        let (engine, roots) = listeners_at(&address.host, address.port);
+        let (engine, roots) = match &address.socket {
+            Some(_) => (EngineLocation::Unknown, Vec::new()),
+            None => listeners_at(&address.host, address.port),
+        };
         let mut sampling = Self::default();
         if let Some(gpus) = gpus.filter(|_| !roots.is_empty()) {
             let engine_pids = proc::tree_pids(&proc::all_processes(), &roots);
@@ -110,7 +113,9 @@ impl Sampling {
         }
         let engine = match running.root_pids() {
             roots if !roots.is_empty() => EngineLocation::Local(roots),
-            _ if is_remote => listeners_at(&running.endpoint().host, running.endpoint().port).0,
+            _ if is_remote && running.endpoint().socket.is_none() => {
+                listeners_at(&running.endpoint().host, running.endpoint().port).0
+            }
             _ => EngineLocation::Unknown,
         };
         self.add_probes(telemetry::host_probes(ProbeContext {
@@ -122,7 +127,7 @@ impl Sampling {
             return;
         };
         let page = MetricsPage {
-            http: http.clone(),
+            http: running.endpoint().http(http),
             url: running.endpoint().url(&metrics.path),
             headers: running.endpoint().headers().clone(),
             names: (metrics.names.iter())

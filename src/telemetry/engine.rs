@@ -8,6 +8,7 @@ use reqwest::header::HeaderMap;
 
 use crate::base::body::BodyError;
 use crate::base::control_client::{self, ControlError, root_cause};
+use crate::base::unix_url::wire_url;
 use crate::config::metrics::{MetricKind, metric_kind};
 use crate::results::record::telemetry::{SampleValues, TelemetrySource};
 use crate::telemetry::probe::{DeviceReading, Probe};
@@ -77,7 +78,7 @@ impl Probe for EngineProbe {
 }
 
 async fn fetch(page: &MetricsPage) -> Result<Scrape, String> {
-    let request = page.http.get(&page.url).headers(page.headers.clone());
+    let request = page.http.get(wire_url(&page.url)).headers(page.headers.clone());
     let response = control_client::send_request(page.url.clone(), request.timeout(ANSWER_TIMEOUT)).await;
     let answer = response.map_err(|error| error_text(&error))?;
     let status = answer.status;

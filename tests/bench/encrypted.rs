@@ -26,6 +26,11 @@ fn proxy(to: u16) -> u16 {
         .with_no_client_auth()
         .with_single_cert(vec![certificate], key)
         .expect("they belong together");
+    proxy_with(config, to)
+}
+
+/// The same with other settings.
+pub fn proxy_with(config: ServerConfig, to: u16) -> u16 {
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
     listener.set_nonblocking(true).expect("a socket can do that");

@@ -13,6 +13,10 @@ pub(crate) const MAX_HEAD_BYTES: usize = 64 << 10;
 
 const MAX_HEADERS: usize = 128;
 
+/// The first bytes of TLS records.
+const TLS_ALERT: u8 = 21;
+const TLS_HANDSHAKE: u8 = 22;
+
 /// The head of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResponseHead {
@@ -51,6 +55,9 @@ pub enum HttpResponseError {
     /// The head cannot be read.
     #[error("the head of the response is not HTTP/1.1: {0}")]
     Head(httparse::Error),
+    /// The server answers with TLS.
+    #[error("the server speaks TLS; use `https://`")]
+    Tls,
     /// The head is too long.
     #[error("the head of the response exceeds {MAX_HEAD_BYTES} bytes")]
     HeadTooLong,
@@ -238,7 +245,11 @@ impl ResponseReader {
         self.raw.extend_from_slice(&input[..consumed]);
         let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
         let mut response = httparse::Response::new(&mut headers);
-        let length = match response.parse(&self.raw).map_err(HttpResponseError::Head)? {
+        let parsed = response.parse(&self.raw).map_err(|error| match self.raw.first() {
+            Some(&(TLS_ALERT | TLS_HANDSHAKE)) => HttpResponseError::Tls,
+            _ => HttpResponseError::Head(error),
+        });
+        let length = match parsed? {
             httparse::Status::Complete(length) if length <= MAX_HEAD_BYTES => length,
             httparse::Status::Partial if self.raw.len() <= MAX_HEAD_BYTES => {
                 *input = &input[consumed..];
@@ -445,6 +456,12 @@ mod tests {
     fn a_body_without_length_lasts_until_the_connection_ends() {
         let whole = parse_pieces([&b"HTTP/1.0 200 OK\r\n\r\nall of it"[..]]);
         assert_eq!((whole.body.as_slice(), whole.fault), (&b"all of it"[..], None));
+    }
+
+    #[test]
+    fn an_answer_in_tls_is_named() {
+        let alert = parse_pieces([&b"\x15\x03\x01\x00\x02\x02\x46"[..]]);
+        assert_eq!(alert.fault, Some(HttpResponseError::Tls));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The checked flags of `matrix bench`. All errors are found before a server is contacted.
 
 mod conflicts;
+mod connections;
 mod dataset;
 mod environment;
 mod profiling;
@@ -27,7 +28,7 @@ use crate::config::workload::Profile;
 use crate::plan::{CacheResetSpec, ProtocolSpec, UsageRequest};
 use crate::report::bench_serving::bench_line::RequestedLoad;
 use crate::report::bench_serving::traffic::Traffic;
-use crate::runner::bench::{Address, Headers};
+use crate::runner::bench::{Address, Connections, Headers};
 use crate::runner::profiler::Profiler;
 
 /// The settings of a bench.
@@ -36,6 +37,7 @@ pub(crate) struct BenchConfig {
     pub(crate) backend: Backend,
     pub(crate) profile: Profile,
     pub(crate) address: Address,
+    pub(crate) connections: Connections,
     /// The header with the key; control requests also send it.
     pub(crate) auth: Option<(String, String)>,
     pub(crate) headers: Headers,
@@ -92,6 +94,9 @@ impl BenchConfig {
         let profile = args.extensions.rules;
         let backend = args.server.backend;
         let address = or_say.take(request::address(args));
+        let connections = address
+            .as_ref()
+            .and_then(|address| or_say.take(connections::connections(args, address)));
         let headers = or_say.take(request::headers(args, environment));
         let body = or_say.take(request::extra_body(args));
         let workload = or_say.take(dataset::workload(args, profile));
@@ -100,7 +105,10 @@ impl BenchConfig {
         let arrivals = or_say.take(arrivals::arrivals(args));
         let search = or_say.take(arrivals::search_options(args));
         let steady = or_say.take(arrivals::steady_state_options(args));
-        let profiled = or_say.take(profiling::profiled_servers(args));
+        let tls = connections
+            .as_ref()
+            .and_then(|connections| connections.tls.as_ref());
+        let profiled = or_say.take(profiling::profiled_servers(args, tls));
         let (Some(arrivals), Some(search), Some(steady), Some(profiled)) =
             (arrivals, search, steady, profiled)
         else {
@@ -111,9 +119,9 @@ impl BenchConfig {
         else {
             return Err(errors);
         };
-        if !errors.is_empty() {
+        let Some(connections) = connections.filter(|_| errors.is_empty()) else {
             return Err(errors);
-        }
+        };
         let seed = args.dataset.seed.unwrap_or(match profile {
             Profile::Classic => 1,
             Profile::Current => 42,
@@ -136,6 +144,7 @@ impl BenchConfig {
             backend,
             profile,
             address,
+            connections,
             auth,
             headers,
             dialect: request::protocol_spec(args, profile),

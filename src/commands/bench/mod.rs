@@ -113,6 +113,7 @@ fn bench_request(config: &BenchConfig, places: &CacheArgs, uses_prompts: bool) -
     let is_stirred = config.scenario.limits.warmup > 0 || config.cache_reset.is_some();
     BenchRequest {
         address: config.address.clone(),
+        connections: config.connections.clone(),
         auth: config.auth.clone(),
         headers: config.headers.clone(),
         dialect: config.dialect.clone(),

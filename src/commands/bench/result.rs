@@ -172,6 +172,13 @@ impl BenchResult<'_> {
                     .to_owned(),
             );
         }
+        let tls = self.config.connections.tls.as_ref();
+        if tls.is_some_and(|tls| !tls.verifies_servers()) {
+            notes.push(
+                "the certificate of the server was not checked (`--insecure`), so another server may have answered"
+                    .to_owned(),
+            );
+        }
         if self.measured.load.is_aborted {
             notes.push(
                 "the load was stopped early: more requests failed than `--abort-error-share` allows"

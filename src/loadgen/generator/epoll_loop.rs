@@ -197,6 +197,7 @@ impl EventLoop {
             first_byte_deadlines: VecDeque::new(),
             request_deadlines: VecDeque::new(),
             retries: VecDeque::new(),
+            full_queues: VecDeque::new(),
             close_deadlines: VecDeque::new(),
             closing_sockets: HashMap::new(),
             slot_wait: None,
@@ -252,6 +253,8 @@ struct LoopState {
     request_deadlines: VecDeque<(MonotonicTime, usize)>,
     /// When pending connections will be retransmitted.
     retries: VecDeque<(MonotonicTime, usize)>,
+    /// When to connect again to Unix sockets whose accept queues were full.
+    full_queues: VecDeque<(MonotonicTime, usize)>,
     /// When to close the connections that stay open after `[DONE]`; `closing_sockets` has their sockets.
     close_deadlines: VecDeque<(MonotonicTime, usize)>,
     closing_sockets: HashMap<usize, Socket>,

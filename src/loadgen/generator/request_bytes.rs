@@ -98,6 +98,7 @@ mod tests {
                 body: serde_json::Map::new(),
             },
             model: "m".to_owned(),
+            connections: Default::default(),
         };
         let request = String::from_utf8(http_request(&target, None, b"{}")).unwrap();
         let encodings: Vec<&str> = request

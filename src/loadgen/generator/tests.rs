@@ -9,6 +9,7 @@ use crate::base::units::HumanDuration;
 use crate::config::scenario::LoadLimits;
 use crate::loadgen::dataset::Content;
 use crate::loadgen::request::CLOSE_GRACE;
+use crate::loadgen::socket::Peer;
 use crate::loadgen::spill::Spill;
 use crate::loadgen::test_server::{self, Act, Server, partial_stream, plain_response, stream, target};
 use crate::loadgen::tls::TlsClient;
@@ -54,7 +55,9 @@ async fn run(load: LoadSpec) -> LoadResult {
 /// Returns the records of a load over bare or encrypted connections.
 pub(super) async fn run_over(load: LoadSpec, is_bare: bool) -> Vec<Request> {
     let route = match is_bare {
-        true => Route::find(&load.target.address).await.unwrap(),
+        true => Route::find(&load.target.address, &load.target.connections)
+            .await
+            .unwrap(),
         false => encrypted_route(load.target.address.port),
     };
     let result = run_over_route(route, load, Arc::default(), CancellationToken::new()).await;
@@ -63,13 +66,15 @@ pub(super) async fn run_over(load: LoadSpec, is_bare: bool) -> Vec<Request> {
 
 /// Returns the route to a local server through TLS.
 fn encrypted_route(port: u16) -> Route {
-    let tls = TlsClient::new("localhost", test_server::roots()).unwrap();
-    Route::from_sockets(vec![([127, 0, 0, 1], port).into()], Some(tls))
+    let tls = TlsClient::new("localhost", &test_server::trusting_config()).unwrap();
+    Route::from_peers(vec![Peer::Tcp(([127, 0, 0, 1], port).into())], Some(tls))
 }
 
 /// Prepares all requests of a load as the share of one thread.
 pub(super) async fn prepare_all(load: LoadSpec) -> (Vec<PendingRequest>, Arc<Shared>) {
-    let route = Route::find(&load.target.address).await.unwrap();
+    let route = Route::find(&load.target.address, &load.target.connections)
+        .await
+        .unwrap();
     let end = load.limits.duration.map(|span| span.duration());
     let (shared, planned_requests) = Shared::new(load, route, Arc::default());
     let share = split_requests(planned_requests, end, NonZeroUsize::MIN).remove(0);

@@ -2,7 +2,6 @@
 //! its deadlines.
 
 use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
 
 use super::response::{RequestEnd, Response, failure};
 use super::response_limits::ResponseLimits;
@@ -10,7 +9,7 @@ use super::response_trace::ResponseTrace;
 use crate::base::clock::{self, MonotonicTime};
 use crate::loadgen::arrival::TimestampSource;
 use crate::loadgen::protocol::Decoder;
-use crate::loadgen::socket::{ReadContext, Socket};
+use crate::loadgen::socket::{Peer, ReadContext, Socket};
 use crate::results::record::request::RequestFailureClass;
 
 /// Maximum number of full buffers that are read from one stream before other streams are served.
@@ -96,13 +95,15 @@ impl InFlight {
         self.socket.as_ref()
     }
 
-    /// Starts to connect. If the connection is expected to be established at once, it also writes.
-    pub(crate) fn connect(&mut self, to: SocketAddr, stands_at_once: bool) -> Result<(), Box<Response>> {
+    /// Starts to connect. If the connection is expected to be established at once, it also writes. There is no
+    /// socket afterwards if the accept queue of a Unix socket is full.
+    pub(crate) fn connect(&mut self, to: &Peer, stands_at_once: bool) -> Result<(), Box<Response>> {
         let ending = match Socket::connect(to) {
             Ok(socket) => {
                 self.socket = Some(socket);
                 if stands_at_once { self.write().err() } else { None }
             }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => None,
             Err(error) => Some(connect_failure(error)),
         };
         ending.map_or(Ok(()), |ending| Err(self.finish(ending)))

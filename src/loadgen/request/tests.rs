@@ -105,7 +105,7 @@ fn respond(framing: u8, status: u16, lines: &[String], kept_share: f64) -> Vec<u
 fn session(version: &'static rustls::SupportedProtocolVersion) -> (rustls::ServerConnection, TlsSession) {
     let config = test_server::server_config(&[version]);
     let mut server = rustls::ServerConnection::new(Arc::new(config)).unwrap();
-    let mut client = TlsClient::new("localhost", test_server::roots())
+    let mut client = TlsClient::new("localhost", &test_server::trusting_config())
         .unwrap()
         .session()
         .unwrap();

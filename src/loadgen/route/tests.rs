@@ -15,7 +15,13 @@ async fn of_several_addresses_the_one_that_listens_is_used() {
         host: "localhost".to_owned(),
         ..Address::local(socket.port())
     };
-    assert_eq!(Route::find(&address).await.unwrap().sockets, [socket]);
+    assert_eq!(
+        Route::find(&address, &Connections::default())
+            .await
+            .unwrap()
+            .peers,
+        [Peer::Tcp(socket)]
+    );
 }
 
 /// Replicas behind one name, as the DNS of a cluster returns them: each gets its share, and one that is down
@@ -27,9 +33,10 @@ async fn connections_take_turns_over_the_addresses_that_listen() {
     let at = |host: &str| SocketAddr::new(host.parse().unwrap(), port);
     let other = TcpListener::bind(at("127.0.0.3")).await.unwrap();
     let ports = [at("127.0.0.1"), at("127.0.0.2"), at("127.0.0.3")];
-    let route = Route::from_sockets(listening_sockets(ports.to_vec()).await, None);
-    let reached: Vec<SocketAddr> = (0..4).map(|_| route.next()).collect();
-    assert_eq!(reached, [ports[0], ports[2], ports[0], ports[2]]);
+    let listening = listening_sockets(ports.to_vec()).await;
+    let route = Route::from_peers(listening.into_iter().map(Peer::Tcp).collect(), None);
+    let reached: Vec<Peer> = (0..4).map(|_| route.next().clone()).collect();
+    assert_eq!(reached, [0, 2, 0, 2].map(|place: usize| Peer::Tcp(ports[place])));
     drop((one, other));
     assert_eq!(
         listening_sockets(ports.to_vec()).await,

@@ -14,7 +14,7 @@ use std::time::Duration;
 pub(crate) use crate::loadgen::PlannedRequest;
 pub(crate) use error::BenchError;
 pub(crate) use observer::{BenchEvent, BenchLoad, BenchObserver, BenchOutcome};
-pub(crate) use request::{Address, BenchRequest, Headers, ReadyCheck, Scheme};
+pub(crate) use request::{Address, BenchRequest, Connections, Headers, ReadyCheck, Scheme};
 pub(crate) use session::Session;
 
 use self::loads::Bench;

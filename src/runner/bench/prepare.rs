@@ -52,6 +52,7 @@ pub(super) async fn prepare(
         headers: request.headers.clone(),
         dialect: request.dialect.clone(),
         model: request.served_model_name.clone().unwrap_or_else(|| model.clone()),
+        connections: request.connections.clone(),
     };
     let caches = Caches {
         hf_home: request.hf_home.clone(),
@@ -95,18 +96,32 @@ async fn workload(
     Err(BenchError::Prompts(reasons.join("\n")))
 }
 
+/// Headers of the load that control requests do not repeat: those that describe the bodies of the load.
+const BODY_HEADERS: [&str; 3] = ["accept", "accept-encoding", "content-type"];
+
 /// The client for control requests, which are not part of the load.
 fn control_client(request: &BenchRequest) -> Result<ControlClient, BenchError> {
     let of_protocol = request.dialect.protocol.facts().headers.iter();
     let mut headers: HeaderMap = of_protocol
         .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
         .collect();
-    if let Some((name, value)) = &request.auth {
+    let auth = request
+        .auth
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()));
+    let repeated = (request.headers.iter())
+        .filter(|(name, _)| !BODY_HEADERS.iter().any(|known| name.eq_ignore_ascii_case(known)));
+    for (name, value) in auth.chain(repeated) {
         let header = control_client::secret_header(name, value);
-        headers.extend([header.map_err(|_| BenchError::Header { name: name.clone() })?]);
+        let (name, value) = header.map_err(|_| BenchError::Header {
+            name: name.to_owned(),
+        })?;
+        // A header of the load overrides the key of the environment.
+        headers.insert(name, value);
     }
-    let base_url = request.address.to_string();
-    Ok(ControlClient::new(control_client::client(), base_url, headers))
+    let (address, tls) = (&request.address, request.connections.tls.as_ref());
+    let http = control_client::server_client(tls, address.socket.as_deref());
+    Ok(ControlClient::new(http, address.to_string(), headers))
 }
 
 /// Waits until the server is ready, if a check is requested. Returns whether the server reports that it is

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::config::scenario::Scenario;
-pub(crate) use crate::loadgen::{Address, Headers, Scheme};
+pub(crate) use crate::loadgen::{Address, Connections, Headers, Scheme};
 use crate::plan::{CacheResetSpec, ProtocolSpec};
 use crate::runner::profiler::Profiler;
 use crate::runner::record_sink::RecordsFile;
@@ -12,9 +12,11 @@ use crate::runner::record_sink::RecordsFile;
 /// Settings of a bench.
 pub(crate) struct BenchRequest {
     pub(crate) address: Address,
+    /// How connections are made; control requests use the same TLS settings.
+    pub(crate) connections: Connections,
     /// Name and value of the header with the API key; control requests send it too.
     pub(crate) auth: Option<(String, String)>,
-    /// The headers of the load.
+    /// The headers of the load; control requests to the server send them too.
     pub(crate) headers: Headers,
     pub(crate) dialect: ProtocolSpec,
     /// The name of the backend; some metrics depend on it.

@@ -88,6 +88,7 @@ impl<'a> ReferenceEngine<'a> {
                 headers: Headers::default(),
                 dialect: launch.api.dialect.clone(),
                 model: launch.served_model_name.clone(),
+                connections: Default::default(),
             },
             running,
             host,

@@ -6,6 +6,7 @@ use reqwest::header::HeaderMap;
 use serde_json::{Map, Value, json};
 
 use crate::base::control_client::{self, ControlClient};
+use crate::base::tls::TlsConfig;
 use crate::cli::bench::{Activity, BenchArgs, arg_name};
 use crate::commands::bench::config::environment::Environment;
 use crate::config::workload::Profile;
@@ -15,7 +16,10 @@ use crate::runner::profiler::{ProfiledServers, Profiler};
 /// Returns which servers are profiled.
 ///
 /// Source: docs/bench-serving.md 6.1.
-pub(super) fn profiled_servers(args: &BenchArgs) -> Result<ProfiledServers, Vec<String>> {
+pub(super) fn profiled_servers(
+    args: &BenchArgs,
+    tls: Option<&TlsConfig>,
+) -> Result<ProfiledServers, Vec<String>> {
     let options = &args.profiler;
     let (role, flag, urls) = match (&options.profile_prefill_url, &options.profile_decode_url) {
         (Some(_), Some(_)) => {
@@ -39,7 +43,7 @@ pub(super) fn profiled_servers(args: &BenchArgs) -> Result<ProfiledServers, Vec<
     for url in urls {
         match url.parse::<Address>() {
             Ok(address) => servers.push(ControlClient::new(
-                control_client::client(),
+                control_client::server_client(tls, address.socket.as_deref()),
                 address.to_string(),
                 HeaderMap::new(),
             )),

@@ -27,6 +27,7 @@ pub(super) fn address(args: &BenchArgs) -> Result<Address, Vec<String>> {
         host,
         port: args.server.port.unwrap_or(args.server.backend.facts().port),
         prefix: String::new(),
+        socket: None,
     })
 }
 

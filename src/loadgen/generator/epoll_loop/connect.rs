@@ -19,12 +19,15 @@ use super::wait::wait_for;
 use super::{
     HANDSHAKE_TOKEN, LoopState, MAX_EXPECTED_EVENTS, MAX_PREPARING_EVENTS, REDUCED_MAX_CONNECTING, Stream,
 };
-use crate::base::clock::MonotonicTime;
+use crate::base::clock::{self, MonotonicTime};
 use crate::loadgen::generator::concurrency_limit::Slot;
 use crate::loadgen::generator::pending::PendingRequest;
 use crate::loadgen::protocol::Decoder;
-use crate::loadgen::request::{CONNECT_RETRANSMIT, InFlight};
+use crate::loadgen::request::{CONNECT_RETRANSMIT, InFlight, Response};
 use crate::loadgen::socket::Socket;
+
+/// Pause before another attempt to connect to a Unix socket whose accept queue is full.
+const FULL_QUEUE_PAUSE: Duration = Duration::from_millis(1);
 
 impl LoopState {
     /// Sends a request that has a slot, or queues it if too many connections are being established.
@@ -73,40 +76,62 @@ impl LoopState {
         let mut in_flight = InFlight::start(request, decoder, bounds, self.zero);
         let (index, sent) = (pending.position, in_flight.sent_at());
         let first = bounds.first_byte.min(bounds.request);
-        let to = shared.route.next();
-        let connected = match &mut self.event_loop.handshakes {
-            Some(handshakes) => {
-                handshakes.request(index, to, sent.plus(first));
-                Ok(())
-            }
-            None => in_flight.connect(to, self.stands_at_once),
-        };
+        let connected = self.begin_connect(&mut in_flight, index, sent.plus(first));
         if first < bounds.request {
             self.first_byte_deadlines.push_back((sent.plus(first), index));
         }
         self.request_deadlines
             .push_back((sent.plus(bounds.request), index));
-        let is_connecting = connected.is_ok() && !in_flight.is_connected();
         let room = self.event_loop.free_streams.pop().unwrap_or_else(Box::new_uninit);
         let stream = Stream {
             in_flight,
             request: pending,
             ready_at: ready,
             slot,
-            is_connecting,
+            is_connecting: false,
             gap: Gap::default(),
             is_preparing: false,
             is_registered: false,
         };
-        let stream = self.streams[index].insert(Box::write(room, stream));
+        self.streams[index] = Some(Box::write(room, stream));
         self.running += 1;
+        self.watch_connect(index, connected, sent);
+    }
+
+    /// Requests a connection. If it is expected to be established at once, this also writes the request.
+    fn begin_connect(
+        &mut self,
+        in_flight: &mut InFlight,
+        index: usize,
+        deadline: MonotonicTime,
+    ) -> Result<(), Box<Response>> {
+        let to = self.event_loop.shared.route.next();
+        match &mut self.event_loop.handshakes {
+            Some(handshakes) => {
+                handshakes.request(index, to, deadline);
+                Ok(())
+            }
+            None => in_flight.connect(to, self.stands_at_once),
+        }
+    }
+
+    /// Counts and watches a connection that was requested at `began`.
+    fn watch_connect(&mut self, index: usize, connected: Result<(), Box<Response>>, began: MonotonicTime) {
         if let Err(answer) = connected {
             return self.finish(index, *answer);
         }
-        if is_connecting {
+        let Some(stream) = &mut self.streams[index] else {
+            return;
+        };
+        stream.is_connecting = !stream.in_flight.is_connected();
+        if stream.is_connecting {
             self.stands_at_once = false;
             self.connecting += 1;
-            self.retries.push_back((sent.plus(CONNECT_RETRANSMIT), index));
+            self.retries.push_back((began.plus(CONNECT_RETRANSMIT), index));
+            if stream.in_flight.socket().is_none() && self.event_loop.handshakes.is_none() {
+                self.full_queues
+                    .push_back((clock::now().plus(FULL_QUEUE_PAUSE), index));
+            }
         }
         stream.is_preparing = stream.in_flight.is_writing();
         self.preparing += usize::from(stream.is_preparing);
@@ -119,6 +144,22 @@ impl LoopState {
             Ok(()) => self.register_stream(index),
             Err(error) => self.fail_unwatched(index, error),
         }
+    }
+
+    /// Connects again to a Unix socket whose accept queue was full; the kernel does not wait for room in it.
+    pub(super) fn repeat_connect(&mut self, index: usize) {
+        let Some(stream) = &mut self.streams[index] else {
+            return;
+        };
+        if stream.in_flight.socket().is_some() {
+            return;
+        }
+        self.connecting -= usize::from(std::mem::take(&mut stream.is_connecting));
+        self.preparing -= usize::from(std::mem::take(&mut stream.is_preparing));
+        let connected = stream
+            .in_flight
+            .connect(self.event_loop.shared.route.next(), true);
+        self.watch_connect(index, connected, clock::now());
     }
 
     /// Takes over connections whose handshakes have ended.
@@ -266,7 +307,6 @@ mod tests {
 
     use super::super::EventLoop;
     use super::*;
-    use crate::base::clock;
     use crate::loadgen::dataset::Content;
     use crate::loadgen::generator::tests::{load, prepare_all};
 

@@ -32,6 +32,9 @@ impl LoopState {
         while let Some((_, index)) = pop_if(&mut self.retries, |at, _| at <= now) {
             self.note_retransmit(index);
         }
+        while let Some((_, index)) = pop_if(&mut self.full_queues, |at, _| at <= now) {
+            self.repeat_connect(index);
+        }
         while let Some((_, index)) = pop_if(&mut self.close_deadlines, |at, _| at <= now) {
             let left_open = u64::from(self.closing_sockets.remove(&index).is_some());
             self.event_loop
@@ -50,6 +53,7 @@ impl LoopState {
             &mut self.first_byte_deadlines,
             &mut self.request_deadlines,
             &mut self.retries,
+            &mut self.full_queues,
         ] {
             while pop_if(queue, |_, index| streams[index].is_none()).is_some() {}
         }
@@ -62,6 +66,7 @@ impl LoopState {
             &self.first_byte_deadlines,
             &self.request_deadlines,
             &self.retries,
+            &self.full_queues,
             &self.close_deadlines,
         ];
         let fronts = queues.map(|queue| queue.front().map(|(at, _)| *at));

@@ -6,7 +6,6 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread::{self, JoinHandle};
@@ -18,7 +17,7 @@ use rustix::fd::OwnedFd;
 use super::wait::wait_for;
 use super::waker::LoopWaker;
 use crate::base::clock::{self, MonotonicTime};
-use crate::loadgen::socket::Socket;
+use crate::loadgen::socket::{Peer, Socket};
 use crate::loadgen::tls::TlsClient;
 
 /// Maximum number of handshake threads per sending thread.
@@ -34,7 +33,7 @@ const WAKER_TOKEN: u64 = u64::MAX;
 
 struct HandshakeRequest {
     index: usize,
-    address: SocketAddr,
+    peer: Peer,
     /// When the handshake is given up. Its request has timed out by then.
     deadline: MonotonicTime,
 }
@@ -88,14 +87,14 @@ impl Handshakes {
         &self.waker
     }
 
-    pub(super) fn request(&mut self, index: usize, to: SocketAddr, deadline: MonotonicTime) {
+    pub(super) fn request(&mut self, index: usize, to: &Peer, deadline: MonotonicTime) {
         let worker = &self.workers[self.next];
         self.next = (self.next + 1) % self.workers.len();
         if let Some(inbox) = &worker.inbox {
             // A dead thread does not answer; then the request times out.
             let _ = inbox.send(HandshakeRequest {
                 index,
-                address: to,
+                peer: to.clone(),
                 deadline,
             });
             worker.waker.notify();
@@ -193,7 +192,7 @@ impl HandshakeLoop {
     }
 
     fn begin(&mut self, request: &HandshakeRequest) {
-        let socket = Socket::connect(request.address)
+        let socket = Socket::connect(&request.peer)
             .and_then(|socket| Ok(socket.with_tls(self.tls.session()?)))
             .and_then(|socket| {
                 let interest = epoll::EventFlags::IN

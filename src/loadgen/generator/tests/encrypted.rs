@@ -112,8 +112,8 @@ async fn every_handshake_is_full_and_speaks_http_1_1() {
 #[tokio::test]
 async fn a_server_with_another_name_or_without_tls_is_no_connection() {
     let server = Server::answering(vec![Act::Write(stream(&[A, END, DONE]))]).await;
-    let other = TlsClient::new("elsewhere", test_server::roots()).unwrap();
-    let route = Route::from_sockets(vec![([127, 0, 0, 1], server.port).into()], Some(other));
+    let other = TlsClient::new("elsewhere", &test_server::trusting_config()).unwrap();
+    let route = Route::from_peers(vec![Peer::Tcp(([127, 0, 0, 1], server.port).into())], Some(other));
     let stop = CancellationToken::new();
     let result = run_over_route(route, load(server.port, &[0, 0]), Arc::default(), stop).await;
     for request in result.unwrap().records {
