@@ -11,20 +11,22 @@ mod images;
 mod limits;
 mod profiler;
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, ValueEnum};
 
 pub(crate) use self::arrivals::{ArrivalArgs, GapDistribution, SearchArgs, SteadyStateArgs};
 pub(crate) use self::connections::ConnectionArgs;
-pub(crate) use self::dataset_options::{GroupDistributionArg, SharedPrefixArgs, TraceArgs};
+pub(crate) use self::dataset_options::{GroupDistributionArg, SessionArgs, SharedPrefixArgs, TraceArgs};
 pub(crate) use self::images::{ImageArgs, SpeedBenchArgs};
 pub(crate) use self::limits::LimitArgs;
 pub(crate) use self::profiler::{Activity, ProfilerArgs};
-use crate::base::units::RequestRate;
+use crate::base::units::{HumanDuration, RequestRate};
 use crate::cli::named::{backend, dataset, variant_parser};
 use crate::config::backend::Backend;
 use crate::config::dataset::DatasetName;
+use crate::config::pacing::ThinkTime;
 use crate::config::workload::Profile;
 
 /// Benchmark a running server, with the flags and the output of `sglang.bench_serving`.
@@ -52,6 +54,8 @@ pub(crate) struct BenchArgs {
     pub(crate) shared_prefix: SharedPrefixArgs,
     #[command(flatten)]
     pub(crate) trace: TraceArgs,
+    #[command(flatten)]
+    pub(crate) sessions: SessionArgs,
     #[command(flatten)]
     pub(crate) pictures: ImageArgs,
     #[command(flatten)]
@@ -272,6 +276,15 @@ pub(crate) struct ExecutionArgs {
     /// The largest number of requests in flight; 0 for no limit. Several values are measured one after another.
     #[arg(long, num_args = 1.., action = ArgAction::Set, value_name = "COUNT", aliases = ["ma", "max", "max-"])]
     pub(crate) max_concurrency: Option<Vec<u32>>,
+    /// The largest number of sessions or conversations that have begun and not ended; no limit by default.
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) max_sessions: Option<NonZeroU32>,
+    /// The pause between the turns of a session or conversation: `recorded`, `2s`, `exponential:2s` (mean) or `lognormal:2s:0.6` (median, sigma); by default as recorded in sessions, none in conversations.
+    #[arg(long, value_name = "PAUSE")]
+    pub(crate) think_time: Option<ThinkTime>,
+    /// The longest pause within sessions and conversations; longer ones are cut. No limit by default.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) max_idle: Option<HumanDuration>,
     /// The number of requests before the measurement; 1 by default.
     #[arg(long, value_name = "COUNT")]
     pub(crate) warmup_requests: Option<u32>,

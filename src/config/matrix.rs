@@ -14,6 +14,7 @@ use crate::config::engine::{BodyFields, Devices, Executor, ProcessEnvironment, T
 use crate::config::forms::{ByEngine, Named, OneOrMany, OrderedMap};
 use crate::config::gpus::GpuList;
 use crate::config::lora::Lora;
+use crate::config::pacing::{Pacing, ThinkTime};
 use crate::config::repeats::Repeats;
 use crate::config::scenario::Slo;
 use crate::config::search::Search;
@@ -217,6 +218,13 @@ with_dataset_options! {
         pub(crate) spacing: Option<ArrivalProcess>,
         /// Maximum number of requests in flight, one or several as an axis; default: unlimited.
         pub(crate) concurrency: Option<Spanned<OneOrMany<NonZeroU32>>>,
+        /// Maximum number of sessions or conversations at a time; default: unlimited.
+        pub(crate) sessions: Option<NonZeroU32>,
+        /// Pause between the turns of sessions and conversations: `recorded`, `2s`, `exponential:2s` (mean) or
+        /// `lognormal:2s:0.6` (median and sigma); default: as recorded in sessions, none in conversations.
+        pub(crate) think_time: Option<ThinkTime>,
+        /// Longest pause within sessions and conversations; longer ones are cut. Default: unlimited.
+        pub(crate) max_idle: Option<HumanDuration>,
         /// Seed of this scenario's random draws; default: the `seed` of the matrix.
         pub(crate) seed: Option<u64>,
         /// Number of requests before the measurement; default 1.
@@ -266,6 +274,15 @@ impl ScenarioEntry {
         given.retain(|key, value| !value.is_null() || (has_ratio && key == "range_ratio"));
         let workload = self.dataset.map(|name| Workload::given(name, given, prompts));
         workload.transpose()
+    }
+
+    /// How its sessions and conversations are paced.
+    pub(crate) const fn pacing(&self) -> Pacing {
+        Pacing {
+            sessions: self.sessions,
+            think_time: self.think_time,
+            max_idle: self.max_idle,
+        }
     }
 
     /// How the rate changes, where it does.

@@ -13,6 +13,7 @@ pub(crate) mod log_patterns;
 pub(crate) mod lora;
 pub(crate) mod matrix;
 pub(crate) mod metrics;
+pub(crate) mod pacing;
 mod profile;
 pub(crate) mod repeats;
 pub mod scenario;

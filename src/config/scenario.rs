@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::units::HumanDuration;
 use crate::config::arrival::Arrival;
 use crate::config::lora::Lora;
+use crate::config::pacing::Pacing;
 use crate::config::search::Search;
 use crate::config::workload::{Profile, Workload};
 
@@ -22,6 +23,9 @@ pub struct Scenario {
     pub workload: Workload,
     /// When requests are sent.
     pub(crate) arrival: Arrival,
+    /// How sessions and conversations are paced.
+    #[serde(default, skip_serializing_if = "Pacing::is_default")]
+    pub(crate) pacing: Pacing,
     /// Limits and timeouts of the load.
     pub(crate) limits: LoadLimits,
     /// The limits that make a request good.

@@ -18,6 +18,7 @@ mod pending;
 mod progress;
 mod request_bytes;
 mod request_outcome;
+mod session;
 mod shared;
 mod worker;
 
@@ -150,11 +151,16 @@ fn split_requests(
         })
         .filter(|(_, planned)| end.is_none_or(|end| planned.due < end))
         .collect();
+    // The requests of a session have one due time, so they stay together and in order.
     all.sort_by_key(|(_, planned)| planned.due);
     let threads = threads.get().min(all.len()).max(1);
     let mut shards = vec![Vec::new(); threads];
-    for (turn, planned) in all.into_iter().enumerate() {
-        shards[turn % threads].push(planned);
+    let (mut turn, mut last_session) = (0, None);
+    for planned in all {
+        let session = planned.1.session().map(|link| link.session);
+        turn += usize::from(session.is_none() || session != last_session);
+        last_session = session;
+        shards[(turn - 1) % threads].push(planned);
     }
     shards
 }

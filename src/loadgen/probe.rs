@@ -95,6 +95,7 @@ pub(crate) async fn probe(target: &Target, limit: Duration) -> Result<ProbeAnswe
             extras: None,
         }],
         concurrency: None,
+        sessions: None,
         limits: LoadLimits {
             first_byte: HumanDuration(limit),
             request: HumanDuration(limit),

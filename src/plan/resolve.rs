@@ -157,6 +157,7 @@ impl ResolveContext<'_> {
             stop_at_eos: entry.stop_at_eos,
             keep_text: entry.keep_text,
             lora: entry.lora.clone(),
+            pacing: entry.pacing(),
         }
     }
 }

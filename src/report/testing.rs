@@ -164,6 +164,7 @@ fn cell(launch: &Launch) -> Cell {
             stop_at_eos: false,
             keep_text: false,
             lora: None,
+            pacing: Default::default(),
         },
         why: None,
     }
@@ -254,6 +255,8 @@ pub(super) fn request(index: u32) -> Request {
         blank_events: 0,
         counted_first: None,
         common_events: 0,
+        session: None,
+        reusable_prompt: None,
         is_loop: false,
         is_canned: false,
         echoes_prompt: false,

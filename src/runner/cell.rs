@@ -26,7 +26,7 @@ pub(crate) use crate::runner::cell::cell_run::{CellError, CellOutcome, CellRun};
 pub(crate) use crate::runner::cell::context::{CellContext, Procedure};
 use crate::runner::cell::observer::{CellEvent, CellObserver};
 use crate::runner::context::{EventBus, RunContext};
-use crate::runner::load::{self, LoadContext, LoadOutcome, PreparedLoad};
+use crate::runner::load::{self, LoadContext, LoadOutcome, PreparedLoad, protocol_items};
 use crate::runner::profiler;
 use crate::runner::prompt_store::{PreparedWorkload, PromptStore};
 use crate::runner::ready_engine::ReadyEngine;
@@ -157,6 +157,7 @@ impl<'a> CellRun<'a> {
             ..
         } = self.context;
         self.warm_up_and_reset(ready, workload).await?;
+        self.prime_cache(ready, &load).await?;
         let profiler = procedure.profiler.as_ref();
         let starting = profiler::start(profiler, &ready.control, self.observer);
         let profilers = shutdown.unless_requested(starting).await;
@@ -226,6 +227,8 @@ impl<'a> CellRun<'a> {
             return Ok(());
         }
         let items = warm_up::warm_up_requests(scenario, &workload.prepared);
+        let items = protocol_items(items, ready.target.dialect.protocol, &workload.tokenizer)
+            .map_err(|reason| CellError::Prompts(PHASE, reason))?;
         let of_load = self.unique_prefix.clone();
         let begun = self.with_unique_prefix(WARM_UP, items, workload).await;
         self.unique_prefix = of_load;
@@ -253,6 +256,39 @@ impl<'a> CellRun<'a> {
         }
         let duration = clock::now().since(began);
         self.observer.event(CellEvent::WarmedUp { duration });
+        Ok(())
+    }
+
+    /// Sends the requests that fill the prefix cache, for sessions that begin at a drawn place. They are not
+    /// measured. Fails if none succeeds.
+    async fn prime_cache(&mut self, ready: &mut ReadyEngine, load: &PreparedLoad) -> Result<(), CellError> {
+        const PHASE: Phase = Phase::Reset;
+        let items = load.priming.clone();
+        if items.is_empty() {
+            return Ok(());
+        }
+        let cell = self.cell;
+        let control = self.control(PHASE, items.len());
+        let primed = warm_up::warm_up(ready, &cell.scenario, items, control).await;
+        let primed = primed.map_err(|error| CellError::NotSent(PHASE, error))?;
+        if let Some(failure) = primed.failure() {
+            return Err(CellError::WarmUp(failure.clone()));
+        }
+        if let Some(abort) = primed.abort {
+            return Err(CellError::Cut(PHASE, abort));
+        }
+        let failed = primed
+            .requests
+            .iter()
+            .filter(|request| !request.is_completed())
+            .count();
+        if failed > 0 {
+            self.warn(format!(
+                "{failed} of {} requests that fill the prefix cache failed, so the sessions that need them begin without their \
+                 blocks",
+                primed.requests.len()
+            ));
+        }
         Ok(())
     }
 

@@ -8,6 +8,7 @@ use crate::base::clock::{self, MonotonicTime};
 use crate::base::ids::ContentHash;
 use crate::config::scenario::Scenario;
 use crate::loadgen::dataset::RngState;
+use crate::loadgen::dataset::tokenizer::Tokenizer;
 use crate::loadgen::dataset::words::WordEncoder;
 use crate::loadgen::{LoadError, LoadResult, LoadSpec, PlannedRequest, Sink, Spill, Target, TimestampSource};
 use crate::plan::Protocol;
@@ -20,7 +21,7 @@ use crate::runner::prompt_store::{PreparedWorkload, repeated_share};
 use crate::runner::ready_engine::ReadyEngine;
 use crate::runner::requests::{
     self, PromptRange, PromptsExhausted, insert_image_placeholders, prompts_exhausted,
-    reconcile_vision_tokens,
+    reconcile_vision_tokens, replace_session_ids,
 };
 use crate::runner::supervise::{self, AbortReason, DriveControl};
 use crate::runner::telemetry::MeasuredWindow;
@@ -29,6 +30,8 @@ use crate::runner::telemetry::MeasuredWindow;
 pub(crate) struct PreparedLoad {
     pub(crate) scenario: Scenario,
     pub(crate) items: Vec<PlannedRequest>,
+    /// Requests that fill the prefix cache before the load.
+    pub(crate) priming: Vec<PlannedRequest>,
     /// Index of the first prompt in the workload.
     pub(crate) first_prompt: usize,
     /// Digest of due times and adapters.
@@ -59,14 +62,26 @@ impl PreparedLoad {
         draws: &mut RngState,
     ) -> Result<Self, String> {
         let sending = requests::prepare_requests(&scenario, &workload.prepared, part, draws);
+        let priming = requests::priming_items(&scenario, &workload.prepared);
         Ok(Self {
             scenario,
-            items: insert_image_placeholders(sending.items, protocol, &workload.tokenizer)?,
+            priming: protocol_items(priming, protocol, &workload.tokenizer)?,
+            items: protocol_items(sending.items, protocol, &workload.tokenizer)?,
             first_prompt: part.first_prompt,
             schedule: sending.schedule,
             next: sending.next,
         })
     }
+}
+
+/// Gives the requests the form that the protocol takes. Fails with a message if it takes none.
+pub(crate) fn protocol_items(
+    items: Vec<PlannedRequest>,
+    protocol: Protocol,
+    tokenizer: &Tokenizer,
+) -> Result<Vec<PlannedRequest>, String> {
+    let items = insert_image_placeholders(items, protocol, tokenizer)?;
+    replace_session_ids(items, protocol, tokenizer)
 }
 
 /// Input of a load besides its requests.
@@ -179,6 +194,7 @@ pub(crate) fn load_spec(target: &Target, scenario: &Scenario, items: Vec<Planned
         target: target.clone(),
         requests: items,
         concurrency: scenario.arrival.concurrency,
+        sessions: scenario.pacing.sessions,
         limits: scenario.limits.clone(),
         body: scenario.body.clone(),
         stop_at_eos: scenario.stop_at_eos,

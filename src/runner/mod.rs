@@ -20,6 +20,7 @@ mod launch;
 pub(crate) mod lease;
 pub(crate) mod load;
 pub(crate) mod load_matrix;
+mod pauses;
 mod post_mortem;
 mod prefetch;
 pub(crate) mod preflight;

@@ -5,16 +5,18 @@ use std::time::Duration;
 
 use crate::base::ids::ContentHash;
 use crate::base::units::RequestRate;
+use crate::config::api::Feature;
 use crate::config::arrival::Arrival;
 use crate::config::scenario::Scenario;
 use crate::loadgen::dataset::images::with_placeholders;
 use crate::loadgen::dataset::template::{ChatTemplate, TemplateError};
 use crate::loadgen::dataset::tokenizer::Tokenizer;
-use crate::loadgen::dataset::{Content, Extras, PreparedPrompts, Prompt, RngState};
+use crate::loadgen::dataset::{Content, Extras, PreparedPrompts, Prompt, RngState, sessions};
 use crate::loadgen::schedule::{self, DrawnSchedule};
 use crate::loadgen::{LoadResult, PlannedRequest};
 use crate::plan::Protocol;
 use crate::results::record::request::Request;
+use crate::runner::pauses::Pauses;
 
 /// The requests of a load.
 pub(super) struct PreparedRequests {
@@ -54,6 +56,9 @@ pub(super) fn prepare_requests(
     part: PromptRange,
     draws: &mut RngState,
 ) -> PreparedRequests {
+    if let Some(items) = session_requests(scenario, prepared, draws) {
+        return items;
+    }
     let prompts = &prepared.prompts;
     let moments = trace_moments(prompts);
     let arrival = match moments {
@@ -84,15 +89,47 @@ pub(super) fn prepare_requests(
     adapters.truncate(due.len());
     let schedule = schedule::schedule_hash(&due, &adapters);
     let names = adapter_names(scenario);
+    let mut pauses = Pauses::new(scenario);
     let items = due.into_iter().enumerate().map(|(row, due)| {
         let lora = adapters.get(row).map(|place| Arc::clone(&names[*place]));
-        planned_request(&prompts[(part.first_prompt + row) % prompts.len()], due, lora)
+        let prompt = &prompts[(part.first_prompt + row) % prompts.len()];
+        pauses.set(planned_request(prompt, due, lora))
     });
     PreparedRequests {
         items: items.collect(),
         schedule,
         next,
     }
+}
+
+/// The requests of sessions, all due at the arrival of their session; `None` for prompts without sessions.
+fn session_requests(
+    scenario: &Scenario,
+    prepared: &PreparedPrompts,
+    draws: &mut RngState,
+) -> Option<PreparedRequests> {
+    let session = |prompt: &Prompt| Some(prompt.extras.as_ref()?.session.as_ref()?.session);
+    let last = prepared.prompts.iter().filter_map(session).max()?;
+    let drawn = schedule::draw_schedule(
+        &scenario.arrival,
+        scenario.lora.as_ref(),
+        last as usize + 1,
+        draws,
+    );
+    let names = adapter_names(scenario);
+    let mut pauses = Pauses::new(scenario);
+    let items = prepared.prompts.iter().filter_map(|prompt| {
+        let number = session(prompt)? as usize;
+        let lora = drawn.adapters.get(number).map(|place| Arc::clone(&names[*place]));
+        // A session that the last stage leaves out never falls due.
+        let due = *drawn.due.get(number)?;
+        Some(pauses.set(planned_request(prompt, due, lora)))
+    });
+    Some(PreparedRequests {
+        items: items.collect(),
+        schedule: schedule::schedule_hash(&drawn.due, &drawn.adapters),
+        next: drawn.next,
+    })
 }
 
 /// The prompts ran out before the sending time was over.
@@ -142,6 +179,30 @@ pub(super) fn prompts_exhausted(
         duration: after,
         window,
     })
+}
+
+/// Sends token ids as text where the protocol takes no ids: as a message where it takes messages. Fails with a
+/// message if the tokenizer reads other tokens in the text.
+pub(super) fn replace_session_ids(
+    items: Vec<PlannedRequest>,
+    protocol: Protocol,
+    tokenizer: &Tokenizer,
+) -> Result<Vec<PlannedRequest>, String> {
+    if protocol.carries(Feature::TokenIds) {
+        return Ok(items);
+    }
+    let replace = |item: PlannedRequest| {
+        let Content::Ids(ids) = &item.content else {
+            return Ok(item);
+        };
+        let text = sessions::as_text(ids, tokenizer)?;
+        let content = match protocol.carries(Feature::Messages) {
+            true => Content::Messages(vec![sessions::user_message(text)]),
+            false => Content::Text(text.into()),
+        };
+        Ok(PlannedRequest { content, ..item })
+    };
+    items.into_iter().map(replace).collect()
 }
 
 /// Puts images where the protocol expects them: SGLang's native protocol needs them in the text that the chat
@@ -211,6 +272,13 @@ fn trace_moments(prompts: &[Prompt]) -> Option<Vec<Duration>> {
     prompts.iter().map(|prompt| prompt.extras.as_ref()?.at).collect()
 }
 
+/// The requests that fill the prefix cache before the load.
+pub(super) fn priming_items(scenario: &Scenario, prepared: &PreparedPrompts) -> Vec<PlannedRequest> {
+    let lora = adapter_names(scenario).into_iter().next();
+    let item = |prompt: &Prompt| planned_request(prompt, Duration::ZERO, lora.clone());
+    prepared.priming.iter().map(item).collect()
+}
+
 fn adapter_names(scenario: &Scenario) -> Vec<Arc<str>> {
     let names = scenario.lora.iter().flat_map(|lora| &lora.names);
     names.map(|name| Arc::from(name.as_str())).collect()
@@ -253,6 +321,7 @@ mod tests {
             output_tokens: 0,
             printed_lines: Vec::new(),
             warmup: None,
+            priming: Vec::new(),
         }
     }
 

@@ -172,6 +172,7 @@ mod tests {
             stop_at_eos: false,
             keep_text: false,
             lora: None,
+            pacing: Default::default(),
         }
     }
 

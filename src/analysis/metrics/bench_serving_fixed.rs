@@ -139,6 +139,8 @@ fn without_payload(request: &Request) -> Request {
         blank_events: 0,
         counted_first: request.counted_first,
         common_events: 0,
+        session: None,
+        reusable_prompt: None,
         is_loop: false,
         is_canned: false,
         models: Vec::new(),

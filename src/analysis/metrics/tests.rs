@@ -41,6 +41,8 @@ fn request(index: u32) -> Request {
         blank_events: 0,
         counted_first: None,
         common_events: 0,
+        session: None,
+        reusable_prompt: None,
         is_loop: false,
         is_canned: false,
         models: Vec::new(),

@@ -3,6 +3,7 @@
 use clap::{Args, ValueEnum};
 
 use crate::cli::named::variant_parser;
+use crate::config::dataset::agentic_sessions::{SessionStart, TraceFormat};
 use crate::config::dataset::mooncake::MooncakeTrace;
 
 #[derive(Args, Clone, Debug, Default, PartialEq)]
@@ -76,6 +77,23 @@ pub(crate) struct TraceArgs {
     /// The trace of `mooncake`, without `--dataset-path`; `conversation` by default.
     #[arg(long, value_parser = variant_parser::<MooncakeTrace>(), value_name = "TRACE")]
     pub(crate) mooncake_workload: Option<MooncakeTrace>,
+}
+
+#[derive(Args, Clone, Debug, Default, PartialEq)]
+#[command(next_help_heading = "Data set agentic-sessions")]
+pub(crate) struct SessionArgs {
+    /// The format of the file or folder; recognized by its content by default.
+    #[arg(long, value_parser = variant_parser::<TraceFormat>(), value_name = "FORMAT")]
+    pub(crate) session_format: Option<TraceFormat>,
+    /// Where sessions begin: `first`, or `random`: at a drawn request, after the requests before it were sent untimed with one output token each. `first` by default.
+    #[arg(long, value_parser = variant_parser::<SessionStart>(), value_name = "PLACE")]
+    pub(crate) session_start: Option<SessionStart>,
+    /// The number of tokens of a block of the engine's prefix cache, for the hit rate that is possible; 16 by default.
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) session_cache_block: Option<u32>,
+    /// The number of tokens that each id of a `mooncake` trace stands for; 512 by default.
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) session_trace_block: Option<u32>,
 }
 
 /// Parses a number that JSON can hold.

@@ -139,6 +139,7 @@ impl BenchConfig {
             stop_at_eos: args.sampling.disable_ignore_eos,
             keep_text: true,
             lora,
+            pacing: dataset::pacing(args),
         };
         Ok(Self {
             backend,

@@ -2,6 +2,7 @@
 //!
 //! A matrix, the flags of `matrix bench` and stored results give options by name; the struct of the data set is read out of them.
 
+pub(crate) mod agentic_sessions;
 pub(crate) mod agentic_trace;
 pub(crate) mod custom;
 mod error;
@@ -109,6 +110,8 @@ macro_rules! datasets {
 }
 
 datasets! {
+    /// Recorded sessions of agents with sub-agents, whose requests wait for one another.
+    AgenticSessions = agentic_sessions as "agentic-sessions",
     /// Recorded conversations of an agent, sent turn by turn.
     AgenticTrace = agentic_trace as "agentic-trace",
     /// First turns of conversations in the ShareGPT format; the lengths of the second turns are the output lengths.
@@ -166,6 +169,8 @@ macro_rules! with_dataset_options {
             pub(crate) shared_prefix: Option<$crate::config::dataset::generated_shared_prefix::SharedPrefix>,
             /// Conversations of `agentic-trace` that are sent, such as `{ offset: 10, max_turns: 4 }`.
             pub(crate) agentic_trace: Option<$crate::config::dataset::agentic_trace::Conversations>,
+            /// How the sessions of `agentic-sessions` are sent, such as `{ format: weka, start: random }`.
+            pub(crate) agentic_sessions: Option<$crate::config::dataset::agentic_sessions::Replay>,
             /// How the trace of `mooncake` is sent, such as `{ slowdown: 2, rounds: 1 }`.
             pub(crate) mooncake: Option<$crate::config::dataset::mooncake::Replay>,
             /// Images of `image`, such as `{ count: 2, resolution: 720p, format: png }`.

@@ -99,6 +99,8 @@ pub(crate) enum PromptForm {
         turns: Option<u32>,
     },
     Pictures,
+    /// Requests that wait for one another, with token ids or messages as the file has them.
+    Sessions,
 }
 
 /// What the tokenizer's chat template is for.

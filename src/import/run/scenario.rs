@@ -83,6 +83,7 @@ pub(super) fn scenario(result: &ResultBlock, unknown: &mut Vec<UnknownFact>) -> 
         stop_at_eos: import_args.stop_at_eos,
         keep_text: false,
         lora: None,
+        pacing: Default::default(),
     }
 }
 

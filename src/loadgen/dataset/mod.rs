@@ -21,6 +21,7 @@ mod random;
 mod repeated;
 pub mod rng;
 mod row_files;
+pub(crate) mod sessions;
 mod shared_prefix;
 mod sharegpt;
 mod speed_bench;
@@ -43,14 +44,14 @@ use hf_cache::{Repository, path_lines};
 pub(crate) use mooncake::check_trace;
 pub use prompt::Content;
 use prompt::content_hash;
-pub(crate) use prompt::{Extras, Prompt, shared_with_earlier};
+pub(crate) use prompt::{Extras, Prompt, SessionLink, shared_with_earlier};
 use prompt_cache::{CacheKey, PromptCache};
 pub(crate) use repeated::repeated_token_share;
 use template::TemplateError;
 use tokenizer::{Tokenizer, TokenizerError};
 
 use crate::base::ids::ContentHash;
-use crate::config::dataset::{Dataset, DatasetName, PublishedFile, WorkloadError};
+use crate::config::dataset::{Dataset, DatasetName, PromptForm, PublishedFile, WorkloadError};
 use crate::config::workload::{Profile, Workload};
 
 /// Why the prompts of a workload could not be prepared.
@@ -166,6 +167,8 @@ pub struct PreparedPrompts {
     pub(crate) printed_lines: Vec<String>,
     /// The warm-up request, if it is not the first prompt.
     pub(crate) warmup: Option<Prompt>,
+    /// Requests that fill the prefix cache before the measurement.
+    pub(crate) priming: Vec<Prompt>,
 }
 
 /// Rows with the sums that the Python tool prints.
@@ -175,6 +178,7 @@ struct Rows {
     output_tokens: u64,
     printed_lines: Vec<String>,
     warmup: Option<Prompt>,
+    priming: Vec<Prompt>,
 }
 
 impl Rows {
@@ -199,6 +203,7 @@ impl Rows {
                 format!("#Output tokens: {output_tokens}"),
             ],
             warmup: None,
+            priming: Vec::new(),
         }
     }
 }
@@ -247,7 +252,8 @@ pub(crate) fn locate(
             ""
         };
         searched.push(format!("{}{note}", path.display()));
-        path.is_file().then_some(path)
+        let may_be_folder = workload.facts().prompts == PromptForm::Sessions;
+        (path.is_file() || (may_be_folder && path.is_dir())).then_some(path)
     };
     let data_file = match (
         workload.path.as_deref().filter(|path| !path.is_empty()),
@@ -322,6 +328,7 @@ pub fn prepare(
         Dataset::GeneratedSharedPrefix(dataset) => dataset,
         Dataset::Custom(dataset) => dataset,
         Dataset::Openai(dataset) => dataset,
+        Dataset::AgenticSessions(dataset) => dataset,
         Dataset::AgenticTrace(dataset) => dataset,
         Dataset::Mooncake(dataset) => dataset,
         Dataset::Image(dataset) => dataset,
@@ -347,6 +354,7 @@ pub fn prepare(
         output_tokens: rows.output_tokens,
         printed_lines: rows.printed_lines,
         warmup: rows.warmup,
+        priming: rows.priming,
     })
 }
 

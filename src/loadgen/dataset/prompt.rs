@@ -142,6 +142,29 @@ pub struct Extras {
     /// Fields of the request body; they override those of the scenario.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub(crate) body: Map<String, Value>,
+    /// The pause before each turn after the first, in a conversation; `None` if turns follow without pause.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) pauses: Option<Vec<Duration>>,
+    /// The place in a session, for rows that wait for other rows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) session: Option<SessionLink>,
+}
+
+/// The place of a request in its session. The rows of a session follow one another, so a request's
+/// position in the session is its distance from the session's first row.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SessionLink {
+    /// Number of the session, from 0.
+    pub(crate) session: u32,
+    /// Positions of the requests that must end before it is sent; all are smaller than its own. The start of
+    /// the session counts if there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) after: Vec<u32>,
+    /// The pause after these have ended.
+    pub(crate) delay: Duration,
+    /// Position of the request whose messages and answer come before its own messages; one of `after`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) continues: Option<u32>,
 }
 
 impl Prompt {
@@ -343,6 +366,16 @@ mod tests {
             with(|extras| extras.at = Some(Duration::ZERO)),
             with(|extras| extras.routing_key = Some("k".to_owned())),
             with(|extras| drop(extras.body.insert("k".to_owned(), Value::Null))),
+            with(|extras| extras.pauses = Some(vec![Duration::from_millis(1)])),
+            with(|extras| extras.session = Some(SessionLink::default())),
+            with(|extras| {
+                extras.session = Some(SessionLink {
+                    after: vec![0],
+                    delay: Duration::from_millis(1),
+                    continues: Some(0),
+                    session: 1,
+                })
+            }),
         ];
         let bytes: Vec<u8> = rows.iter().flat_map(encode).collect();
         assert_eq!(decode(&bytes[..]).as_deref(), Some(&rows[..]));

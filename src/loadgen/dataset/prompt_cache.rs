@@ -1,7 +1,7 @@
 //! Caches prepared prompts on disk, so that a load that was prepared before starts at once.
 //!
 //! The key covers everything that determines the prompts, and a digest is checked on reading. Broken and
-//! unknown files are replaced. Images are not cached, because they would fill the disk; nor are prompts that
+//! unknown files are replaced. Images and sessions are not cached, because they would fill the disk; nor are prompts that
 //! differ between preparations.
 
 use std::fs::{self, File};
@@ -87,7 +87,7 @@ impl CacheKey {
         file: Option<&Path>,
     ) -> Option<Self> {
         let facts = workload.facts();
-        if facts.prompts == PromptForm::Pictures {
+        if matches!(facts.prompts, PromptForm::Pictures | PromptForm::Sessions) {
             return None;
         }
         let templated = facts.template != TemplateUse::None;
@@ -314,6 +314,8 @@ fn decode_file(file: &mut (impl BufRead + Seek), key: &CacheKey, seed: u32) -> O
         output_tokens: head.output_tokens,
         printed_lines: head.said,
         warmup,
+        // Prompts of sessions, which have some, are not cached.
+        priming: Vec::new(),
     })
 }
 

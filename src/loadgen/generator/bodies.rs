@@ -31,6 +31,7 @@ impl DeferredBodies {
         let deferred = || {
             pending_requests
                 .iter()
+                .filter(|pending| pending.place.is_none())
                 .filter_map(|pending| Some((pending.position, Arc::clone(pending.planned.as_ref()?))))
         };
         // The capacity is exact, because a growing vector briefly takes twice its memory.
@@ -56,7 +57,12 @@ impl DeferredBodies {
 
     /// Returns the body of a job; jobs come in the order of their share.
     pub(super) fn take(&self, pending: &mut PendingRequest, shared: &Shared) -> Vec<u8> {
-        let Some(planned) = pending.planned.take() else {
+        // Those of sessions are sent in another order, and were made when they got their slot.
+        let planned = match pending.place {
+            Some(_) => None,
+            None => pending.planned.take(),
+        };
+        let Some(planned) = planned else {
             return std::mem::take(&mut pending.bytes);
         };
         self.next.store(pending.position + 1, Ordering::Relaxed);

@@ -1,7 +1,10 @@
 //! Conversations: the messages of the next round, with the previous answers.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
+use super::concurrency_limit::Slot;
 use super::load_spec::PlannedRequest;
 use crate::loadgen::dataset::Content;
 use crate::results::record::request::Request;
@@ -16,6 +19,8 @@ pub(super) struct Conversation {
     history: Vec<Value>,
     /// Number of later turns that have been sent.
     turns_sent: usize,
+    /// The slot of its session, held until its last round has ended.
+    pub(super) session_slot: Option<Slot>,
 }
 
 impl Conversation {
@@ -32,6 +37,7 @@ impl Conversation {
             request: planned.clone(),
             history,
             turns_sent: 0,
+            session_slot: None,
         }))
     }
 
@@ -51,9 +57,7 @@ impl Conversation {
     /// A failed round counts as an empty answer, and the conversation continues, as in the Python tool.
     pub(super) fn next_round(&mut self, last: &Request) -> Option<Content> {
         let turn = self.turns().get(self.turns_sent)?.clone();
-        let answer = last.text.as_ref().filter(|_| last.is_completed());
-        let answer = answer.map(SpilledText::read).unwrap_or_default();
-        self.history.push(json!({"role": "assistant", "content": answer}));
+        self.history.push(answer_message(last));
         self.history.extend(turn);
         self.turns_sent += 1;
         Some(Content::Messages(std::mem::take(&mut self.history)))
@@ -66,6 +70,20 @@ impl Conversation {
         }
     }
 
+    /// Whether it pauses between rounds. Such a conversation holds no slot of a request meanwhile.
+    pub(super) fn has_pauses(&self) -> bool {
+        let extras = self.request.extras.as_ref();
+        extras.is_some_and(|extras| extras.pauses.is_some())
+    }
+
+    /// Returns the pause before the current round.
+    pub(super) fn pause(&self) -> Duration {
+        let extras = self.request.extras.as_ref();
+        let pauses = extras.and_then(|extras| extras.pauses.as_ref());
+        let pause = pauses.and_then(|pauses| pauses.get(self.turns_sent.checked_sub(1)?));
+        pause.copied().unwrap_or_default()
+    }
+
     pub(super) fn request(&self) -> &PlannedRequest {
         &self.request
     }
@@ -74,6 +92,13 @@ impl Conversation {
     pub(super) fn round(&self) -> Option<u32> {
         u32::try_from(self.turns_sent).ok()
     }
+}
+
+/// Returns the message with the answer to a request; a failed request counts as an empty answer.
+pub(super) fn answer_message(last: &Request) -> Value {
+    let answer = last.text.as_ref().filter(|_| last.is_completed());
+    let answer = answer.map(SpilledText::read).unwrap_or_default();
+    json!({"role": "assistant", "content": answer})
 }
 
 #[cfg(test)]

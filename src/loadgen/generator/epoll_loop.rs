@@ -25,10 +25,11 @@ use self::slotted_request::SlottedRequest;
 use self::wait::sleep;
 use self::waker::LoopWaker;
 use super::bodies::DeferredBodies;
-use super::concurrency_limit::Slot;
+use super::concurrency_limit::{Slot, Slots};
 use super::load_result::LoadError;
 use super::pending::PendingRequest;
 use super::request_outcome::{CloseReason, RequestOutcome};
+use super::session::{FollowUps, Sessions};
 use super::shared::Shared;
 use crate::base::clock::{self, MonotonicTime};
 use crate::loadgen::lateness::{HEARTBEAT, LatenessCounter};
@@ -43,6 +44,7 @@ mod finish;
 mod handshakes;
 mod looks;
 mod pause;
+mod sessions;
 mod slotted_request;
 mod wait;
 mod waker;
@@ -175,9 +177,10 @@ impl EventLoop {
     ) -> LoopState {
         // By default the kernel delays timers by up to 50 µs to save wake-ups.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-        let later: usize = pending_requests.iter().map(PendingRequest::rounds_left).sum();
+        let rounds: usize = pending_requests.iter().map(PendingRequest::rounds_left).sum();
         let over = self.shared.limits.duration.map(|span| zero.plus(span.duration()));
-        let pending_requests = VecDeque::from(pending_requests);
+        let (sessions, pending_requests) = Sessions::take(pending_requests);
+        let later = rounds + sessions.len();
         let bodies = DeferredBodies::start(&pending_requests, &self.shared);
         LoopState {
             deferred_bodies: bodies,
@@ -193,6 +196,8 @@ impl EventLoop {
             preparing: 0,
             unconnected: VecDeque::new(),
             next_rounds: VecDeque::new(),
+            sessions,
+            follow_ups: FollowUps::default(),
             readable: Vec::new(),
             first_byte_deadlines: VecDeque::new(),
             request_deadlines: VecDeque::new(),
@@ -201,6 +206,7 @@ impl EventLoop {
             close_deadlines: VecDeque::new(),
             closing_sockets: HashMap::new(),
             slot_wait: None,
+            session_slot_wait: None,
             close_reason: None,
             drain_deadline: over.map(|over| over.plus(self.shared.limits.drain.duration())),
             stop_signal: Box::pin(stop.clone().cancelled_owned()),
@@ -246,6 +252,9 @@ struct LoopState {
     unconnected: VecDeque<SlottedRequest>,
     /// The next rounds of conversations, with their slots.
     next_rounds: VecDeque<(PendingRequest, Option<Slot>)>,
+    sessions: Sessions,
+    /// Requests of sessions, and rounds after a pause, that have no slot yet.
+    follow_ups: FollowUps,
     /// Streams whose sockets may hold more data.
     readable: Vec<usize>,
     /// Deadlines for the start of each answer's body, in order; `request_deadlines` has the deadlines for the ends.
@@ -259,6 +268,7 @@ struct LoopState {
     close_deadlines: VecDeque<(MonotonicTime, usize)>,
     closing_sockets: HashMap<usize, Socket>,
     slot_wait: Option<SlotFuture>,
+    session_slot_wait: Option<SlotFuture>,
     close_reason: Option<CloseReason>,
     /// When requests under way are cut.
     drain_deadline: Option<MonotonicTime>,
@@ -333,8 +343,10 @@ impl LoopState {
     }
 
     fn is_over(&self) -> bool {
-        let is_sent =
-            self.pending_requests.is_empty() && self.next_rounds.is_empty() && self.unconnected.is_empty();
+        let is_sent = self.pending_requests.is_empty()
+            && self.next_rounds.is_empty()
+            && self.follow_ups.is_empty()
+            && self.unconnected.is_empty();
         is_sent && self.running == 0 && self.closing_sockets.is_empty()
     }
 
@@ -347,12 +359,29 @@ impl LoopState {
                 self.start_request(pending, slot, ready);
                 continue;
             }
+            // What has begun goes on before something else begins.
+            let follow_up = self.follow_ups.next_due().map(|due| self.zero.plus(due));
+            if let Some(due) = follow_up.filter(|due| *due <= clock::now()) {
+                let Some((slot, ready)) = self.take_slot(due) else {
+                    return (false, None);
+                };
+                if let Some(pending) = self.follow_ups.pop() {
+                    self.start_follow_up(pending, slot, ready);
+                }
+                continue;
+            }
             let Some(pending) = self.pending_requests.front() else {
-                return (false, None);
+                return (false, follow_up);
             };
             let due = self.zero.plus(pending.due);
             if clock::now() < due {
-                return (false, Some(due));
+                return (false, Some(follow_up.map_or(due, |other| due.min(other))));
+            }
+            if pending.begins_session() {
+                if !self.begin_session(due) {
+                    return (false, follow_up);
+                }
+                continue;
             }
             let Some((slot, ready)) = self.take_slot(due) else {
                 return (false, None);
@@ -367,24 +396,36 @@ impl LoopState {
     /// Takes a slot if one is needed, with the moment from which a delay is the client's error; `None` if it
     /// must wait.
     fn take_slot(&mut self, due: MonotonicTime) -> Option<(Option<Slot>, MonotonicTime)> {
-        let Some(slots) = &self.event_loop.shared.slots else {
-            return Some((None, due));
-        };
-        if self.slot_wait.is_none() {
-            if let Some(slot) = slots.try_take() {
-                let ready = slot.ready_at(due);
-                return Some((Some(slot), ready));
-            }
-            self.slot_wait = Some(Box::pin(Arc::clone(slots).take()));
+        let slots = self.event_loop.shared.slots.as_ref();
+        take_from(slots, &mut self.slot_wait, &self.waker, due)
+    }
+}
+
+/// Takes a slot if there is a limit, with the moment from which a delay is the client's error; `None` if it must
+/// wait.
+fn take_from(
+    slots: Option<&Arc<Slots>>,
+    wait: &mut Option<SlotFuture>,
+    waker: &Waker,
+    due: MonotonicTime,
+) -> Option<(Option<Slot>, MonotonicTime)> {
+    let Some(slots) = slots else {
+        return Some((None, due));
+    };
+    if wait.is_none() {
+        if let Some(slot) = slots.try_take() {
+            let ready = slot.ready_at(due);
+            return Some((Some(slot), ready));
         }
-        let mut context = Context::from_waker(&self.waker);
-        match self.slot_wait.as_mut()?.as_mut().poll(&mut context) {
-            Poll::Pending => None,
-            Poll::Ready(slot) => {
-                self.slot_wait = None;
-                let ready = slot.ready_at(due);
-                Some((Some(slot), ready))
-            }
+        *wait = Some(Box::pin(Arc::clone(slots).take()));
+    }
+    let mut context = Context::from_waker(waker);
+    match wait.as_mut()?.as_mut().poll(&mut context) {
+        Poll::Pending => None,
+        Poll::Ready(slot) => {
+            *wait = None;
+            let ready = slot.ready_at(due);
+            Some((Some(slot), ready))
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use crate::config::scenario::LoadLimits;
-use crate::loadgen::dataset::{Content, Extras};
+use crate::loadgen::dataset::{Content, Extras, SessionLink};
 use crate::loadgen::sink::Sink;
 use crate::loadgen::spill::Spill;
 use crate::loadgen::target::Target;
@@ -45,6 +45,11 @@ impl PlannedRequest {
         }
     }
 
+    /// Its place in a session, if it is a request of one.
+    pub(crate) fn session(&self) -> Option<&SessionLink> {
+        self.extras.as_ref()?.session.as_ref()
+    }
+
     pub(super) fn vision_tokens(&self) -> u32 {
         self.extras.as_ref().map_or(0, |extras| extras.vision_tokens)
     }
@@ -59,6 +64,8 @@ pub struct LoadSpec {
     pub requests: Vec<PlannedRequest>,
     /// Maximum number of requests under way; `None` for no limit.
     pub concurrency: Option<NonZeroU32>,
+    /// Maximum number of sessions and conversations that have begun and not ended; `None` for no limit.
+    pub sessions: Option<NonZeroU32>,
     /// Time and size limits of requests and of the load.
     pub limits: LoadLimits,
     /// Fields that are merged into every request body; `null` removes a field.
@@ -76,6 +83,7 @@ pub struct LoadSpec {
 impl LoadSpec {
     /// Returns true if requests have no due times of their own and fall due when slots become free.
     pub(super) fn is_closed_loop(&self) -> bool {
-        self.concurrency.is_some() && self.requests.iter().all(|planned| planned.due.is_zero())
+        (self.concurrency.is_some() || self.sessions.is_some())
+            && self.requests.iter().all(|planned| planned.due.is_zero())
     }
 }

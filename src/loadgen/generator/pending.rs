@@ -7,6 +7,7 @@ use super::conversation::Conversation;
 use super::load_result::LoadError;
 use super::load_spec::PlannedRequest;
 use super::request_bytes::{EncodedRequest, encode_request};
+use super::session::SessionPlace;
 use super::shared::Shared;
 use crate::base::clock::MonotonicTime;
 use crate::config::scenario::LoadLimits;
@@ -37,6 +38,8 @@ pub(super) struct PendingRequest {
     pub(super) planned: Option<Arc<PlannedRequest>>,
     pub(super) length: usize,
     pub(super) conversation: Option<Box<Conversation>>,
+    /// Its place in a session.
+    pub(super) place: Option<SessionPlace>,
 }
 
 impl PendingRequest {
@@ -49,6 +52,12 @@ impl PendingRequest {
         self.conversation
             .as_ref()
             .map_or(0, |conversation| conversation.rounds_left())
+    }
+
+    /// Whether it begins a session, or a conversation that holds no slot of a request between its rounds.
+    pub(super) fn begins_session(&self) -> bool {
+        let conversation = self.conversation.as_ref();
+        self.place.is_some() || conversation.is_some_and(|conversation| conversation.has_pauses())
     }
 
     /// Returns true if the request falls due before `end`. Always false in a closed loop: there a request falls
@@ -89,11 +98,12 @@ impl PendingRequest {
             requested_tokens: conversation.request().requested_tokens,
             limit_tokens,
             model,
-            due: Duration::from_nanos(last.end_ns),
+            due: Duration::from_nanos(last.end_ns).saturating_add(conversation.pause()),
             length: bytes.len(),
             bytes,
             planned: None,
             conversation: Some(conversation),
+            place: None,
         })
     }
 }
@@ -117,8 +127,10 @@ pub(super) fn prepare(
             next += planned.rounds();
             let conversation = Conversation::begin(&planned);
             let length = bytes.len();
-            // Each body is encoded once, so that encoding errors appear before the load begins.
-            let (bytes, later) = match held_bytes + length <= MAX_PREPARED_BYTES {
+            // Each body is encoded once, so that encoding errors appear before the load begins. Those of
+            // sessions are made again shortly before sending.
+            let is_held = planned.session().is_none() && held_bytes + length <= MAX_PREPARED_BYTES;
+            let (bytes, later) = match is_held {
                 true => (bytes, None),
                 false => (Vec::new(), Some(Arc::new(planned.clone()))),
             };
@@ -137,6 +149,7 @@ pub(super) fn prepare(
                 planned: later,
                 length,
                 conversation,
+                place: None,
             })
         })
         .collect()

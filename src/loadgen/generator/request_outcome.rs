@@ -80,6 +80,8 @@ pub(super) fn blank_record(pending: &PendingRequest) -> Request {
         blank_events: 0,
         counted_first: None,
         common_events: 0,
+        session: pending.place.map(|place| place.number),
+        reusable_prompt: None,
         is_loop: false,
         is_canned: false,
         echoes_prompt: false,
@@ -161,6 +163,7 @@ pub(super) fn unreachable_result(load: &LoadSpec, progress: &Progress, error: &R
                 planned: None,
                 length: 0,
                 conversation: None,
+                place: None,
             };
             let mut request = blank_record(&pending);
             request.end_ns = request.due_ns;

@@ -23,6 +23,8 @@ pub(super) struct Shared {
     pub(super) stop_at_eos: bool,
     pub(super) route: Route,
     pub(super) slots: Option<Arc<Slots>>,
+    /// The slots of sessions and conversations that have begun.
+    pub(super) session_slots: Option<Arc<Slots>>,
     /// Whether a request is due when a slot is free for it, instead of at its own time.
     pub(super) is_closed_loop: bool,
     pub(super) sink: Option<Sink>,
@@ -37,6 +39,7 @@ impl Shared {
         let shared = Self {
             is_closed_loop: load.is_closed_loop(),
             slots: load.concurrency.map(|slots| Slots::new(slots.get() as usize)),
+            session_slots: load.sessions.map(|slots| Slots::new(slots.get() as usize)),
             target: load.target,
             limits: load.limits,
             body: load.body,

@@ -37,6 +37,7 @@ pub(super) fn load(port: u16, dues_ms: &[u64]) -> LoadSpec {
             })
             .collect(),
         concurrency: None,
+        sessions: None,
         limits: LoadLimits::default(),
         body: Map::new(),
         stop_at_eos: false,

@@ -65,6 +65,13 @@ fn check_scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, diagnostics: &m
             why,
         ));
     }
+    for (key, why) in entry.pacing().find_errors(&workload) {
+        diagnostics.push(with_place(
+            Diagnostic::new(format!("invalid `{key}` in the scenario `{}`", named.name)),
+            named.name.place.as_ref(),
+            why,
+        ));
+    }
     check_dataset_keys(named, dataset, diagnostics);
     check_error_shares(entry, diagnostics);
     check_rate_profile(named, diagnostics);

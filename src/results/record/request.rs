@@ -30,6 +30,13 @@ pub struct Request {
     /// Index of the round in its conversation, from 0; absent for a single request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) round: Option<u32>,
+    /// Number of its session, from 0; absent outside of sessions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) session: Option<u32>,
+    /// Prompt tokens that an unlimited prefix cache would hold when it was sent, from the prompts sent before
+    /// it. Present only where it is computed: in loads of sessions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) reusable_prompt: Option<u32>,
     /// Requested output tokens, as the data set gives them.
     #[serde(rename = "requested_tokens", alias = "asked_tokens")]
     pub requested_tokens: u32,

@@ -98,6 +98,7 @@ fn cell(launch: &LaunchId, scenario: &str) -> Cell {
             stop_at_eos: false,
             keep_text: true,
             lora: None,
+            pacing: Default::default(),
         },
         why: None,
     }
@@ -243,6 +244,8 @@ fn request(index: u32) -> Request {
         blank_events: 0,
         counted_first: None,
         common_events: 0,
+        session: None,
+        reusable_prompt: None,
         is_loop: false,
         is_canned: false,
         models: Vec::new(),

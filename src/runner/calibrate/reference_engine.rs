@@ -256,6 +256,7 @@ impl<'a> ReferenceEngine<'a> {
             target: self.target.clone(),
             requests: vec![item; streams as usize],
             concurrency: None,
+            sessions: None,
             limits: LoadLimits::default(),
             body: serde_json::Map::new(),
             stop_at_eos: false,

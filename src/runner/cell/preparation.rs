@@ -69,8 +69,12 @@ impl CellRun<'_> {
         self.summary.schedule_hash = Some(load.schedule.clone());
         // The points of a search have prefixes of their own.
         if self.cell.scenario.search.is_none() {
-            let begun = self.with_unique_prefix("load", load.items, workload).await;
-            load.items = begun.map_err(wrong)?;
+            // What fills the cache has the prefix of the load.
+            let primed = load.priming.len();
+            let all = load.priming.into_iter().chain(load.items).collect();
+            let begun = self.with_unique_prefix("load", all, workload).await;
+            load.priming = begun.map_err(wrong)?;
+            load.items = load.priming.split_off(primed);
         }
         Ok(load)
     }

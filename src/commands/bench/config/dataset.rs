@@ -3,9 +3,11 @@
 use serde_json::{Value, json};
 
 use crate::cli::bench::{
-    BenchArgs, GroupDistributionArg, ImageArgs, LoraDistribution, SharedPrefixArgs, SpeedBenchArgs, TraceArgs,
+    BenchArgs, GroupDistributionArg, ImageArgs, LoraDistribution, SessionArgs, SharedPrefixArgs,
+    SpeedBenchArgs, TraceArgs,
 };
 use crate::config::api::{Feature, ServerTemplate};
+use crate::config::dataset::agentic_sessions;
 use crate::config::dataset::agentic_trace::Conversations;
 use crate::config::dataset::generated_shared_prefix::{GroupDistribution, SharedPrefix};
 use crate::config::dataset::image::Pictures;
@@ -13,6 +15,7 @@ use crate::config::dataset::mooncake::Replay;
 use crate::config::dataset::speed_bench::Rows;
 use crate::config::dataset::{Dataset, DatasetName, PromptForm};
 use crate::config::lora::{AdapterDistribution, Lora};
+use crate::config::pacing::Pacing;
 use crate::config::workload::{Profile, Workload};
 use crate::plan::Protocol;
 
@@ -38,6 +41,7 @@ pub(super) fn workload(args: &BenchArgs, profile: Profile) -> Result<Workload, V
         workload.prompts = shared.prefix().prompts();
     }
     errors.extend(unsupported_by_backend(args, &workload.dataset));
+    errors.extend(pacing_errors(args, &workload));
     let workload_errors = workload.find_errors(profile).into_iter();
     errors.extend(
         workload_errors.map(|error| match python_flag(&error.field, name) {
@@ -99,6 +103,7 @@ fn own_options(args: &BenchArgs, name: DatasetName) -> Result<Option<(String, Va
             };
             ("agentic_trace", json!(trace))
         }
+        DatasetName::AgenticSessions => ("agentic_sessions", json!(sessions(&args.sessions))),
         DatasetName::Mooncake => ("mooncake", json!(mooncake(&args.trace))),
         DatasetName::Image => ("pictures", json!(image_options(&args.pictures))),
         DatasetName::SpeedBench => {
@@ -128,6 +133,7 @@ fn python_flag(field: &str, dataset: DatasetName) -> Option<&'static str> {
         "dataset" => "dataset-name",
         "shared_prefix" => "gsp-*",
         "agentic_trace" => "agentic-max-turns",
+        "agentic_sessions" => "session-*",
         "mooncake" => "mooncake-*",
         "pictures" => "image-count",
         "speed_bench" => "speed-bench-category",
@@ -166,6 +172,11 @@ fn foreign_flags(args: &BenchArgs, dataset: DatasetName) -> Vec<String> {
         "`--dataset-offset` and `--agentic-max-turns`",
         DatasetName::AgenticTrace,
     );
+    no(
+        args.sessions != SessionArgs::default(),
+        "the flags `--session-…`",
+        DatasetName::AgenticSessions,
+    );
     let is_of_mooncake = trace.mooncake_slowdown_factor.is_some()
         || trace.mooncake_num_rounds.is_some()
         || trace.mooncake_workload.is_some();
@@ -187,6 +198,25 @@ fn foreign_flags(args: &BenchArgs, dataset: DatasetName) -> Vec<String> {
         ));
     }
     errors
+}
+
+/// Returns the pacing of sessions and conversations.
+pub(super) const fn pacing(args: &BenchArgs) -> Pacing {
+    Pacing {
+        sessions: args.execution.max_sessions,
+        think_time: args.execution.think_time,
+        max_idle: args.execution.max_idle,
+    }
+}
+
+fn pacing_errors(args: &BenchArgs, workload: &Workload) -> impl Iterator<Item = String> {
+    let flag = |key: &str| match key {
+        "sessions" => "max-sessions",
+        "think_time" => "think-time",
+        _ => "max-idle",
+    };
+    let errors = pacing(args).find_errors(workload).into_iter();
+    errors.map(move |(key, why)| format!("`--{}`: {why}", flag(key)))
 }
 
 /// Returns errors if the backend cannot send the data set's prompts.
@@ -230,6 +260,15 @@ fn unsupported_by_backend(args: &BenchArgs, dataset: &Dataset) -> Vec<String> {
         ));
     }
     errors
+}
+
+fn sessions(args: &SessionArgs) -> agentic_sessions::Replay {
+    agentic_sessions::Replay {
+        format: args.session_format,
+        start: args.session_start.unwrap_or_default(),
+        cache_block: args.session_cache_block,
+        trace_block: args.session_trace_block,
+    }
 }
 
 pub(super) fn image_options(args: &ImageArgs) -> Pictures {

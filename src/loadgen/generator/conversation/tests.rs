@@ -35,6 +35,7 @@ fn load(port: u16, planned_requests: Vec<PlannedRequest>, limits: LoadLimits) ->
         target: target(port, Protocol::Chat),
         requests: planned_requests,
         concurrency: NonZeroU32::new(1),
+        sessions: None,
         limits,
         body: Map::new(),
         stop_at_eos: false,

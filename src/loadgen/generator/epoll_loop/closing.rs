@@ -24,6 +24,10 @@ impl LoopState {
         let (zero, shared) = (self.zero, &self.event_loop.shared);
         self.pending_requests
             .retain(|pending| pending.falls_due_before(end, zero, shared));
+        let kept = self
+            .follow_ups
+            .drain(|pending| pending.falls_due_before(end, zero, shared));
+        kept.into_iter().for_each(|pending| self.follow_ups.push(pending));
         if closed == CloseReason::Stopped {
             self.next_rounds.clear();
             self.give_up_waiting();
@@ -33,8 +37,13 @@ impl LoopState {
     /// Gives up requests that are due and wait for a slot.
     pub(super) fn give_up_waiting(&mut self) {
         self.slot_wait = None;
+        self.session_slot_wait = None;
         let closed = self.close_reason.unwrap_or(CloseReason::Stopped);
-        for pending in std::mem::take(&mut self.pending_requests) {
+        let follow_ups = self.follow_ups.drain(|_| true);
+        for pending in follow_ups
+            .into_iter()
+            .chain(std::mem::take(&mut self.pending_requests))
+        {
             record_unsent(
                 &pending,
                 closed,

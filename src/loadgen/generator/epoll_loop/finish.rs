@@ -53,25 +53,28 @@ impl LoopState {
         let next = conversation
             .and_then(|conversation| PendingRequest::next_round(conversation, &request, index, shared));
         shared.finish_request(&request);
+        self.follow(&stream.request, &request);
         self.outcomes.push(RequestOutcome {
             record: request,
             lag,
             timestamp_source,
         });
-        // A slot becomes free only at the end of a whole conversation.
         if let Some(next) = next {
-            self.send_next_turn(next, stream.slot.take());
+            self.send_next_turn(next, &mut stream.slot);
         }
     }
 
     /// Queues the next round of a conversation, unless sending is over. In that case the round never falls
     /// due.
-    fn send_next_turn(&mut self, next: PendingRequest, slot: Option<Slot>) {
-        if self.ends_at.is_some_and(|over| clock::now() >= over) {
+    ///
+    /// The slot of a conversation without pauses becomes free at its end.
+    fn send_next_turn(&mut self, next: PendingRequest, slot: &mut Option<Slot>) {
+        if !self.may_continue() {
             return;
         }
-        if self.close_reason.is_none() {
-            self.next_rounds.push_back((next, slot));
+        match next.begins_session() {
+            true => self.follow_ups.push(next),
+            false => self.next_rounds.push_back((next, slot.take())),
         }
     }
 }
