@@ -199,6 +199,9 @@ struct FaultArgs {
     /// Repeats the same token in every output.
     #[arg(long)]
     same_token: bool,
+    /// Generates requests to their end although their clients disconnected.
+    #[arg(long)]
+    ignore_disconnects: bool,
     /// Reports no token counts.
     #[arg(long)]
     hide_usage: bool,
@@ -357,6 +360,7 @@ impl FaultArgs {
             extra_output: self.extra_output,
             truncate_prompts: self.truncate_prompts,
             same_token: self.same_token,
+            ignore_disconnects: self.ignore_disconnects,
             hide_usage: self.hide_usage,
             claim_full_length: self.claim_full_length,
             wrong_model: self.wrong_model,

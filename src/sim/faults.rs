@@ -109,6 +109,8 @@ pub(crate) struct Faults {
     pub(crate) truncate_prompts: Option<usize>,
     /// All tokens of all answers are the same, as with weights that are NaN.
     pub(crate) same_token: bool,
+    /// Requests are generated to their end although their clients disconnected.
+    pub(crate) ignore_disconnects: bool,
     /// The usage is not reported.
     pub(crate) hide_usage: bool,
     /// The requested number of tokens is reported, whatever the actual number is.

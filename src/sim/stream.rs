@@ -34,6 +34,9 @@ pub(crate) async fn stream_events(
         let mut fault = engine.options.faults.stream_fault(number);
         loop {
             let Some(batch) = stream.next_batch(&mut source, connection, engine).await else {
+                if engine.options.faults.ignore_disconnects {
+                    generate_for_nobody(&mut source, engine, &mut active).await;
+                }
                 return Ok(KeepAlive::Close);
             };
             stream.writer.set_cached(batch.cached);
@@ -45,9 +48,13 @@ pub(crate) async fn stream_events(
             }
             let is_last = batch.is_last && !engine.options.faults.is_endless(number);
             active.count_write(batch.count);
-            stream
+            let written = stream
                 .write_tokens(batch.count, is_last.then_some(finish), connection)
-                .await?;
+                .await;
+            if written.is_err() && engine.options.faults.ignore_disconnects && !batch.is_last {
+                generate_for_nobody(&mut source, engine, &mut active).await;
+            }
+            written?;
             active.check_die_after();
             sent_tokens += batch.count;
             if batch.is_last {
@@ -63,6 +70,16 @@ pub(crate) async fn stream_events(
     active.finish(finish);
     stream.close(finish, connection).await?;
     Ok(stream.keep_alive)
+}
+
+/// Generates the rest of an answer whose client is gone.
+async fn generate_for_nobody(source: &mut TokenSource, engine: &Engine, active: &mut ActiveRequest) {
+    while let Some(token) = source.next(engine).await {
+        active.count_write(1);
+        if token.is_last {
+            return;
+        }
+    }
 }
 
 /// Answers with one JSON document when all tokens are generated. Of the stream faults, [`StreamFault::Cut`]
