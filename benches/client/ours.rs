@@ -46,6 +46,7 @@ pub fn measure(work: &Work) -> Measured {
         requests: vec![item; work.streams],
         concurrency: None,
         sessions: None,
+        cancel: None,
         limits: LoadLimits::default(),
         body: serde_json::Map::new(),
         stop_at_eos: false,

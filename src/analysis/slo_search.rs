@@ -5,7 +5,7 @@ use crate::analysis::metrics;
 use crate::config::scenario::Slo;
 use crate::config::search::{Search, SearchVariable};
 use crate::config::validity::ValidityBounds;
-use crate::results::record::request::Request;
+use crate::results::record::request::{Request, judged_requests};
 use crate::results::record::search::{Point, PointJudgement, SearchRecord, SearchStopReason, UnreachedRate};
 
 /// Two-sided 95 % quantile of the normal distribution.
@@ -15,11 +15,12 @@ const MIN_REQUESTS: usize = 8;
 /// Significant digits of a rate between two measured ones.
 const ROUNDED_DIGITS: i32 = 4;
 
-/// Judges whether enough requests met the SLO, counted from when they were due. Failed requests are misses. A
+/// Judges whether enough requests met the SLO, counted from when they were due. Failed requests are misses; requests that the client cancelled as
+/// planned are not judged. A
 /// point without requests does not hold. A rate that was not reached does not hold either, because another
 /// load was measured.
 pub(crate) fn judge(requests: &[Request], slo: &Slo, search: &Search) -> PointJudgement {
-    let total = requests.len();
+    let total = judged_requests(requests);
     let good = metrics::good_requests(requests, slo);
     let attainment = if total == 0 {
         0.0

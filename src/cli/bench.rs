@@ -4,6 +4,7 @@
 //! flag is an `Option` if an error must distinguish absence from the default.
 
 mod arrivals;
+mod cancel;
 mod connections;
 mod dataset_options;
 pub(super) mod foreign;
@@ -17,6 +18,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, ValueEnum};
 
 pub(crate) use self::arrivals::{ArrivalArgs, GapDistribution, SearchArgs, SteadyStateArgs};
+pub(crate) use self::cancel::CancelArgs;
 pub(crate) use self::connections::ConnectionArgs;
 pub(crate) use self::dataset_options::{GroupDistributionArg, SessionArgs, SharedPrefixArgs, TraceArgs};
 pub(crate) use self::images::{ImageArgs, SpeedBenchArgs};
@@ -72,6 +74,8 @@ pub(crate) struct BenchArgs {
     pub(crate) steady: SteadyStateArgs,
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
+    #[command(flatten)]
+    pub(crate) cancel: CancelArgs,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
     #[command(flatten)]

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::base::units::{HumanDuration, RequestRate};
 use crate::config::arrival::{ArrivalProcess, Ramp, RateProfile, Stage};
+use crate::config::cancel::Cancel;
 use crate::config::container::ContainerOverride;
 use crate::config::dataset::{DatasetName, with_dataset_options};
 use crate::config::engine::{BodyFields, Devices, Executor, ProcessEnvironment, TimeoutsRecipe};
@@ -233,6 +234,9 @@ with_dataset_options! {
         pub(crate) timeout: Option<HumanDuration>,
         /// Timeout of the first byte of a response; default: `timeout`.
         pub(crate) first_byte_timeout: Option<HumanDuration>,
+        /// Requests that the client cancels before their answers end, such as
+        /// `{ share: 0.2, after_tokens: 50 }` or `{ share: 0.2, after: 2s }`; default: none.
+        pub(crate) cancel: Option<Spanned<Cancel>>,
         /// Time after which no more requests are sent; default: no limit. Without `prompts`, the number of
         /// prompts is what a rate needs for this time.
         pub(crate) duration: Option<HumanDuration>,

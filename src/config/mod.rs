@@ -4,6 +4,7 @@ pub(crate) mod api;
 pub(crate) mod arrival;
 pub(crate) mod backend;
 pub(crate) mod builtin_scenarios;
+pub(crate) mod cancel;
 pub(crate) mod container;
 pub mod dataset;
 pub(crate) mod engine;

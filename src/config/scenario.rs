@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::units::HumanDuration;
 use crate::config::arrival::Arrival;
+use crate::config::cancel::Cancel;
 use crate::config::lora::Lora;
 use crate::config::pacing::Pacing;
 use crate::config::search::Search;
@@ -26,6 +27,9 @@ pub struct Scenario {
     /// How sessions and conversations are paced.
     #[serde(default, skip_serializing_if = "Pacing::is_default")]
     pub(crate) pacing: Pacing,
+    /// Requests that the client cancels before their answers end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) cancel: Option<Cancel>,
     /// Limits and timeouts of the load.
     pub(crate) limits: LoadLimits,
     /// The limits that make a request good.

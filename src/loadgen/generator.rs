@@ -9,6 +9,7 @@
 //! measurement; bodies of many long prompts are made shortly before they are sent (`bodies`).
 
 mod bodies;
+mod cancellation;
 mod concurrency_limit;
 mod conversation;
 mod epoll_loop;
@@ -28,6 +29,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+pub use self::cancellation::CancelPlan;
 pub(crate) use self::load_result::{Lag, LoadError, LoadResult, ThreadUsage};
 pub use self::load_spec::{LoadSpec, PlannedRequest};
 pub(crate) use self::progress::Progress;

@@ -27,6 +27,7 @@ mod wakeups;
 pub(crate) use arrival::TimestampSource;
 pub use connections::Connections;
 pub use dataset::Content;
+pub use generator::CancelPlan;
 pub use generator::LoadSpec;
 pub use generator::PlannedRequest;
 pub use generator::run_load;

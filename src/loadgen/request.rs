@@ -18,7 +18,7 @@ use std::time::Duration;
 
 pub(super) use self::nonblocking::{InFlight, ReadState, ReadStats};
 pub(super) use self::response::{Response, nanos_since};
-pub(super) use self::response_limits::ResponseLimits;
+pub(super) use self::response_limits::{CancelPoint, ResponseLimits};
 pub(super) use self::response_trace::COMPRESSED_MESSAGE;
 
 /// How long the client waits after `[DONE]` for the server to close the connection.

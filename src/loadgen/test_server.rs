@@ -107,6 +107,8 @@ pub(super) struct ServerStats {
     running: AtomicUsize,
     max_running: AtomicUsize,
     total: AtomicUsize,
+    /// Connections on which the server does nothing more.
+    ended: AtomicUsize,
     handshakes: Mutex<Vec<Handshake>>,
 }
 
@@ -134,6 +136,13 @@ pub(super) struct Server {
 }
 
 impl Server {
+    /// Waits until the server has ended with so many connections, because their script is over or they are closed.
+    pub(super) async fn wait_for_ends(&self, count: usize) {
+        while self.stats.ended.load(Ordering::SeqCst) < count {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
     /// Answers each request with the actions that the script returns for its text.
     pub(super) async fn start(script: impl Fn(&str) -> Vec<Act> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -146,7 +155,10 @@ impl Server {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 let (script, stats) = (Arc::clone(&script), Arc::clone(&counted));
-                connections.spawn(async move { serve(stream, &*script, &stats).await });
+                connections.spawn(async move {
+                    serve(stream, &*script, &stats).await;
+                    stats.ended.fetch_add(1, Ordering::SeqCst);
+                });
             }
         });
         Self {

@@ -183,7 +183,7 @@ impl<'a> Expansion<'a> {
                 (started, launch)
             }));
             let cell = make_cell(site, &point, &values, launch, None);
-            for diagnostic in check::check_support(site, launch.api.dialect.protocol, &cell.scenario) {
+            for diagnostic in check::check_support(site, &launch.api.dialect, &cell.scenario) {
                 // Every point has the same error; report it once.
                 if !self.diagnostics.contains(&diagnostic) {
                     self.diagnostics.push(diagnostic);
@@ -377,10 +377,6 @@ fn make_inclusion(
     let launch = site.launch(&point);
     let cell = make_cell(&site, &point, &values, &launch, Some(added.why.clone()));
     let mut diagnostics = check::check_point(&site, &point);
-    diagnostics.extend(check::check_support(
-        &site,
-        launch.api.dialect.protocol,
-        &cell.scenario,
-    ));
+    diagnostics.extend(check::check_support(&site, &launch.api.dialect, &cell.scenario));
     (Some((cell, launch)), diagnostics)
 }

@@ -258,6 +258,15 @@ pub struct ProtocolSpec {
     pub body: serde_json::Map<String, serde_json::Value>,
 }
 
+impl ProtocolSpec {
+    /// Whether answers are streamed if a load adds these fields to every request body.
+    pub(crate) fn is_streamed(&self, added: &serde_json::Map<String, serde_json::Value>) -> bool {
+        use serde_json::Value;
+        let field = added.get("stream").or(self.body.get("stream"));
+        !matches!(field, Some(Value::Null | Value::Bool(false)))
+    }
+}
+
 /// How long to wait for an engine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Timeouts {

@@ -136,6 +136,7 @@ impl ResolveContext<'_> {
             seed: entry.seed.unwrap_or(self.matrix.seed),
             workload,
             arrival,
+            cancel: entry.cancel.as_ref().map(|cancel| cancel.value),
             limits: LoadLimits {
                 warmup: entry.warmup.unwrap_or(defaults.warmup),
                 request,

@@ -144,7 +144,10 @@ fn requests_in_words(summary: &MeasurementSummary) -> Option<String> {
         true => String::new(),
         false => format!("; failed: {}", classes.join(", ")),
     };
-    Some(format!("{completed} of {due} completed{failed}"))
+    let cancelled = figure(summary, Metric::Cancelled).map_or_else(String::new, |cancelled| {
+        format!("; cancelled by the client: {cancelled}")
+    });
+    Some(format!("{completed} of {due} completed{failed}{cancelled}"))
 }
 
 /// For each latency, the highest percentile that has a confidence interval.

@@ -165,6 +165,7 @@ fn cell(launch: &Launch) -> Cell {
             keep_text: false,
             lora: None,
             pacing: Default::default(),
+            cancel: None,
         },
         why: None,
     }
@@ -241,6 +242,7 @@ pub(super) fn request(index: u32) -> Request {
         last_line_ns: Some(30 * MS),
         end_ns: 30 * MS,
         failure: None,
+        cancelled: false,
         status: Some(200),
         usage: None,
         cached: None,

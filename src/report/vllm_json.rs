@@ -151,7 +151,7 @@ impl VllmResult<'_> {
             .details
             .requests
             .iter()
-            .filter(|request| !request.is_completed())
+            .filter(|request| request.is_failed())
             .count();
         let fields = [
             ("duration", float(Metric::Duration)),

@@ -10,7 +10,9 @@ use crate::config::scenario::Scenario;
 use crate::loadgen::dataset::RngState;
 use crate::loadgen::dataset::tokenizer::Tokenizer;
 use crate::loadgen::dataset::words::WordEncoder;
-use crate::loadgen::{LoadError, LoadResult, LoadSpec, PlannedRequest, Sink, Spill, Target, TimestampSource};
+use crate::loadgen::{
+    CancelPlan, LoadError, LoadResult, LoadSpec, PlannedRequest, Sink, Spill, Target, TimestampSource,
+};
 use crate::plan::Protocol;
 use crate::results::record::client::{Calibration, ClientFacts};
 use crate::results::record::request::Request;
@@ -143,6 +145,10 @@ pub(crate) async fn measure(
     let sent = LoadSpec {
         sink: context.sink,
         spill: context.spill.clone(),
+        cancel: load.scenario.cancel.map(|cancel| CancelPlan {
+            cancel,
+            seed: load.scenario.seed,
+        }),
         ..load_spec(&engine.target, &load.scenario, load.items)
     };
     let (driven, abort) = supervise::drive(&mut engine.running, sent, &mut context.control).await?;
@@ -195,6 +201,7 @@ pub(crate) fn load_spec(target: &Target, scenario: &Scenario, items: Vec<Planned
         requests: items,
         concurrency: scenario.arrival.concurrency,
         sessions: scenario.pacing.sessions,
+        cancel: None,
         limits: scenario.limits.clone(),
         body: scenario.body.clone(),
         stop_at_eos: scenario.stop_at_eos,

@@ -4,6 +4,7 @@ mod answers;
 mod arrivals;
 #[path = "../support/binary.rs"]
 mod binary;
+mod cancelled;
 mod connections;
 mod course;
 mod encrypted;

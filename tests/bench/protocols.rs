@@ -121,7 +121,10 @@ fn a_stream_without_its_last_event_was_cut() {
         ran.exits(3)
             .says("the connection ended before the response marked its end");
         // A proxy that ends the stream properly although its engine died.
-        let port = answers::serve([answers::streamed(&named(&events)), b"0\r\n\r\n".to_vec()].concat(), false);
+        let port = answers::serve(
+            [answers::streamed(&named(&events)), b"0\r\n\r\n".to_vec()].concat(),
+            false,
+        );
         Desk::new()
             .random(backend, port, &["--num-prompts", "2", "--warmup-requests", "0"])
             .exits(3)

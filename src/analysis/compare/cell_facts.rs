@@ -83,6 +83,11 @@ pub(crate) fn question_facts(side: &ComparedCell<'_>) -> Facts {
     }
     if side.imported().is_none() {
         add("warm-up requests", scenario.limits.warmup.to_string());
+        let cancel = scenario.cancel.map(|cancel| cancel.to_string());
+        add(
+            "cancelled by the client",
+            cancel.unwrap_or_else(|| "none".to_owned()),
+        );
         let duration = scenario.limits.duration.map(|duration| duration.to_string());
         add(
             "duration",

@@ -173,6 +173,7 @@ mod tests {
             keep_text: false,
             lora: None,
             pacing: Default::default(),
+            cancel: None,
         }
     }
 

@@ -183,6 +183,9 @@ fn is_success(request: &Request, protocol: Protocol, profile: Profile) -> bool {
     {
         return false;
     }
+    if request.cancelled {
+        return false;
+    }
     let has_failed_end = request.finish.as_deref().is_some_and(is_failed_finish);
     match request.failure.as_ref().map(|failure| failure.class) {
         None | Some(RequestFailureClass::Empty) => true,

@@ -126,6 +126,7 @@ fn without_payload(request: &Request) -> Request {
         last_line_ns: request.last_line_ns,
         end_ns: request.end_ns,
         failure: None,
+        cancelled: false,
         status: request.status,
         usage: request.usage,
         cached: None,

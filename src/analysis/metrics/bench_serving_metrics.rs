@@ -10,7 +10,7 @@ use super::metric::Metric;
 use super::metric_set::MetricSet;
 use super::{goodput, peaks, throughput};
 use crate::config::workload::Profile;
-use crate::results::record::request::Request;
+use crate::results::record::request::{Request, judged_requests};
 
 /// Computes the metrics of a profile from `requests`. `all` are all requests that were due.
 pub(super) fn bench_serving_metrics(
@@ -47,7 +47,13 @@ pub(super) fn bench_serving_metrics(
             Compat::Fixed => peaks::add_fixed_peaks(&mut metrics, requests, due_requests),
         }
         if let Some(slo) = &inputs.slo {
-            goodput::add_bench_serving_goodput(&mut metrics, &answers, slo, due_requests.len(), duration_s);
+            goodput::add_bench_serving_goodput(
+                &mut metrics,
+                &answers,
+                slo,
+                judged_requests(due_requests),
+                duration_s,
+            );
         }
     }
     metrics

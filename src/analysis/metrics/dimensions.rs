@@ -23,6 +23,8 @@ pub enum TokenCount {
     OutputRequested,
     /// Reasoning tokens, as the server reports them, or else as our tokenizer counts them.
     OutputReasoning,
+    /// Output tokens that arrived of requests that the client cancelled.
+    OutputCancelled,
 }
 
 /// A quantity that has a rate.
@@ -98,7 +100,7 @@ pub enum Statistic {
 }
 
 impl TokenCount {
-    pub(super) const ALL: [Self; 9] = [
+    pub(super) const ALL: [Self; 10] = [
         Self::Input,
         Self::InputVision,
         Self::InputReported,
@@ -108,6 +110,7 @@ impl TokenCount {
         Self::OutputCounted,
         Self::OutputRequested,
         Self::OutputReasoning,
+        Self::OutputCancelled,
     ];
 
     pub(super) const fn name(self) -> &'static str {
@@ -121,6 +124,7 @@ impl TokenCount {
             Self::OutputCounted => "counted_output",
             Self::OutputRequested => "asked_output",
             Self::OutputReasoning => "reasoning_output",
+            Self::OutputCancelled => "cancelled_output",
         }
     }
 }

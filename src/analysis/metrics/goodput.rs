@@ -1,5 +1,6 @@
 //! Counts good requests, which met every target of the SLO. Failed requests are never good and stay in the
-//! denominator.
+//! denominator; requests that the client cancelled as planned
+//! are not judged and in neither.
 //!
 //! Under the definitions of `matrix` the times count from when a request was due, because that is how long
 //! its user waits, including the wait for a slot if concurrency is limited. bench_serving counts from
@@ -13,7 +14,7 @@ use super::metric::Metric;
 use super::metric_set::MetricSet;
 use super::throughput::measured_window_s;
 use crate::config::scenario::Slo;
-use crate::results::record::request::Request;
+use crate::results::record::request::{Request, judged_requests};
 
 /// Computes goodput under the definitions of `matrix`. A target without a value is missed, except TPOT, which
 /// an answer of one token cannot miss. If answers arrive in one piece, a target of TPOT cannot be judged, so
@@ -25,7 +26,7 @@ pub(super) fn add_goodput(metrics: &mut MetricSet, requests: &[Request], slo: &S
         metrics,
         &target_values(requests),
         slo,
-        requests.len(),
+        judged_requests(requests),
         measured_window_s(requests),
     );
     if slo.tpot.is_some() && are_coalesced(requests) {

@@ -89,11 +89,9 @@ pub(crate) fn histograms_per_second(requests: &[Request]) -> Vec<SecondHistogram
             second_at(&mut by_second, sent).second.sent += 1;
         }
         let end = &mut second_at(&mut by_second, request.end_ns).second;
-        match request.is_completed() {
-            true => end.completed += 1,
-            false => end.failed += 1,
-        }
+        end.failed += u32::from(request.is_failed());
         if request.is_completed() {
+            end.completed += 1;
             add_latencies(&mut by_second, request, is_counted);
         }
     }
@@ -354,6 +352,7 @@ mod tests {
             last_line_ns: None,
             end_ns: at_us * 1000,
             failure: None,
+            cancelled: false,
             status: Some(200),
             usage: Some(Usage {
                 completion: u32::try_from(chunks.len()).ok(),

@@ -15,6 +15,8 @@ pub enum Metric {
     Completed,
     /// Number of requests that failed.
     Failed,
+    /// Requests that the client cancelled as planned, which neither completed nor failed.
+    Cancelled,
     /// Requests that failed with this class.
     FailedBy(RequestFailureClass),
     /// Failed requests as a share of those that were due.
@@ -119,13 +121,19 @@ impl Metric {
     pub(crate) const fn is_count(self) -> bool {
         matches!(
             self,
-            Self::Completed | Self::Failed | Self::Tokens(_) | Self::PeakConcurrency
+            Self::Completed | Self::Failed | Self::Cancelled | Self::Tokens(_) | Self::PeakConcurrency
         )
     }
 
     /// Returns every metric, in the order of reports.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
-        let counts = [Self::Duration, Self::Due, Self::Completed, Self::Failed];
+        let counts = [
+            Self::Duration,
+            Self::Due,
+            Self::Completed,
+            Self::Failed,
+            Self::Cancelled,
+        ];
         let flows = [
             Self::PerUser,
             Self::Interactivity,
@@ -174,6 +182,7 @@ impl Metric {
             Self::Due => "due_requests".to_owned(),
             Self::Completed => "completed_requests".to_owned(),
             Self::Failed => "failed_requests".to_owned(),
+            Self::Cancelled => "cancelled_requests".to_owned(),
             Self::FailedBy(class) => format!("failed_{}_requests", class.name().replace('-', "_")),
             Self::ErrorShare => "error_share".to_owned(),
             Self::ShortResponses => "short_requests".to_owned(),
@@ -215,6 +224,7 @@ impl Metric {
             Self::Due => "requests due",
             Self::Completed => "requests completed",
             Self::Failed => "requests failed",
+            Self::Cancelled => "requests cancelled by the client",
             Self::FailedBy(class) => return format!("requests failed: {}", class.name()),
             Self::ErrorShare => "share of failed requests",
             Self::ShortResponses => "answers shorter than requested",
@@ -226,6 +236,7 @@ impl Metric {
             Self::Tokens(TokenCount::OutputReported) => "output tokens, reported by the server",
             Self::Tokens(TokenCount::OutputCounted) => "output tokens, counted by our tokenizer",
             Self::Tokens(TokenCount::OutputRequested) => "output tokens, requested",
+            Self::Tokens(TokenCount::OutputCancelled) => "output tokens of cancelled requests",
             Self::Tokens(TokenCount::OutputReasoning) => "output tokens of reasoning",
             Self::Throughput(flow) => return format!("{} throughput", flow.name()),
             Self::PerDevice(flow) => return format!("{} throughput per GPU", flow.name()),
@@ -267,6 +278,7 @@ impl Metric {
             Self::Due
             | Self::Completed
             | Self::Failed
+            | Self::Cancelled
             | Self::FailedBy(_)
             | Self::ShortResponses
             | Self::MeanConcurrency
@@ -318,6 +330,7 @@ impl Metric {
             | Self::PerEnergy(_)
             | Self::Found(_) => Some(Direction::Higher),
             Self::Due
+            | Self::Cancelled
             | Self::Tokens(_)
             | Self::TokensPerChunk
             | Self::CacheHitShare

@@ -28,6 +28,7 @@ fn request(index: u32) -> Request {
         last_line_ns: None,
         end_ns: 0,
         failure: None,
+        cancelled: false,
         status: Some(200),
         usage: None,
         cached: None,
@@ -830,6 +831,52 @@ fn failures_stay_in_the_denominator_of_attainment() {
     assert_eq!(figure_value(&figures, "goodput_req_s"), Some(2.0));
     assert_eq!(figure_value(&figures, "error_share"), Some(0.5));
     assert_eq!(figure_value(&figures, "failed_reset_requests"), Some(1.0));
+}
+
+#[test]
+fn cancelled_requests_are_in_no_denominator_and_are_counted_by_themselves() {
+    let completed = |index| {
+        let mut request = completed_request(index, 0.0, &[100.0, 200.0], 500.0);
+        request.counted_tokens = Some(2);
+        request
+    };
+    let cancelled = Request {
+        cancelled: true,
+        usage: None,
+        counted_tokens: None,
+        // It would lengthen the window and the latencies, and would be no good request.
+        ..completed_request(1, 0.0, &[900.0, 1800.0, 2700.0], 5000.0)
+    };
+    let lost = failed(completed(2), RequestFailureClass::Reset);
+    let requests = [completed(0), cancelled, lost];
+    let inputs = MetricInputs {
+        slo: Some(slo(600, 500, 3000)),
+        ..basis(Protocol::Completions)
+    };
+    let figures = figures_of(&requests, &inputs, Definitions::Matrix);
+    for (name, value) in [
+        ("due_requests", 3.0),
+        ("completed_requests", 1.0),
+        ("failed_requests", 1.0),
+        ("cancelled_requests", 1.0),
+        ("cancelled_output_tokens", 3.0),
+        ("error_share", 0.5),
+        ("slo_attainment_share", 0.5),
+        ("goodput_req_s", 2.0),
+        ("output_tokens", 2.0),
+        ("max_ttft_ms", 100.0),
+        ("duration_s", 0.5),
+    ] {
+        assert_eq!(figure_value(&figures, name), Some(value), "{name}");
+    }
+    let without = figures_of(&requests[..1], &inputs, Definitions::Matrix);
+    for name in ["cancelled_requests", "cancelled_output_tokens"] {
+        assert!(!without.contains_key(name), "{name}");
+    }
+    for profile in [Profile::Current, Profile::Classic] {
+        let answers = bench_serving::successful_requests(&requests, Protocol::Completions, profile);
+        assert_eq!(answers.len(), 1);
+    }
 }
 
 /// One of 190 requests is lost and times out long after all others. It is no work, and its wait is not part

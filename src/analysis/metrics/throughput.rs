@@ -144,7 +144,8 @@ pub(crate) fn request_rates(requests: &[Request]) -> Option<Rates> {
     })
 }
 
-/// Counts due, completed and failed requests, and the failures by class.
+/// Counts due, completed, failed and cancelled requests, and the failures by class. Requests that the client
+/// cancelled are no part of the share of failed ones.
 fn add_counts(metrics: &mut MetricSet, requests: &[Request]) {
     let failed = |class: RequestFailureClass| {
         let failures = requests.iter().filter_map(|request| request.failure.as_ref());
@@ -154,11 +155,17 @@ fn add_counts(metrics: &mut MetricSet, requests: &[Request]) {
     let completed = requests.iter().filter(|request| request.is_completed()).count();
     metrics.insert(Metric::Due, Some(due as f64));
     metrics.insert(Metric::Completed, Some(completed as f64));
-    metrics.insert(Metric::Failed, Some((due - completed) as f64));
+    let cancelled = requests.iter().filter(|request| request.cancelled).count();
+    let lost = due - completed - cancelled;
+    metrics.insert(Metric::Failed, Some(lost as f64));
+    if cancelled > 0 {
+        metrics.insert(Metric::Cancelled, Some(cancelled as f64));
+    }
     for class in RequestFailureClass::ALL {
         metrics.insert(Metric::FailedBy(class), Some(failed(class) as f64));
     }
-    let share = (due > 0).then(|| (due - completed) as f64 / due as f64);
+    let judged = due - cancelled;
+    let share = (judged > 0).then(|| lost as f64 / judged as f64);
     metrics.insert(Metric::ErrorShare, share);
     // Without a token count it is unknown whether an answer is short.
     let short = requests

@@ -70,5 +70,13 @@ pub(super) fn add_token_totals(metrics: &mut MetricSet, requests: &[Request]) ->
     ] {
         metrics.insert(Metric::Tokens(count), value.map(|tokens| tokens as f64));
     }
+    // There is no such metric if no request was cancelled.
+    let mut cancelled = requests.iter().filter(|request| request.cancelled).peekable();
+    if cancelled.peek().is_some() {
+        let tokens = cancelled
+            .map(|request| u64::from(request.received_tokens()))
+            .sum::<u64>();
+        metrics.insert(Metric::Tokens(TokenCount::OutputCancelled), Some(tokens as f64));
+    }
     (input, output)
 }

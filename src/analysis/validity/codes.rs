@@ -23,7 +23,7 @@ pub struct CodeEntry {
 
 use MetricFamily::{Energy, Itl, Ttft};
 use ReasonCode::{
-    AnswersDegenerate, BoundsLoosened, CacheWarm, ChunkedTokens, ClientLate, ClientSaturated,
+    AnswersDegenerate, BoundsLoosened, CacheWarm, CancelIgnored, ChunkedTokens, ClientLate, ClientSaturated,
     ClientSharesCpus, ClockJump, ClocksSpread, CpuStolen, EnergyDisagrees, EngineChanged, EngineRestarted,
     Errors, FewSamples, FirstEventAhead, GpuErrors, GpuMemoryUnexplained, GpuNotAtRest, GpuShared, HostBusy,
     Imported, KvCacheFull, ListenerUnverified, MetricsMixed, Neighbour, NeverSteady, NumaRemote, OutputLong,
@@ -167,9 +167,19 @@ pub(crate) const TABLE: &[CodeEntry] = &[
         families: &[],
         meaning: "The token counts do not agree: those in the answers, the engine's counters, our tokenizer's count of the text, or the number of events.",
         fix: "Check whether another client used the engine, and whether the matrix names the right tokenizer; do not compare token rates until the counts agree.",
-        bound: "`tokens`: 0.01 between the output tokens in answers and the engine's counter; failed requests that were not rejected may have generated up to all of their requested tokens. The engine's counter of prompt tokens may exceed the tokens of answers and failed requests by `prompt_tokens` (0.02) and by the tokens that preemptions repeat; an excess below 100 tokens is ignored. In a search both sums are compared with the counters of all its points. `own_tokens`: the server's count may be a factor of 1.5 above our count, and below it by twice that margin (a factor of 2); only a factor of 1.25 if the number of events agrees with our count. In most answers the server's count may exceed both our count and the events by 5 % (15 % if the end of text is ignored, because special tokens after it show no text), and there may be no more events with text than tokens. If fewer answers report half as many tokens again as text and events support, and the surplus is more than 2 % of all tokens, this is suspect, and a note if the end of text is ignored. The ratios of the server's count to ours on two sides may differ by 2 % if the events differ in the same direction, by 5 % if events hold several tokens, else by 10 %",
+        bound: "`tokens`: 0.01 between the output tokens in answers and the engine's counter; requests that the client cancelled, and failed ones that were not rejected, may have generated up to all of their requested tokens. The engine's counter of prompt tokens may exceed the tokens of answers and failed requests by `prompt_tokens` (0.02) and by the tokens that preemptions repeat; an excess below 100 tokens is ignored. In a search both sums are compared with the counters of all its points. `own_tokens`: the server's count may be a factor of 1.5 above our count, and below it by twice that margin (a factor of 2); only a factor of 1.25 if the number of events agrees with our count. In most answers the server's count may exceed both our count and the events by 5 % (15 % if the end of text is ignored, because special tokens after it show no text), and there may be no more events with text than tokens. If fewer answers report half as many tokens again as text and events support, and the surplus is more than 2 % of all tokens, this is suspect, and a note if the end of text is ignored. The ratios of the server's count to ours on two sides may differ by 2 % if the events differ in the same direction, by 5 % if events hold several tokens, else by 10 %",
         source: "client and server must agree within 1 %; on the real engines of the tests, retokenized text has up to 16 % more tokens than were generated",
         implied_codes: &[ChunkedTokens],
+    },
+    CodeEntry {
+        code: CancelIgnored,
+        weight: Valid,
+        families: &[],
+        meaning: "The engine went on generating for requests that the client had cancelled, so part of its work served nobody.",
+        fix: "Check whether the engine, and each proxy before it, ends a request when its connection closes.",
+        bound: "0.5 of the tokens that cancelled requests still allowed, at least 100 tokens, by the engine's counter of output tokens; failed requests may explain as many tokens as they allowed",
+        source: "vLLM, SGLang and LMDeploy abort a request when its client disconnects; a few tokens are generated until then",
+        implied_codes: &[],
     },
     CodeEntry {
         code: ChunkedTokens,

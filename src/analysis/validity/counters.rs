@@ -5,12 +5,15 @@ use super::evidence::Evidence;
 use super::reason::{new_reason, percent};
 use crate::config::validity::ValidityBounds;
 use crate::results::record::request::{Request, RequestFailureClass, Usage};
-use crate::results::record::search::ReportedTokens;
+use crate::results::record::search::{CancelledTokens, ReportedTokens};
 use crate::results::record::telemetry::{EngineWindow, TelemetrySource};
 use crate::results::record::validity::{Reason, ReasonCode};
 
 /// Below this many tokens a difference of counts is meaningless.
 pub(super) const MIN_TOKENS: f64 = 100.0;
+
+/// Share of the tokens of cancelled requests that an engine may generate after their cancellation.
+const MAX_WASTED_SHARE: f64 = 0.5;
 
 /// Share of answers that may lack a count of prompt tokens.
 const MAX_UNREPORTED_SHARE: f64 = 0.01;
@@ -52,6 +55,7 @@ pub(crate) fn reported_tokens(met: &CacheEvidence<'_>) -> ReportedTokens {
             .filter(|request| !is_rejected(request))
             .map(max_tokens)
             .sum(),
+        cancelled: cancelled_tokens(requests),
         prompt: reported_sum,
         prompt_unfinished: unfinished()
             .map(|request| template_factor * sent_tokens(request))
@@ -70,6 +74,20 @@ pub(crate) fn reported_tokens(met: &CacheEvidence<'_>) -> ReportedTokens {
     }
 }
 
+/// Sums up the output tokens of requests that the client cancelled; `None` if it cancelled none.
+fn cancelled_tokens(requests: &[Request]) -> Option<CancelledTokens> {
+    let cancelled = || requests.iter().filter(|request| request.cancelled);
+    cancelled().next()?;
+    Some(CancelledTokens {
+        received: cancelled()
+            .map(|request| f64::from(request.received_tokens()))
+            .sum(),
+        allowed: cancelled()
+            .map(|request| f64::from(request.max_output_tokens()))
+            .sum(),
+    })
+}
+
 /// Returns whether the server rejected the request and generated nothing for it.
 fn is_rejected(request: &Request) -> bool {
     let class = request.failure.as_ref().map(|failure| failure.class);
@@ -79,13 +97,41 @@ fn is_rejected(request: &Request) -> bool {
     )
 }
 
+/// Returns the token counts that the requests of a measurement, or of all points of a search, report.
+fn all_reported(evidence: &Evidence<'_>) -> Option<ReportedTokens> {
+    match &evidence.summary.search {
+        Some(search) => search.reported,
+        None => Some(reported_tokens(&CacheEvidence::from_evidence(evidence))),
+    }
+}
+
+/// Notes that the engine generated most of what the client had cancelled.
+pub(super) fn cancellation_reason(evidence: &Evidence<'_>) -> Option<Reason> {
+    let counter = *reliable_counters(evidence)?.grown.get("generation_tokens")?;
+    ignored_cancellation(counter, &all_reported(evidence)?)
+}
+
+fn ignored_cancellation(counter: f64, reported: &ReportedTokens) -> Option<Reason> {
+    let cancelled = reported.cancelled?;
+    let rest = cancelled.allowed - cancelled.received;
+    // Failed requests may explain as many tokens as they allowed.
+    let failed = reported.output_unfinished - cancelled.allowed;
+    let wasted = counter - reported.output - failed - cancelled.received;
+    (rest >= MIN_TOKENS && wasted > MAX_WASTED_SHARE * rest).then(|| {
+        new_reason(
+            ReasonCode::CancelIgnored,
+            format!(
+                "{wasted} of {rest} output tokens were generated after the client had cancelled their requests, by the engine's counter"
+            ),
+            Some(percent(MAX_WASTED_SHARE)),
+        )
+    })
+}
+
 /// Compares the engine's counters with the answers of a measurement, or of all points of a search.
 pub(super) fn judge(evidence: &Evidence<'_>) -> Option<Reason> {
     let engine = reliable_counters(evidence)?;
-    let reported = match &evidence.summary.search {
-        Some(search) => search.reported?,
-        None => reported_tokens(&CacheEvidence::from_evidence(evidence)),
-    };
+    let reported = all_reported(evidence)?;
     output_mismatch(engine, &reported, evidence.bounds)
         .or_else(|| prompt_mismatch(engine, &reported, evidence.bounds))
 }
@@ -110,8 +156,8 @@ fn output_mismatch(
 ) -> Option<Reason> {
     let counter = *engine.grown.get("generation_tokens")?;
     let (reported_tokens, unfinished) = (reported.output, reported.output_unfinished);
-    // For a failed request, the engine may have generated all requested tokens or none of them, and counted
-    // them or not.
+    // For a failed or cancelled request, the engine may have generated all requested tokens or none of them, and
+    // counted them or not.
     let apart = (reported_tokens - counter).max(counter - reported_tokens - unfinished) / reported_tokens;
     (reported_tokens >= MIN_TOKENS && apart > bounds.tokens).then(|| {
         new_reason(
@@ -174,10 +220,10 @@ fn prompt_mismatch(
     })
 }
 
-/// Returns a text about the tokens that failed requests may have added.
+/// Returns a text about the tokens that failed and cancelled requests may have added.
 fn unfinished_in_words(unfinished: f64) -> String {
     match unfinished > 0.0 {
-        true => format!(" and up to {unfinished:.0} of requests that failed"),
+        true => format!(" and up to {unfinished:.0} of requests that failed or were cancelled"),
         false => String::new(),
     }
 }
@@ -313,6 +359,53 @@ mod tests {
             judged_code(&report_tokens(&cut, Protocol::Completions, None), &counters),
             None
         );
+    }
+
+    /// 100 completed requests of 40 tokens, and 50 that were cancelled after 8 of 40: 1600 tokens are left of them.
+    #[test]
+    fn an_engine_that_goes_on_after_a_cancellation_is_noted_and_no_other_excess_is_excused() {
+        let mut load = requests(100, 50);
+        for request in &mut load[100..] {
+            request.failure = None;
+            request.cancelled = true;
+            request.counted_tokens = Some(8);
+        }
+        let reported = report_tokens(&load, Protocol::Completions, None);
+        for (counter, is_noted, disagreement) in [
+            // SGLang counts only requests that end normally, vLLM every token.
+            (4000.0, false, None),
+            (4400.0, false, None),
+            (5000.0, false, None),
+            (5300.0, true, None),
+            (6000.0, true, None),
+            (6500.0, true, Some(ReasonCode::TokensDisagree)),
+            (3500.0, false, Some(ReasonCode::TokensDisagree)),
+        ] {
+            let note = ignored_cancellation(counter, &reported);
+            assert_eq!(note.is_some(), is_noted, "{counter}: {note:?}");
+            let counters = [("generation_tokens", counter)];
+            assert_eq!(judged_code(&reported, &counters), disagreement, "{counter}");
+        }
+        let prompts = [("prompt_tokens", 5000.0), ("generation_tokens", 4400.0)];
+        assert_eq!(judged_code(&reported, &prompts), None);
+        let prompts = [("prompt_tokens", 9000.0), ("generation_tokens", 4400.0)];
+        assert_eq!(judged_code(&reported, &prompts), Some(ReasonCode::TokensDisagree));
+    }
+
+    /// Failed requests may have generated all that they allowed, so they explain as much.
+    #[test]
+    fn failed_requests_explain_tokens_before_cancelled_ones_do() {
+        let mut load = requests(100, 50);
+        for request in &mut load[100..] {
+            request.failure.as_mut().unwrap().class = RequestFailureClass::Reset;
+        }
+        for request in &mut load[125..] {
+            request.failure = None;
+            request.cancelled = true;
+        }
+        let reported = report_tokens(&load, Protocol::Completions, None);
+        assert_eq!(ignored_cancellation(5000.0, &reported), None);
+        assert!(ignored_cancellation(5600.0, &reported).is_some());
     }
 
     /// llama.cpp counts only the prompt tokens that it computes.

@@ -6,7 +6,7 @@ use super::reason::{new_reason, percent};
 use super::responses::token_counts::{excess_factor, excess_reason};
 use crate::config::scenario::Scenario;
 use crate::config::validity::ValidityBounds;
-use crate::results::record::request::{Request, format_failures};
+use crate::results::record::request::{Request, format_failures, judged_requests};
 use crate::results::record::search::SearchStopReason;
 use crate::results::record::validity::{Reason, ReasonCode};
 
@@ -21,7 +21,7 @@ pub(super) fn judge_failures_and_counts(evidence: &Evidence<'_>, reasons: &mut V
 }
 
 fn judge_errors(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
-    let total = evidence.requests.len();
+    let total = judged_requests(evidence.requests);
     let failed = total - evidence.completed_requests().count();
     let bound = evidence.cell.scenario.limits.error_share;
     if failed as f64 > bound * total as f64 {
@@ -55,6 +55,7 @@ fn judge_errors(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
 
 /// Compares what answers report with the engine's counters and with our tokenizer.
 fn judge_counts(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
+    reasons.extend(counters::cancellation_reason(evidence));
     if let Some(reason) = counters::judge(evidence) {
         let is_of_outputs = reason.code == ReasonCode::TokensDisagree;
         reasons.push(reason);

@@ -42,9 +42,7 @@ pub(super) fn unstreamed_reason(
     scenario: &Scenario,
     dialect: &ProtocolSpec,
 ) -> Option<Reason> {
-    let field = scenario.body.get("stream").or(dialect.body.get("stream"));
-    let is_off = matches!(field, Some(Value::Null | Value::Bool(false)));
-    if !is_off || !requests.iter().any(Request::is_completed) {
+    if dialect.is_streamed(&scenario.body) || !requests.iter().any(Request::is_completed) {
         return None;
     }
     let measured =

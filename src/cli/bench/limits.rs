@@ -40,7 +40,7 @@ pub(crate) struct LimitArgs {
 }
 
 /// Parses a share, as a number from 0 to 1 or in percent.
-fn parse_share(text: &str) -> Result<f64, String> {
+pub(super) fn parse_share(text: &str) -> Result<f64, String> {
     let (number, scale) = text
         .strip_suffix('%')
         .map_or((text, 1.0), |number| (number, 100.0));

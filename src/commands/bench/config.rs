@@ -1,5 +1,6 @@
 //! The checked flags of `matrix bench`. All errors are found before a server is contacted.
 
+mod cancel;
 mod conflicts;
 mod connections;
 mod dataset;
@@ -102,6 +103,7 @@ impl BenchConfig {
         let workload = or_say.take(dataset::workload(args, profile));
         let slo = or_say.take(parse_slo(args.output.goodput.as_deref()));
         let lora = or_say.take(dataset::lora(args));
+        let cancel = or_say.take(cancel::cancel(args));
         let arrivals = or_say.take(arrivals::arrivals(args));
         let search = or_say.take(arrivals::search_options(args));
         let steady = or_say.take(arrivals::steady_state_options(args));
@@ -132,6 +134,7 @@ impl BenchConfig {
             seed,
             workload,
             arrival: arrivals[0].clone(),
+            cancel: cancel.flatten(),
             limits: limits(args, profile),
             slo: slo.clone(),
             search,

@@ -18,7 +18,7 @@ use crate::report::tables::reason_in_words;
 use crate::report::vllm_json::VllmResult;
 use crate::results::record::cell::Origin;
 use crate::results::record::client::Calibration;
-use crate::results::record::request::Request;
+use crate::results::record::request::{Request, judged_requests};
 use crate::results::record::validity::Validity;
 use crate::runner::bench::BenchLoad;
 
@@ -100,8 +100,8 @@ impl BenchResult<'_> {
 
     fn failed_share(&self) -> f64 {
         let requests = self.requests();
-        let failed = requests.iter().filter(|request| !request.is_completed()).count();
-        failed as f64 / requests.len().max(1) as f64
+        let failed = requests.iter().filter(|request| request.is_failed()).count();
+        failed as f64 / judged_requests(requests).max(1) as f64
     }
 
     /// Whether too many requests failed. With `--compat-figures`, as in the Python tool, and for points of a
@@ -200,6 +200,12 @@ impl BenchResult<'_> {
             let embeds = !self.config.backend.protocol().facts().generates_text;
             notes.extend(notes::fixed_figure_notes(requests, sets, embeds));
         }
+        notes.extend(
+            self.config
+                .scenario
+                .cancel
+                .map(|cancel| notes::cancellation_note(requests, cancel)),
+        );
         notes.extend(notes::figure_notes(
             requests,
             &self.measured.basis,

@@ -54,7 +54,8 @@ impl Conversation {
 
     /// Returns the messages of the next round, after the last answer; `None` if there is no further round.
     ///
-    /// A failed round counts as an empty answer, and the conversation continues, as in the Python tool.
+    /// A failed round counts as an empty answer, and the conversation continues, as in the Python tool. A round that
+    /// was cancelled as planned counts with the text that had arrived, which its user has seen.
     pub(super) fn next_round(&mut self, last: &Request) -> Option<Content> {
         let turn = self.turns().get(self.turns_sent)?.clone();
         self.history.push(answer_message(last));
@@ -96,7 +97,7 @@ impl Conversation {
 
 /// Returns the message with the answer to a request; a failed request counts as an empty answer.
 pub(super) fn answer_message(last: &Request) -> Value {
-    let answer = last.text.as_ref().filter(|_| last.is_completed());
+    let answer = last.text.as_ref().filter(|_| !last.is_failed());
     let answer = answer.map(SpilledText::read).unwrap_or_default();
     json!({"role": "assistant", "content": answer})
 }

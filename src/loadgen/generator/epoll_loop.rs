@@ -7,7 +7,7 @@
 //! the loop looks at once. Encrypted connections take the same path after separate threads have completed
 //! their handshakes ([`handshakes`]).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::mem::MaybeUninit;
 use std::num::NonZeroU64;
@@ -201,6 +201,7 @@ impl EventLoop {
             readable: Vec::new(),
             first_byte_deadlines: VecDeque::new(),
             request_deadlines: VecDeque::new(),
+            cancel_deadlines: BTreeSet::new(),
             retries: VecDeque::new(),
             full_queues: VecDeque::new(),
             close_deadlines: VecDeque::new(),
@@ -260,6 +261,8 @@ struct LoopState {
     /// Deadlines for the start of each answer's body, in order; `request_deadlines` has the deadlines for the ends.
     first_byte_deadlines: VecDeque<(MonotonicTime, usize)>,
     request_deadlines: VecDeque<(MonotonicTime, usize)>,
+    /// When requests are cancelled as planned, if they are written by then.
+    cancel_deadlines: BTreeSet<(MonotonicTime, usize)>,
     /// When pending connections will be retransmitted.
     retries: VecDeque<(MonotonicTime, usize)>,
     /// When to connect again to Unix sockets whose accept queues were full.

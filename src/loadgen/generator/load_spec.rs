@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use super::cancellation::CancelPlan;
 use crate::config::scenario::LoadLimits;
 use crate::loadgen::dataset::{Content, Extras, SessionLink};
 use crate::loadgen::sink::Sink;
@@ -66,6 +67,8 @@ pub struct LoadSpec {
     pub concurrency: Option<NonZeroU32>,
     /// Maximum number of sessions and conversations that have begun and not ended; `None` for no limit.
     pub sessions: Option<NonZeroU32>,
+    /// Which requests the client cancels before their answers end.
+    pub cancel: Option<CancelPlan>,
     /// Time and size limits of requests and of the load.
     pub limits: LoadLimits,
     /// Fields that are merged into every request body; `null` removes a field.

@@ -10,7 +10,6 @@ use super::request_bytes::{EncodedRequest, encode_request};
 use super::session::SessionPlace;
 use super::shared::Shared;
 use crate::base::clock::MonotonicTime;
-use crate::config::scenario::LoadLimits;
 use crate::loadgen::request::{ResponseLimits, nanos_since};
 use crate::results::record::request::Request;
 
@@ -43,8 +42,11 @@ pub(super) struct PendingRequest {
 }
 
 impl PendingRequest {
-    pub(super) fn bounds(&self, limits: &LoadLimits) -> ResponseLimits {
-        ResponseLimits::new(self.limit_tokens.unwrap_or(self.requested_tokens), limits)
+    pub(super) fn bounds(&self, shared: &Shared) -> ResponseLimits {
+        let tokens = self.limit_tokens.unwrap_or(self.requested_tokens);
+        let cancellations = shared.cancellations.as_ref();
+        let cancel = cancellations.and_then(|cancellations| cancellations.point(self.index));
+        ResponseLimits::new(tokens, &shared.limits, cancel)
     }
 
     /// Returns the number of later requests of its conversation.

@@ -66,7 +66,7 @@ impl Progress {
 
     pub(super) fn count_end(&self, request: &Request) {
         self.ended.fetch_add(1, Ordering::Relaxed);
-        if !request.is_completed() {
+        if request.is_failed() {
             self.failed.fetch_add(1, Ordering::Relaxed);
         }
     }

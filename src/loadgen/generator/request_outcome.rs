@@ -66,6 +66,7 @@ pub(super) fn blank_record(pending: &PendingRequest) -> Request {
         last_line_ns: None,
         end_ns: 0,
         failure: None,
+        cancelled: false,
         status: None,
         usage: None,
         cached: None,
@@ -111,6 +112,7 @@ pub(super) fn fill_record(
     let decoded = answer.decoded;
     record.chunks = decoded.chunks;
     record.failure = decoded.failure;
+    record.cancelled = answer.is_cancelled;
     record.usage = decoded.usage;
     record.cached = decoded.cached_tokens;
     record.oddities = decoded.oddities;

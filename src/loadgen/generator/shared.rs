@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use super::cancellation::Cancellations;
 use super::concurrency_limit::Slots;
 use super::load_spec::{LoadSpec, PlannedRequest};
 use super::progress::Progress;
@@ -19,6 +20,7 @@ pub(super) struct Shared {
     pub(super) target: Target,
     /// Timeouts, duration and failure limits of the load.
     pub(super) limits: LoadLimits,
+    pub(super) cancellations: Option<Cancellations>,
     pub(super) body: Map<String, Value>,
     pub(super) stop_at_eos: bool,
     pub(super) route: Route,
@@ -36,7 +38,9 @@ pub(super) struct Shared {
 impl Shared {
     /// Splits a load into the shared state and its requests.
     pub(super) fn new(load: LoadSpec, route: Route, progress: Arc<Progress>) -> (Self, Vec<PlannedRequest>) {
+        let records = || load.requests.iter().map(PlannedRequest::rounds).sum();
         let shared = Self {
+            cancellations: load.cancel.map(|plan| Cancellations::draw(plan, records())),
             is_closed_loop: load.is_closed_loop(),
             slots: load.concurrency.map(|slots| Slots::new(slots.get() as usize)),
             session_slots: load.sessions.map(|slots| Slots::new(slots.get() as usize)),

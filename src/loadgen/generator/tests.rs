@@ -16,6 +16,7 @@ use crate::loadgen::tls::TlsClient;
 use crate::plan::{Protocol, UsageRequest};
 use crate::results::record::request::{ChunkKind, Request, RequestFailureClass};
 
+mod cancelled;
 mod encrypted;
 
 const A: &str = r#"data: {"choices":[{"text":"a"}]}"#;
@@ -38,6 +39,7 @@ pub(super) fn load(port: u16, dues_ms: &[u64]) -> LoadSpec {
             .collect(),
         concurrency: None,
         sessions: None,
+        cancel: None,
         limits: LoadLimits::default(),
         body: Map::new(),
         stop_at_eos: false,

@@ -165,6 +165,16 @@ impl Decoder {
         true
     }
 
+    /// Whether so many tokens of output have arrived and no finish reason. An event counts as one token unless the
+    /// protocol counts the tokens of events.
+    pub(crate) fn has_unfinished_output(&self, tokens: u32) -> bool {
+        let chunks = &self.decoded.chunks;
+        let arrived = chunks
+            .last_tokens()
+            .map_or(chunks.len(), |counted| counted as usize);
+        arrived >= tokens as usize && self.decoded.finish.is_none()
+    }
+
     /// Reserves memory for about this many events with output.
     pub(crate) fn reserve(&mut self, events: usize) {
         self.decoded.chunks.reserve(events);

@@ -2,6 +2,7 @@
 //! its deadlines.
 
 use std::io::{self, ErrorKind};
+use std::time::Duration;
 
 use super::response::{RequestEnd, Response, failure};
 use super::response_limits::ResponseLimits;
@@ -79,6 +80,16 @@ impl InFlight {
     /// The clock that takes the times of arrival; `None` if nothing has arrived.
     pub(crate) fn timestamp_source(&self) -> Option<TimestampSource> {
         self.trace.timestamp_source()
+    }
+
+    /// When the kernel had taken the whole request.
+    pub(crate) fn written_at(&self) -> Option<MonotonicTime> {
+        self.trace.written
+    }
+
+    /// The time after which the client cancels the request, if it does.
+    pub(crate) fn cancels_after(&self) -> Option<Duration> {
+        self.trace.cancels_after()
     }
 
     pub(crate) fn is_connected(&self) -> bool {
@@ -236,6 +247,10 @@ impl InFlight {
 
     pub(crate) fn cancel(&mut self) -> Box<Response> {
         self.finish(RequestEnd::Cancelled)
+    }
+
+    pub(crate) fn cancel_as_planned(&mut self) -> Box<Response> {
+        self.finish(RequestEnd::CancelledAsPlanned)
     }
 
     fn finish(&mut self, ending: RequestEnd) -> Box<Response> {

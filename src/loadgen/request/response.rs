@@ -18,13 +18,18 @@ pub(crate) struct Response {
     pub(crate) status: Option<u16>,
     /// Content and failure, be it of the content or of the transport.
     pub(crate) decoded: Decoded,
+    /// Whether the client cancelled the request as planned.
+    pub(crate) is_cancelled: bool,
 }
 
 pub(super) enum RequestEnd {
     Complete(MonotonicTime),
     Failed(Failure),
     TimedOut,
+    /// The client stops the load.
     Cancelled,
+    /// The client cancels this request, as its load plans.
+    CancelledAsPlanned,
 }
 
 pub(super) fn failure(class: RequestFailureClass, message: impl ToString) -> RequestEnd {

@@ -98,6 +98,9 @@ impl BufferedLines {
 
 pub(super) struct ResponseTrace {
     bounds: ResponseLimits,
+    /// Number of events after which the events are checked: against the limit, or for the tokens after which the
+    /// request is cancelled.
+    unchecked_events: u64,
     zero: MonotonicTime,
     reader: ResponseReader,
     scanner: LineScanner,
@@ -107,7 +110,7 @@ pub(super) struct ResponseTrace {
     error_body: Vec<u8>,
     pub(super) sent: MonotonicTime,
     pub(super) connected: Option<MonotonicTime>,
-    written: Option<MonotonicTime>,
+    pub(super) written: Option<MonotonicTime>,
     first_byte: Option<MonotonicTime>,
     /// When the last bytes arrived; before that, when the request went out.
     last_read: MonotonicTime,
@@ -120,7 +123,9 @@ pub(super) struct ResponseTrace {
 impl ResponseTrace {
     pub(super) fn new(decoder: Decoder, bounds: ResponseLimits, zero: MonotonicTime) -> Self {
         let sent = clock::now();
+        let cancels_after_tokens = bounds.cancel.is_some_and(|point| point.tokens.is_some());
         Self {
+            unchecked_events: if cancels_after_tokens { 0 } else { bounds.events },
             bounds,
             zero,
             reader: ResponseReader::new(),
@@ -264,17 +269,33 @@ impl ResponseTrace {
                 let message = format!("a response that is not an event stream exceeds {limit} bytes");
                 return Err(failure(RequestFailureClass::HugeLine, message));
             }
-            if self.lines.event_count > self.bounds.events {
-                return Err(failure(
-                    RequestFailureClass::Endless,
-                    format!(
-                        "more than {} events arrived; the response was cut off",
-                        self.bounds.events
-                    ),
-                ));
+            if self.lines.event_count > self.unchecked_events {
+                self.check_events()?;
             }
         }
         Ok(())
+    }
+
+    /// Ends an answer that has too many events, or the tokens after which the request is cancelled. An event that
+    /// gives the finish reason completes the answer instead.
+    fn check_events(&mut self) -> Result<(), RequestEnd> {
+        if self.lines.event_count > self.bounds.events {
+            let message = format!(
+                "more than {} events arrived; the response was cut off",
+                self.bounds.events
+            );
+            return Err(failure(RequestFailureClass::Endless, message));
+        }
+        self.parse_lines();
+        let tokens = self.bounds.cancel.and_then(|point| point.tokens);
+        match tokens.is_some_and(|tokens| self.decoder.has_unfinished_output(tokens.get())) {
+            true => Err(RequestEnd::CancelledAsPlanned),
+            false => Ok(()),
+        }
+    }
+
+    pub(super) fn cancels_after(&self) -> Option<Duration> {
+        self.bounds.cancel.and_then(|point| point.time)
     }
 
     /// Computes the result; must be called only once.
@@ -285,6 +306,7 @@ impl ResponseTrace {
             Some(at) if self.is_done() => RequestEnd::Complete(at),
             _ => ending,
         };
+        let is_cancelled = matches!(ending, RequestEnd::CancelledAsPlanned);
         let (end, is_whole) = match ending {
             RequestEnd::Complete(at) => (at, true),
             _ => (now, false),
@@ -309,6 +331,7 @@ impl ResponseTrace {
             (None, Some(failure)) if failure.class != RequestFailureClass::Empty => Some(failure),
             (None, failure) => transport.or(failure),
         };
+        let is_cancelled = is_cancelled && decoded.failure.is_none();
         Response {
             sent: self.sent,
             connected: self.connected,
@@ -319,6 +342,7 @@ impl ResponseTrace {
             timestamp_source: self.timestamp_source,
             status,
             decoded,
+            is_cancelled,
         }
     }
 
@@ -373,6 +397,7 @@ impl ResponseTrace {
                     format!("the {ended} ended before the response marked its end"),
                 )
             }
+            RequestEnd::CancelledAsPlanned => return None,
             RequestEnd::Cancelled => (
                 RequestFailureClass::Cancelled,
                 "the client cancelled the request".to_owned(),

@@ -20,6 +20,7 @@ const BOUNDS: ResponseLimits = ResponseLimits {
     request: Duration::from_secs(1),
     line_bytes: 300,
     events: 12,
+    cancel: None,
     tokens: 4,
 };
 

@@ -7,18 +7,25 @@ use crate::config::dataset::PromptForm;
 use crate::config::scenario::Scenario;
 use crate::config::workload::Workload;
 use crate::config::yaml::{Diagnostic, SourceSpan};
-use crate::plan::Protocol;
 use crate::plan::resolve::ResolveContext;
+use crate::plan::{Protocol, ProtocolSpec};
 
 /// The errors of one scenario at an engine with `protocol`.
 pub(crate) fn check_support(
     site: &ResolveContext<'_>,
-    protocol: Protocol,
+    dialect: &ProtocolSpec,
     scenario: &Scenario,
 ) -> Vec<Diagnostic> {
+    let protocol = dialect.protocol;
     let place = scenario_place(site);
+    let cancel = scenario
+        .cancel
+        .and_then(|cancel| cancel.unsupported_reason(protocol, dialect.is_streamed(&scenario.body)));
     let unsupported = unsupported_features(protocol, &scenario.workload, scenario.lora.is_some());
-    let diagnostics = unsupported.into_iter().map(|(what, help)| {
+    let unsupported = unsupported
+        .into_iter()
+        .chain(cancel.map(|[what, help]| (format!("{what}, but `cancel` is set"), help)));
+    let diagnostics = unsupported.map(|(what, help)| {
         with_place(
             Diagnostic::new(format!(
                 "the protocol `{}` of the engine `{}` {what}",

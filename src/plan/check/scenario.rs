@@ -72,6 +72,15 @@ fn check_scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, diagnostics: &m
             why,
         ));
     }
+    if let Some(cancel) = &entry.cancel
+        && let Some(why) = cancel.value.find_error()
+    {
+        let message = format!("invalid `cancel` in the scenario `{}`", named.name);
+        diagnostics.push(
+            with_place(Diagnostic::new(message), cancel.place.as_ref(), why)
+                .with_help("for example `cancel: { share: 0.2, after_tokens: 50 }` or `cancel: { share: 0.2, after: 2s }`"),
+        );
+    }
     check_dataset_keys(named, dataset, diagnostics);
     check_error_shares(entry, diagnostics);
     check_rate_profile(named, diagnostics);

@@ -7,6 +7,7 @@ use crate::analysis::metrics::{
     self, LatencyKind, Metric, MetricInputs, MetricSets, Quantity, Statistic, TokenCount,
 };
 use crate::base::text::is_control;
+use crate::config::cancel::Cancel;
 use crate::config::workload::Profile;
 use crate::report::caveats::{Itl, latency_caveats, prompt_count_note, prompt_counts};
 use crate::results::record::cell::MetricValues;
@@ -148,6 +149,21 @@ pub(crate) fn client_error(
          100{beyond}",
         point.streams, ttft, itl
     ))
+}
+
+/// Describes the requests that the client cancelled.
+pub(crate) fn cancellation_note(requests: &[Request], cancel: Cancel) -> String {
+    let cancelled: Vec<&Request> = requests.iter().filter(|request| request.cancelled).collect();
+    let tokens: u64 = cancelled
+        .iter()
+        .map(|request| u64::from(request.received_tokens()))
+        .sum();
+    format!(
+        "the client cancelled {} of {} requests, after {tokens} output tokens (asked: {cancel}); they count neither as successful nor as \
+         failed, and neither in rates nor in latencies",
+        cancelled.len(),
+        requests.len()
+    )
 }
 
 /// What qualifies the figures, whoever computes them.

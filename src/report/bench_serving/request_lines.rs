@@ -63,7 +63,11 @@ fn answered(details: &BenchRecords<'_>, request: &Request, sent_ns: u64) -> Valu
         "tpot": null,
         "itl": held.itl_s,
         "prompt_len": usage.prompt.unwrap_or(request.prompt_tokens),
-        "error": failure.map_or_else(String::new, |failure| failure.message.clone()),
+        "error": match failure {
+            Some(failure) => failure.message.clone(),
+            None if request.cancelled => "the client cancelled the request as planned".to_owned(),
+            None => String::new(),
+        },
         "output_len": held.tokens,
         "start_time": seconds(sent_ns),
         "cached_tokens": usage.cached.unwrap_or(0),

@@ -262,7 +262,11 @@ fn requests_value(cell: &ReportCell<'_>) -> Value {
         (!values.is_empty()).then(|| values.iter().sum::<f64>())
     };
     match (total(Metric::Completed), total(Metric::Failed)) {
-        (Some(completed), Some(failed)) => Value::Text(format!("{completed:.0}/{failed:.0}")),
+        (Some(completed), Some(failed)) => {
+            let cancelled = total(Metric::Cancelled)
+                .map_or_else(String::new, |cancelled| format!(" ({cancelled:.0} cancelled)"));
+            Value::Text(format!("{completed:.0}/{failed:.0}{cancelled}"))
+        }
         _ => Value::Missing,
     }
 }

@@ -31,6 +31,8 @@ pub enum ReasonCode {
     AnswersDegenerate,
     /// The engine's count of output tokens differs from the client's.
     TokensDisagree,
+    /// The engine went on generating for requests that the client had cancelled.
+    CancelIgnored,
     /// Chunks have several tokens: times between tokens are times between chunks.
     ChunkedTokens,
     /// Answers begin with an event that is not from the model, and TTFT is the time of that event.
@@ -147,6 +149,7 @@ impl ReasonCode {
         Self::TokensUncounted,
         Self::AnswersDegenerate,
         Self::TokensDisagree,
+        Self::CancelIgnored,
         Self::ChunkedTokens,
         Self::FirstEventAhead,
         Self::CacheWarm,
@@ -201,6 +204,7 @@ impl ReasonCode {
             Self::TokensUncounted => "tokens-uncounted",
             Self::AnswersDegenerate => "answers-degenerate",
             Self::TokensDisagree => "tokens-disagree",
+            Self::CancelIgnored => "cancel-ignored",
             Self::ChunkedTokens => "chunked-tokens",
             Self::FirstEventAhead => "first-event-ahead",
             Self::CacheWarm => "cache-warm",

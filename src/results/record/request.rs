@@ -59,8 +59,11 @@ pub struct Request {
     pub(crate) last_line_ns: Option<u64>,
     /// When the request ended, with any outcome.
     pub end_ns: u64,
-    /// The failure; `None` for a completed answer.
+    /// The failure; `None` for a completed answer and for one that the client cancelled as planned.
     pub failure: Option<Failure>,
+    /// Whether the client cancelled it as planned. Such a request neither completed nor failed.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub cancelled: bool,
     /// The HTTP status, if one arrived.
     pub(crate) status: Option<u16>,
     /// The token counts that the server reported.
@@ -163,7 +166,12 @@ impl Deref for TokenCounts {
 impl Request {
     /// Whether a complete answer arrived.
     pub fn is_completed(&self) -> bool {
-        self.failure.is_none()
+        self.failure.is_none() && !self.cancelled
+    }
+
+    /// Whether it failed. A request that the client cancelled as planned did not.
+    pub fn is_failed(&self) -> bool {
+        self.failure.is_some()
     }
 
     /// Output tokens: the server's count, otherwise our own, otherwise `None`. A reported count of 0 is
@@ -173,6 +181,12 @@ impl Request {
             .and_then(|usage| usage.completion)
             .filter(|tokens| *tokens > 0 || self.chunks.is_empty())
             .or(self.counted_tokens)
+    }
+
+    /// Output tokens that arrived, of a request with any outcome: as counted, or else one for each event.
+    pub(crate) fn received_tokens(&self) -> u32 {
+        let events = || u32::try_from(self.chunks.len()).unwrap_or(u32::MAX);
+        self.output_tokens().unwrap_or_else(events)
     }
 
     /// Prompt tokens: the data set's count. For a round, the server's count, which includes the chat
@@ -349,6 +363,11 @@ pub(crate) enum Oddity {
     Unspaced,
     /// A completions event without a choice, such as a usage event that was not requested.
     NoChoice,
+}
+
+/// Counts the requests that are judged: all that fell due except those that the client cancelled as planned.
+pub(crate) fn judged_requests(requests: &[Request]) -> usize {
+    requests.iter().filter(|request| !request.cancelled).count()
 }
 
 /// Counts failed requests by class.

@@ -37,11 +37,14 @@ pub struct SearchRecord {
 pub(crate) struct ReportedTokens {
     /// Output tokens of completed requests.
     pub(crate) output: f64,
-    /// Upper bound of the output tokens of failed requests that the server had accepted.
+    /// Upper bound of the output tokens of requests that the server had accepted and that failed or were cancelled.
     pub(crate) output_unfinished: f64,
     /// Prompt tokens of completed requests.
     pub(crate) prompt: f64,
-    /// Prompt tokens of requests that were sent and failed.
+    /// Output tokens of the requests that the client cancelled; absent if it cancelled none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) cancelled: Option<CancelledTokens>,
+    /// Prompt tokens of requests that were sent and failed or were cancelled.
     pub(crate) prompt_unfinished: f64,
     /// Prompt tokens that repeat other prompts, so that a cache may hold them; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -54,11 +57,28 @@ pub(crate) struct ReportedTokens {
     pub(crate) longest: f64,
 }
 
+/// Output tokens of requests that the client cancelled.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct CancelledTokens {
+    /// Tokens that had arrived.
+    pub(crate) received: f64,
+    /// Tokens that the requests allowed.
+    pub(crate) allowed: f64,
+}
+
 impl ReportedTokens {
     /// Adds the counts of another load.
     pub(crate) fn add(&mut self, other: &Self) {
         self.output += other.output;
         self.output_unfinished += other.output_unfinished;
+        let pair = self.cancelled.zip(other.cancelled);
+        self.cancelled = match pair {
+            Some((ours, theirs)) => Some(CancelledTokens {
+                received: ours.received + theirs.received,
+                allowed: ours.allowed + theirs.allowed,
+            }),
+            None => self.cancelled.or(other.cancelled),
+        };
         self.prompt += other.prompt;
         self.prompt_unfinished += other.prompt_unfinished;
         self.prompt_known = self

@@ -99,6 +99,7 @@ fn cell(launch: &LaunchId, scenario: &str) -> Cell {
             keep_text: true,
             lora: None,
             pacing: Default::default(),
+            cancel: None,
         },
         why: None,
     }
@@ -226,6 +227,7 @@ fn request(index: u32) -> Request {
             class: RequestFailureClass::Reset,
             message: "connection reset by peer".to_owned(),
         }),
+        cancelled: false,
         status: Some(200),
         usage: (!cut).then_some(Counts {
             prompt: Some(8),

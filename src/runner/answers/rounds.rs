@@ -102,7 +102,7 @@ fn with_answer(
     request: &Request,
     tokenizer: &Tokenizer,
 ) -> ConversationHistory {
-    let Some(text) = request.text.as_ref().filter(|_| request.is_completed()) else {
+    let Some(text) = request.text.as_ref().filter(|_| !request.is_failed()) else {
         return history;
     };
     let text = text.read();

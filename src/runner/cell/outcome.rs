@@ -11,7 +11,7 @@ use crate::results::record::cell::{
     EngineFacts, FailureClass, MeasurementStatus, MeasurementSummary, Origin, Phase, PhaseTime,
 };
 use crate::results::record::client::ClientFacts;
-use crate::results::record::request::{Request, count_failures};
+use crate::results::record::request::{Request, count_failures, judged_requests};
 use crate::runner::cell::cell_run::{CellError, CellOutcome, CellRun};
 use crate::runner::load::{LoadOutcome, count_chunks};
 use crate::runner::prompt_store::PreparedWorkload;
@@ -154,14 +154,17 @@ impl CellRun<'_> {
 
 /// The failure text if every request failed; `None` if one completed or none was sent.
 fn all_failed(requests: &[Request]) -> Option<String> {
-    if requests.is_empty() || requests.iter().any(Request::is_completed) {
+    if judged_requests(requests) == 0 || requests.iter().any(Request::is_completed) {
         return None;
     }
     let first = requests.iter().find_map(|request| request.failure.as_ref());
     let message = first.map_or_else(String::new, |failure| {
         format!(": {}: {}", failure.class.name(), failure.message)
     });
-    Some(format!("all {} requests failed{message}", requests.len()))
+    Some(format!(
+        "all {} requests failed{message}",
+        judged_requests(requests)
+    ))
 }
 
 /// A summary without results.

@@ -67,7 +67,7 @@ impl LoopState {
         } = slotted;
         let shared = &self.event_loop.shared;
         shared.progress.running.fetch_add(1, Ordering::Relaxed);
-        let bounds = pending.bounds(&shared.limits);
+        let bounds = pending.bounds(shared);
         let request = self.deferred_bodies.take(&mut pending, shared);
         let mut decoder = Decoder::new(shared.target.dialect.protocol, bounds.line_bytes)
             .allow_empty(shared.stop_at_eos)
@@ -82,6 +82,9 @@ impl LoopState {
         }
         self.request_deadlines
             .push_back((sent.plus(bounds.request), index));
+        if let Some(after) = bounds.cancel.and_then(|point| point.time) {
+            self.cancel_deadlines.insert((sent.plus(after), index));
+        }
         let room = self.event_loop.free_streams.pop().unwrap_or_else(Box::new_uninit);
         let stream = Stream {
             in_flight,

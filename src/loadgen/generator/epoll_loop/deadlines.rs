@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::LoopState;
 use crate::base::clock::{self, MonotonicTime};
+use crate::loadgen::generator::cancellation::next_look;
 
 impl LoopState {
     /// Handles all deadlines that have passed: of requests, of connection attempts and of connections left
@@ -29,6 +30,7 @@ impl LoopState {
                 self.finish(index, *answer);
             }
         }
+        self.cancel_as_planned(now);
         while let Some((_, index)) = pop_if(&mut self.retries, |at, _| at <= now) {
             self.note_retransmit(index);
         }
@@ -44,6 +46,31 @@ impl LoopState {
                 .fetch_add(left_open, Ordering::Relaxed);
         }
         self.connect_waiting();
+    }
+
+    /// Cancels the requests whose time to their cancellation is over.
+    fn cancel_as_planned(&mut self, now: MonotonicTime) {
+        while let Some((_, index)) = self
+            .cancel_deadlines
+            .first()
+            .copied()
+            .filter(|(at, _)| *at <= now)
+        {
+            self.cancel_deadlines.pop_first();
+            let Some(stream) = &mut self.streams[index] else {
+                continue;
+            };
+            let Some(after) = stream.in_flight.cancels_after() else {
+                continue;
+            };
+            match next_look(stream.in_flight.written_at(), after, now) {
+                Some(at) => drop(self.cancel_deadlines.insert((at, index))),
+                None => {
+                    let answer = stream.in_flight.cancel_as_planned();
+                    self.finish(index, *answer);
+                }
+            }
+        }
     }
 
     /// Returns the next moment at which [`LoopState::expire_deadlines`] may have something to do.
@@ -62,6 +89,11 @@ impl LoopState {
         })
         .is_some()
         {}
+        while let Some((_, index)) = self.cancel_deadlines.first()
+            && streams[*index].is_none()
+        {
+            self.cancel_deadlines.pop_first();
+        }
         let queues = [
             &self.first_byte_deadlines,
             &self.request_deadlines,
@@ -70,7 +102,13 @@ impl LoopState {
             &self.close_deadlines,
         ];
         let fronts = queues.map(|queue| queue.front().map(|(at, _)| *at));
-        fronts.into_iter().flatten().chain(self.drain_deadline).min()
+        let cancelled = self.cancel_deadlines.first().map(|(at, _)| *at);
+        fronts
+            .into_iter()
+            .flatten()
+            .chain(self.drain_deadline)
+            .chain(cancelled)
+            .min()
     }
 }
 

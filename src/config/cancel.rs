@@ -1,0 +1,97 @@
+//! Cancellation by the client: the share of requests whose connections are closed before their answers end. Does
+//! not draw.
+
+use std::fmt;
+use std::num::NonZeroU32;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::base::units::HumanDuration;
+use crate::config::api::Protocol;
+
+/// The share of requests that the client cancels, and when. A request is cancelled at the first moment that comes.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Cancel {
+    /// Probability with which a request is chosen: above 0 and at most 1.
+    pub(crate) share: f64,
+    /// Number of output tokens after which a chosen request is cancelled. An event with output counts as one token
+    /// unless it says how many it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) after_tokens: Option<NonZeroU32>,
+    /// Time after which a chosen request is cancelled, from the moment when the whole request was written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) after: Option<HumanDuration>,
+}
+
+impl Cancel {
+    /// Describes an invalid setting and its fix; `None` if it is valid.
+    pub(crate) fn find_error(&self) -> Option<String> {
+        if !(self.share > 0.0 && self.share <= 1.0) {
+            return Some(format!(
+                "the share of cancelled requests is {}; write a number above 0 and at most 1",
+                self.share
+            ));
+        }
+        (self.after_tokens.is_none() && self.after.is_none())
+            .then(|| "it does not say when to cancel; give a number of tokens or a time".to_owned())
+    }
+
+    /// Describes why answers of this protocol cannot be cancelled so, and the fix; `None` if they can.
+    pub(crate) fn unsupported_reason(
+        &self,
+        protocol: Protocol,
+        is_streamed: bool,
+    ) -> Option<[&'static str; 2]> {
+        if !protocol.facts().generates_text {
+            return Some([
+                "answers with vectors, which arrive at once, so that there is nothing to cancel",
+                "cancel requests of a protocol that generates text",
+            ]);
+        }
+        (self.after_tokens.is_some() && !is_streamed).then_some([
+            "does not stream answers here, so that no token arrives before all have",
+            "cancel after a time, or request streams",
+        ])
+    }
+}
+
+impl fmt::Display for Cancel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tokens = self.after_tokens.map(|tokens| format!("{tokens} tokens"));
+        let time = self.after.map(|time| time.to_string());
+        let moments: Vec<String> = tokens.into_iter().chain(time).collect();
+        write!(
+            f,
+            "{} % of the requests after {}",
+            (self.share * 1e4).round() / 100.0,
+            moments.join(" or ")
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cancel(json: &str) -> Cancel {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn what_cannot_be_cancelled_is_refused_and_the_rest_is_described() {
+        for (json, error) in [
+            (r#"{"share": 0, "after_tokens": 5}"#, "is 0"),
+            (r#"{"share": 1.5, "after_tokens": 5}"#, "is 1.5"),
+            (r#"{"share": 0.5}"#, "does not say when"),
+        ] {
+            let found = cancel(json).find_error().unwrap();
+            assert!(found.contains(error), "{found}");
+        }
+        let both = cancel(r#"{"share": 0.125, "after_tokens": 5, "after": "2s"}"#);
+        assert_eq!(both.find_error(), None);
+        assert_eq!(both.to_string(), "12.5 % of the requests after 5 tokens or 2s");
+        assert!(serde_json::from_str::<Cancel>(r#"{"share": 0.5, "after_tokens": 0}"#).is_err());
+    }
+}
