@@ -70,6 +70,8 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Benchmark a running server, with the flags and the output of `sglang.bench_serving`.
     Bench(Box<bench::BenchArgs>),
+    #[command(name = bench::like::VLLM_COMMAND, hide = true)]
+    BenchLikeVllm(Box<bench::VllmArgs>),
     /// Measure the error of the client's own timestamps on this host, against the simulated engine.
     Calibrate(CalibrateArgs),
     /// Print or write the report of finished runs.
@@ -112,7 +114,7 @@ impl Cli {
     /// Parses the arguments of this process. On an error it prints the message and exits. `formats` are the
     /// values of `--format`, with their help texts, of the commands with these names.
     pub(crate) fn read<const N: usize>(formats: [(&str, Vec<(&'static str, &'static str)>); N]) -> Self {
-        let args: Vec<_> = std::env::args_os().collect();
+        let args = bench::like::expand_like(std::env::args_os().collect());
         let mut command = Self::command();
         for (name, values) in formats {
             command = command.mut_subcommand(name, |command| {

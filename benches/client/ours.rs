@@ -7,7 +7,7 @@ use std::time::Duration;
 use matrix::base::clock::MonotonicTime;
 use matrix::config::scenario::LoadLimits;
 use matrix::loadgen::{Address, Content, Headers, LoadSpec, PlannedRequest, Scheme, Target, run_load};
-use matrix::plan::{Protocol, ProtocolSpec, UsageRequest};
+use matrix::plan::{ClientStyle, Protocol, ProtocolSpec, UsageRequest};
 use tokio_util::sync::CancellationToken;
 
 use crate::{Measured, Work, cpu_seconds, peak_memory};
@@ -39,6 +39,7 @@ pub fn measure(work: &Work) -> Measured {
                 path: None,
                 usage: UsageRequest::Unasked,
                 body: serde_json::Map::new(),
+                style: ClientStyle::BenchServing,
             },
             model: "m".to_owned(),
             connections: Default::default(),

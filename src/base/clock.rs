@@ -207,6 +207,16 @@ pub(crate) fn local_stamp() -> String {
         .to_string()
 }
 
+/// Formats a moment as local date and time in ISO 8601, with microseconds and without offset.
+pub(crate) fn local_iso(unix_s: f64) -> String {
+    let micros = (unix_s * 1e6).round() as i64;
+    let moment = jiff::Timestamp::from_microsecond(micros).unwrap_or_default();
+    moment
+        .to_zoned(jiff::tz::TimeZone::system())
+        .strftime("%Y-%m-%dT%H:%M:%S.%6f")
+        .to_string()
+}
+
 /// Formats the local date and time with a `strftime` format.
 ///
 /// # Errors

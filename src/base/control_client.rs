@@ -165,6 +165,20 @@ impl ControlClient {
         answer.await?.success_text().await.map(drop)
     }
 
+    /// Sends JSON to a path and reads the answer as JSON.
+    ///
+    /// # Errors
+    /// The server cannot be reached within `limit`, answers with an error status, or the body is not JSON.
+    pub(crate) async fn ask_json(
+        &self,
+        path: &str,
+        body: &Value,
+        limit: Duration,
+    ) -> Result<Value, ControlError> {
+        let answer = self.send(Method::POST, path, limit, |request| request.json(body));
+        answer.await?.json().await
+    }
+
     async fn send(
         &self,
         method: Method,

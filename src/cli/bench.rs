@@ -9,8 +9,11 @@ mod connections;
 mod dataset_options;
 pub(super) mod foreign;
 mod images;
+pub(super) mod like;
 mod limits;
 mod profiler;
+mod vllm_args;
+mod vllm_refused;
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -22,8 +25,11 @@ pub(crate) use self::cancel::CancelArgs;
 pub(crate) use self::connections::ConnectionArgs;
 pub(crate) use self::dataset_options::{GroupDistributionArg, SessionArgs, SharedPrefixArgs, TraceArgs};
 pub(crate) use self::images::{ImageArgs, SpeedBenchArgs};
+pub(crate) use self::like::LikeTool;
 pub(crate) use self::limits::LimitArgs;
 pub(crate) use self::profiler::{Activity, ProfilerArgs};
+pub(crate) use self::vllm_args::{LoraAssignment, RampStrategy, VllmArgs, VllmSourceArgs};
+pub(crate) use self::vllm_refused::{REFUSED_BACKENDS, REFUSED_DATASETS};
 use crate::base::units::{HumanDuration, RequestRate};
 use crate::cli::named::{backend, dataset, variant_parser};
 use crate::config::backend::Backend;
@@ -98,6 +104,9 @@ impl BenchArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Extensions of matrix")]
 pub(crate) struct ExtensionArgs {
+    /// The tool whose flags and output the bench has; `--like vllm --help` prints those of `vllm bench serve`.
+    #[arg(long, value_enum, default_value = "sglang", value_name = "TOOL")]
+    pub(crate) like: LikeTool,
     /// The version of bench_serving whose rules apply: `current` is that of sglang 0.5.23, `classic` the fork in lmdeploy that the reports
     /// of August 2025 used.
     #[arg(long, value_parser = variant_parser::<Profile>(), default_value = "current")]

@@ -34,7 +34,11 @@ pub(super) fn backend() -> impl TypedValueParser<Value = Backend> {
 
 /// Parses the Python tool's name of a data set.
 pub(super) fn dataset() -> impl TypedValueParser<Value = DatasetName> {
-    let names = DatasetName::ALL.iter().map(|name| name.bench_serving_name());
+    // `--like vllm` has names of its own.
+    let names = DatasetName::ALL
+        .iter()
+        .filter(|name| **name != DatasetName::VllmServe);
+    let names = names.map(|name| name.bench_serving_name());
     PossibleValuesParser::new(names).try_map(known_dataset)
 }
 

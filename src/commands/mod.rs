@@ -127,6 +127,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Plan(args) => plan::execute(&args, colors),
         Command::Run(args) => run::execute(&args, colors),
         Command::Bench(args) => bench::execute(&args),
+        Command::BenchLikeVllm(args) => bench::vllm::execute(&args),
         Command::Calibrate(args) => calibrate::execute(&args, colors),
         Command::Report(args) => report::execute(&args, colors),
         Command::Import(args) => import::execute(&args),

@@ -219,6 +219,24 @@ pub enum UsageRequest {
     StreamOptions,
 }
 
+/// The published load generator whose requests are sent: its body fields and their order, its warm-up, its order of draws.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClientStyle {
+    /// `sglang.bench_serving`.
+    #[default]
+    BenchServing,
+    /// `vllm bench serve`.
+    VllmServe,
+}
+
+impl ClientStyle {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
+    pub(crate) fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// A value in a JSON response.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -230,6 +230,20 @@ pub(crate) struct Arrival {
 }
 
 impl Arrival {
+    /// The rate that `vllm bench serve` applies to one of `count` requests, per second: a ramp grows with the
+    /// number of requests, not with time.
+    pub(crate) fn rate_of_request(&self, row: usize, count: usize) -> f64 {
+        let Some(RateProfile::Ramp(ramp)) = &self.pace else {
+            return self.rate.per_second();
+        };
+        let (from, to) = (ramp.from.per_second(), ramp.to.per_second());
+        let progress = row as f64 / (count.max(2) - 1) as f64;
+        match ramp.curve {
+            RampCurve::Linear => from + (to - from) * progress,
+            RampCurve::Exponential => from * (to / from).powf(progress),
+        }
+    }
+
     /// Whether requests fall due at a rate, and not all at once or as slots become free.
     pub(crate) fn is_paced(&self) -> bool {
         self.pace.is_some() || !self.rate.is_infinite()

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::units::HumanDuration;
+use crate::config::api::ClientStyle;
 use crate::config::arrival::Arrival;
 use crate::config::cancel::Cancel;
 use crate::config::lora::Lora;
@@ -46,6 +47,13 @@ pub struct Scenario {
     /// LoRA adapters of the requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) lora: Option<Lora>,
+}
+
+impl Scenario {
+    /// The client whose warm-up and order of draws apply.
+    pub(crate) fn client_style(&self) -> ClientStyle {
+        self.workload.facts().style
+    }
 }
 
 /// Limits and timeouts of a load.

@@ -4,6 +4,7 @@
 //! because the tool sleeps one gap after another.
 
 mod ramp;
+mod vllm_serve;
 
 use std::time::Duration;
 
@@ -12,6 +13,8 @@ use crate::config::arrival::{Arrival, ArrivalProcess};
 use crate::config::lora::{AdapterDistribution, Lora};
 use crate::loadgen::dataset::RngState;
 use crate::loadgen::dataset::rng::Numpy;
+
+pub(crate) use vllm_serve::{draw_vllm_schedule, ordered_times};
 
 /// Returns the due time of each of `count` requests, from the start of the measurement. The first is due at
 /// once.

@@ -15,7 +15,7 @@ use tokio_rustls::server::TlsStream;
 
 use crate::base::tls::{TlsConfig, TlsSettings, Trust};
 use crate::loadgen::target::{Address, Headers, Target};
-use crate::plan::{Protocol, ProtocolSpec, UsageRequest};
+use crate::plan::{ClientStyle, Protocol, ProtocolSpec, UsageRequest};
 
 /// What the server does on a connection, in order; then it closes the connection.
 #[derive(Clone, Debug)]
@@ -276,6 +276,7 @@ pub(super) fn target(port: u16, protocol: Protocol) -> Target {
             path: None,
             usage: UsageRequest::Unasked,
             body: serde_json::Map::new(),
+            style: ClientStyle::BenchServing,
         },
         model: "m".to_owned(),
         connections: Default::default(),

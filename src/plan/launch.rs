@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::ids::LaunchId;
 use crate::base::units::HumanDuration;
-use crate::config::api::{CacheResetSpec, JsonField, Protocol, UsageRequest};
+use crate::config::api::{CacheResetSpec, ClientStyle, JsonField, Protocol, UsageRequest};
 use crate::config::log_patterns::LogPatterns;
 use crate::config::metrics::MetricDefinitions;
 use crate::config::template::Template;
@@ -228,6 +228,7 @@ impl Api {
                 path: None,
                 usage: UsageRequest::Unasked,
                 body: serde_json::Map::new(),
+                style: ClientStyle::BenchServing,
             },
             headers: Vec::new(),
         }
@@ -256,6 +257,9 @@ pub struct ProtocolSpec {
     pub usage: UsageRequest,
     /// Fields to add to every request body; `null` removes a field.
     pub body: serde_json::Map<String, serde_json::Value>,
+    /// The client whose body fields are sent.
+    #[serde(default, skip_serializing_if = "ClientStyle::is_default")]
+    pub style: ClientStyle,
 }
 
 impl ProtocolSpec {

@@ -4,6 +4,7 @@
 
 use crate::base::ids::LaunchId;
 use crate::base::units::HumanDuration;
+use crate::config::api::ClientStyle;
 use crate::config::engine::{Devices, TimeoutsRecipe};
 use crate::config::metrics::MetricDefinitions;
 use crate::config::select::pattern_matches;
@@ -151,6 +152,7 @@ impl Layers<'_> {
                 path: api.path,
                 usage: api.usage,
                 body,
+                style: ClientStyle::BenchServing,
             },
             headers: entry
                 .headers

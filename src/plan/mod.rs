@@ -31,7 +31,7 @@ use crate::base::ids::{CellKey, ContentHash, LaunchId};
 pub(crate) use crate::config::api::CacheResetSpec;
 #[cfg(test)]
 pub(crate) use crate::config::api::JsonField;
-pub use crate::config::api::{Protocol, UsageRequest};
+pub use crate::config::api::{ClientStyle, Protocol, UsageRequest};
 #[cfg(test)]
 pub(crate) use crate::config::container::Mount;
 pub(crate) use crate::config::container::{ContainerGpus, ContainerNetwork};

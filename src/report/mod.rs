@@ -32,6 +32,7 @@ mod testing;
 pub(crate) mod caveats;
 pub(crate) mod comparison;
 pub(crate) mod vllm_json;
+pub(crate) mod vllm_serve;
 
 pub(crate) use table::{Table, sanitize, single_line};
 pub(crate) use tables::ReportCell;

@@ -8,6 +8,7 @@ mod preparation;
 mod search;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use reqwest::StatusCode;
 
@@ -34,6 +35,9 @@ use crate::runner::record_sink::RecordSink;
 use crate::runner::shutdown::Shutdown;
 use crate::runner::supervise::AbortReason;
 use crate::runner::warm_up;
+
+/// Timeout of the page with the server's counters.
+const COUNTERS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Measures one cell on a ready engine. `tries` is the number of earlier attempts on this start.
 pub(crate) async fn measure(
@@ -162,8 +166,10 @@ impl<'a> CellRun<'a> {
         let starting = profiler::start(profiler, &ready.control, self.observer);
         let profilers = shutdown.unless_requested(starting).await;
         let profilers = profilers.ok_or(CellError::Cut(Phase::Reset, AbortReason::Stopped))?;
+        self.report_counters(ready).await;
         let mut outcome = self.send_load(ready, load, workload, false).await?;
         self.end_phase_at(Phase::Measure, outcome.generator_end);
+        self.report_counters(ready).await;
         profiler::stop(profiler, &profilers, self.observer).await;
         if let (None, Some(short)) = (&outcome.abort, &outcome.ran_out) {
             self.summary.warnings.push(short.describe("`prompts`"));
@@ -316,6 +322,18 @@ impl<'a> CellRun<'a> {
             Some(error) => Err(CellError::Reset(error)),
             None => Ok(()),
         }
+    }
+
+    /// Reports the page with the server's counters, if the procedure names one.
+    async fn report_counters(&mut self, ready: &ReadyEngine) {
+        let Some(path) = self.context.procedure.counters_path else {
+            return;
+        };
+        let page = match ready.control.get(path, COUNTERS_TIMEOUT).await {
+            Ok(answer) => answer.success_text().await.ok(),
+            Err(_) => None,
+        };
+        self.observer.event(CellEvent::Counters(page));
     }
 
     /// Records the prefix-cache hits of the window. They reveal a reset that reported success without effect.

@@ -52,8 +52,16 @@ async fn get_text(server: &ControlClient, path: &str) -> Result<String, ControlE
     server.get(path, ANSWER_TIMEOUT).await?.success_text().await
 }
 
+/// A model that a server lists.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ListedModel {
+    pub(crate) id: String,
+    /// The path from which the server loaded it, if it reports that.
+    pub(crate) root: Option<String>,
+}
+
 /// Lists the server's models.
-pub(crate) async fn list_models(server: &ControlClient) -> Result<Vec<String>, ControlError> {
+pub(crate) async fn list_models(server: &ControlClient) -> Result<Vec<ListedModel>, ControlError> {
     let answer = server.json(MODELS_PATH, ANSWER_TIMEOUT).await?;
     let garbled = |reason: &str| ControlError::Garbled {
         url: server.url(MODELS_PATH),
@@ -61,10 +69,16 @@ pub(crate) async fn list_models(server: &ControlClient) -> Result<Vec<String>, C
     };
     let models = answer.pointer("/data").and_then(Value::as_array);
     let models = models.ok_or_else(|| garbled("it has no list `data`"))?;
-    let id = |model: &Value| model.get("id").and_then(Value::as_str).map(str::to_owned);
+    let text = |model: &Value, key: &str| model.get(key).and_then(Value::as_str).map(str::to_owned);
+    let listed = |model: &Value| {
+        Some(ListedModel {
+            id: text(model, "id")?,
+            root: text(model, "root"),
+        })
+    };
     match models.first() {
-        Some(first) if id(first).is_none() => Err(garbled("the first model has no `id`")),
-        _ => Ok(models.iter().filter_map(id).collect()),
+        Some(first) if listed(first).is_none() => Err(garbled("the first model has no `id`")),
+        _ => Ok(models.iter().filter_map(listed).collect()),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use reqwest::Method;
 use serde_json::{Map, Value, json};
 
 use crate::base::clock;
@@ -21,6 +22,8 @@ pub(crate) struct Profiler {
     pub(crate) folder: PathBuf,
     /// Fields that the start and stop requests share.
     pub(crate) both: Map<String, Value>,
+    /// Whether requests have no body and carry the headers of the load, as those of `vllm bench serve`.
+    pub(crate) is_bare: bool,
     /// Whether a stop request is sent; otherwise the profiler stops by itself.
     pub(crate) is_stopped: bool,
     pub(crate) servers: ProfiledServers,
@@ -67,11 +70,7 @@ pub(super) async fn start(
             url: worker.server.url("/start_profile"),
             body: &shown,
         }));
-        let error = worker
-            .server
-            .post_json("/start_profile", &body, LIMIT)
-            .await
-            .err();
+        let error = worker.ask(profiler, "/start_profile", &body).await;
         let is_started = error.is_none();
         observer.event(worker.asked(true, error));
         if is_started {
@@ -89,12 +88,24 @@ pub(super) async fn stop(profiler: Option<&Profiler>, running: &[Worker], observ
     let body = Value::Object(profiler.both.clone());
     for worker in running {
         observer.event(CellEvent::Profiler(ProfilerEvent::Stopping));
-        let error = worker.server.post_json("/stop_profile", &body, LIMIT).await.err();
+        let error = worker.ask(profiler, "/stop_profile", &body).await;
         observer.event(worker.asked(false, error));
     }
 }
 
 impl Worker {
+    /// Sends a request to start or stop the profiler; returns why it failed.
+    async fn ask(&self, profiler: &Profiler, path: &str, body: &Value) -> Option<ControlError> {
+        let asked = match profiler.is_bare {
+            true => match self.server.request(Method::POST, path, LIMIT).await {
+                Ok(answer) => answer.success_text().await.map(drop),
+                Err(error) => Err(error),
+            },
+            false => self.server.post_json(path, body, LIMIT).await,
+        };
+        asked.err()
+    }
+
     fn asked(&self, to_start: bool, error: Option<ControlError>) -> CellEvent<'_> {
         CellEvent::Profiler(ProfilerEvent::Asked {
             to_start,
@@ -108,8 +119,11 @@ impl Worker {
 fn workers(profiler: &Profiler, server: &ControlClient, observer: &mut dyn CellObserver) -> Vec<Worker> {
     match &profiler.servers {
         ProfiledServers::Measured => vec![Worker {
-            // Like the Python tool, send no API key.
-            server: server.without_headers(),
+            server: match profiler.is_bare {
+                true => server.clone(),
+                // Like the Python tool, send no API key.
+                false => server.without_headers(),
+            },
             name: None,
         }],
         ProfiledServers::Unnamed => {

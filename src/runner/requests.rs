@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::base::ids::ContentHash;
 use crate::base::units::RequestRate;
-use crate::config::api::Feature;
+use crate::config::api::{ClientStyle, Feature};
 use crate::config::arrival::Arrival;
 use crate::config::scenario::Scenario;
 use crate::loadgen::dataset::images::with_placeholders;
@@ -74,8 +74,18 @@ pub(super) fn prepare_requests(
         due,
         mut adapters,
         next,
-    } = schedule::draw_schedule(&arrival, scenario.lora.as_ref(), part.count, draws);
+    } = match scenario.client_style() {
+        ClientStyle::BenchServing => {
+            schedule::draw_schedule(&arrival, scenario.lora.as_ref(), part.count, draws)
+        }
+        ClientStyle::VllmServe => {
+            schedule::draw_vllm_schedule(&arrival, scenario.lora.as_ref(), part.count, draws)
+        }
+    };
     let mut due = match moments {
+        Some(moments) if scenario.client_style() == ClientStyle::VllmServe => {
+            schedule::ordered_times(moments.into_iter().take(part.count))
+        }
         Some(moments) => {
             let mut due = schedule::replay_times(&moments, scenario.workload.facts().slowdown.unwrap_or(1.0));
             due.truncate(part.count);
@@ -248,14 +258,18 @@ pub(super) fn reconcile_vision_tokens(requests: &mut [Request], prompts: &[Promp
 /// The warm-up request, its answer limited to `limit` tokens; `None` if there is no prompt.
 ///
 /// As in the Python tool it is the first request, the whole first conversation, or the data set's own warm-up
-/// prompt. It has no fields of the row and uses the first adapter.
+/// prompt. It has no fields of the row and uses the first adapter; that of `vllm bench serve` uses none.
 pub(super) fn warm_up_item(
     scenario: &Scenario,
     prepared: &PreparedPrompts,
     limit: Option<u32>,
 ) -> Option<PlannedRequest> {
     let prompt = prepared.warmup.as_ref().or(prepared.prompts.first())?;
-    let mut item = planned_request(prompt, Duration::ZERO, adapter_names(scenario).into_iter().next());
+    let adapter = match scenario.client_style() {
+        ClientStyle::BenchServing => adapter_names(scenario).into_iter().next(),
+        ClientStyle::VllmServe => None,
+    };
+    let mut item = planned_request(prompt, Duration::ZERO, adapter);
     let turns = prompt.extras.as_ref().and_then(|extras| extras.turns.clone());
     item.extras = turns.map(|turns| {
         Arc::new(Extras {

@@ -1,6 +1,7 @@
 //! Warm-up: sends the first request of a workload before the measurement.
 
 use crate::base::clock::MonotonicTime;
+use crate::config::api::ClientStyle;
 use crate::config::scenario::Scenario;
 use crate::config::workload::Profile;
 use crate::loadgen::dataset::PreparedPrompts;
@@ -11,8 +12,8 @@ use crate::runner::ready_engine::ReadyEngine;
 use crate::runner::requests::warm_up_item;
 use crate::runner::supervise::{self, AbortReason, DriveControl};
 
-/// Largest length of warm-up answers in the profile `current`, in tokens; `classic` sends the whole first
-/// request.
+/// Largest length of warm-up answers in the profile `current`, in tokens; `classic` and `vllm bench serve` send
+/// the whole first request.
 const MAX_TOKENS: u32 = 32;
 
 pub(crate) struct WarmUp {
@@ -37,6 +38,7 @@ impl WarmUp {
 /// The warm-up requests; empty if the scenario has no warm-up or no prompts.
 pub(crate) fn warm_up_requests(scenario: &Scenario, prepared: &PreparedPrompts) -> Vec<PlannedRequest> {
     let limit = match scenario.profile {
+        _ if scenario.client_style() == ClientStyle::VllmServe => None,
         Profile::Classic => None,
         Profile::Current => Some(MAX_TOKENS),
     };

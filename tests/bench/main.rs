@@ -26,4 +26,5 @@ mod sharegpt;
 #[path = "../support/skip.rs"]
 mod skip;
 mod vllm;
+mod vllm_serve;
 mod warm;

@@ -126,6 +126,16 @@ fn read(stream: &mut TcpStream) -> Option<(String, Vec<u8>)> {
 
 /// A stream of events, a word each; every third answer ends after half of what was asked for.
 fn answer(path: &str, body: &Value) -> String {
+    // The model `bytes` has a tokenizer whose tokens are bytes.
+    if body["model"] == "bytes" && path == "/tokenize" {
+        let bytes = body["prompt"].as_str().unwrap_or_default().bytes();
+        return json!({"tokens": bytes.collect::<Vec<u8>>()}).to_string();
+    }
+    if body["model"] == "bytes" && path == "/detokenize" {
+        let ids = body["tokens"].as_array().into_iter().flatten();
+        let bytes: Vec<u8> = ids.filter_map(|id| u8::try_from(id.as_u64()?).ok()).collect();
+        return json!({"prompt": String::from_utf8_lossy(&bytes)}).to_string();
+    }
     if path == "/v1/embeddings" {
         return json!({"data": [{"embedding": [0.5, -1e-3]}], "usage": {"prompt_tokens": 7}}).to_string();
     }

@@ -29,6 +29,7 @@ mod steady_state;
 mod tests;
 mod throughput;
 mod token_totals;
+mod vllm_serve;
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -57,6 +58,7 @@ pub(crate) use peaks::load_per_second;
 pub(crate) use stats::{Statistics, percentile};
 pub(crate) use steady_state::{SteadyState, steady_state};
 pub(crate) use throughput::{Rates, request_rates};
+pub(crate) use vllm_serve::{GoodputTargets, VllmFigures, VllmRequest, VllmTime};
 
 use crate::base::threads::on_all_cores;
 use crate::config::scenario::Slo;

@@ -76,6 +76,7 @@ impl CellObserver for Console<'_> {
                 print_line(&console::warm_up_completed(self.config.profile, count, duration));
             }
             CellEvent::Profiler(event) => print_profiler_event(event),
+            CellEvent::Counters(_) => {}
             CellEvent::Warning(warning) => eprint(&format!("note: {warning}\n")),
         }
     }
@@ -91,6 +92,8 @@ impl BenchObserver for Console<'_> {
                 self.target = (session.url(), session.model().to_owned());
                 self.print_prepared(session);
             }
+            // Only `--like vllm` asks for these.
+            BenchEvent::Answered | BenchEvent::Aligning { .. } => {}
             BenchEvent::Notice(notice) => eprint(&notice_line(notice)),
             BenchEvent::Arrival {
                 place,

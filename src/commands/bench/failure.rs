@@ -51,7 +51,7 @@ pub(super) async fn report_error(config: &BenchConfig, error: BenchError) -> Com
             )),
             _ => host_not_ready(error),
         },
-        BenchError::Prompts(_) => host_not_ready(error),
+        BenchError::Prompts(_) | BenchError::FirstRequest(_) => host_not_ready(error),
     }
 }
 
@@ -132,9 +132,9 @@ async fn warm_up_help(
     let named = named.or_else(|| config.model.as_ref().map(|name| ("--model", name)));
     if let (Some((flag, name)), Ok(models)) = (named, discovery::list_models(server).await)
         && !models.is_empty()
-        && !models.contains(name)
+        && !models.iter().any(|model| model.id == *name)
     {
-        let models: Vec<String> = models.iter().map(|model| format!("`{model}`")).collect();
+        let models: Vec<String> = models.iter().map(|model| format!("`{}`", model.id)).collect();
         return Some(format!(
             "the server serves {}; `{flag} {name}` is not among its models",
             models.join(", ")

@@ -14,6 +14,7 @@ mod print_line;
 mod result;
 mod show;
 mod sweep;
+pub(crate) mod vllm;
 
 use std::path::Path;
 use std::time::Duration;
@@ -24,7 +25,7 @@ use self::config::{BenchConfig, Environment};
 use self::console::Console;
 use crate::base::threads;
 use crate::cli;
-use crate::cli::bench::BenchArgs;
+use crate::cli::bench::{BenchArgs, LikeTool};
 use crate::cli::cache::CacheArgs;
 use crate::commands::environment::environment;
 use crate::commands::error::{CommandError, Outcome};
@@ -34,7 +35,7 @@ use crate::config::scenario::Scenario;
 use crate::config::workload::Profile;
 use crate::exit::Exit;
 use crate::results::record::event::Event;
-use crate::runner::bench::{self, BenchRequest, ReadyCheck};
+use crate::runner::bench::{self, BenchError, BenchObserver, BenchOutcome, BenchRequest, ReadyCheck};
 use crate::runner::context::EventBus;
 use crate::runner::shutdown::{Shutdown, Signals};
 
@@ -47,6 +48,11 @@ pub(crate) fn execute(args: &BenchArgs) -> Outcome {
         in_ci: cli::env_variable("SGLANG_IS_IN_CI"),
         profiler_dir: cli::env_variable("SGLANG_TORCH_PROFILER_DIR"),
     };
+    if args.extensions.like == LikeTool::Vllm {
+        return Err(CommandError::usage(
+            "error: `--like vllm` changes the flags of the command; write it in full, as `matrix bench --like vllm`\n".to_owned(),
+        ));
+    }
     hide_secrets(config::secrets(args, &variables));
     let config = BenchConfig::from_args(args, &variables).map_err(|errors| {
         let lines: String = errors.iter().map(|error| format!("error: {error}\n")).collect();
@@ -67,9 +73,29 @@ pub(crate) fn execute(args: &BenchArgs) -> Outcome {
         hf_home: args.extensions.hf_home.clone(),
         cache: args.extensions.keep_prompts_in.clone(),
     };
-    let environment = environment();
-    let calibration = bench::prepare_host(&places.cache(), &environment.tool);
     let request = bench_request(&config, &places, !args.extensions.fresh_prompts);
+    let calibration = bench::prepare_host(&places.cache(), &environment().tool);
+    let console = Console::new(&config, calibration);
+    drive(
+        &request,
+        console,
+        async |mut console: Console<'_>, measured| match measured {
+            Ok(outcome) => console.finish(outcome),
+            Err(error) => {
+                console.end_bar(0);
+                Err(failure::report_error(&config, error).await)
+            }
+        },
+    )
+}
+
+/// Runs a bench until it ends or is stopped. `finish` makes the outcome of the command.
+fn drive<O: BenchObserver>(
+    request: &BenchRequest,
+    mut observer: O,
+    finish: impl AsyncFnOnce(O, Result<BenchOutcome, BenchError>) -> Outcome,
+) -> Outcome {
+    let environment = environment();
     let runtime = threads::runtime()?;
     runtime.block_on(async {
         let mut signals = Signals::catch().context("cannot listen to signals")?;
@@ -80,15 +106,9 @@ pub(crate) fn execute(args: &BenchArgs) -> Outcome {
                 eprint("stopping: the results so far are printed; a second signal ends at once\n");
             }
         });
-        let mut console = Console::new(&config, calibration);
         let measuring = async {
-            match bench::run(&request, &environment, &mut console, &shutdown).await {
-                Ok(outcome) => console.finish(outcome),
-                Err(error) => {
-                    console.end_bar(0);
-                    Err(failure::report_error(&config, error).await)
-                }
-            }
+            let measured = bench::run(request, &environment, &mut observer, &shutdown).await;
+            finish(observer, measured).await
         };
         tokio::select! {
             biased;
@@ -127,6 +147,8 @@ fn bench_request(config: &BenchConfig, places: &CacheArgs, uses_prompts: bool) -
             path: config.backend.facts().ready_path,
             limit: Duration::from_secs(config.ready_timeout_s),
         }),
+        first_request_limit: None,
+        aligns_prompts: false,
         cache_reset: config.cache_reset.clone(),
         cache_reset_limit: config.cache_reset_limit,
         settle_time: match config.profile {

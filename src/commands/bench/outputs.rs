@@ -104,6 +104,12 @@ pub(super) fn append(path: &Path, text: &str) -> Result<(), CommandError> {
     result.map_err(|error| write_error("append to", path, &error))
 }
 
+/// Appends a text to a file in one write.
+pub(super) fn append_as_is(path: &Path, text: &str) -> Result<(), CommandError> {
+    let result = open(path).and_then(|mut file| file.write_all(redactor().redact(text).as_bytes()));
+    result.map_err(|error| write_error("append to", path, &error))
+}
+
 /// Returns a line break if the last line of the file is incomplete, as after a full disk.
 fn missing_line_break(path: &Path) -> &'static str {
     let is_cut = || -> io::Result<bool> {

@@ -18,6 +18,7 @@ pub(crate) mod random_ids;
 mod rules;
 pub(crate) mod sharegpt;
 pub(crate) mod speed_bench;
+pub(crate) mod vllm_serve;
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -48,7 +49,7 @@ macro_rules! datasets {
         /// A data set with its options.
         #[derive(Clone, Debug, PartialEq)]
         pub(crate) enum Dataset {
-            $($(#[$doc])* $name($module::$name),)*
+            $($name($module::$name),)*
         }
 
         impl DatasetName {
@@ -136,6 +137,9 @@ datasets! {
     LongbenchV2 = longbench_v2 as "longbench_v2",
     /// First turns of SPEED-Bench, in a file of JSON lines.
     SpeedBench = speed_bench as "speed-bench",
+    /// The data sets of `vllm bench serve`; only `matrix bench --like vllm` sends them.
+    #[schemars(skip)]
+    VllmServe = vllm_serve as "vllm-serve",
 }
 
 /// Adds the options of all data sets to a struct of a matrix.

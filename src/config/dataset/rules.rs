@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::error::ReportError;
 use super::lengths::Drawn;
+use crate::config::api::ClientStyle;
 use crate::config::profile::Profile;
 
 /// A data set's own code.
@@ -60,6 +61,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) slowdown: Option<f64>,
     /// Whether the rules of `classic` know the data set.
     pub(crate) is_classic: bool,
+    /// The client whose warm-up and order of draws belong to the data set.
+    pub(crate) style: ClientStyle,
 }
 
 impl Facts<'_> {

@@ -78,23 +78,38 @@ impl ConversationFile {
 
     /// Returns the first two turns of every record with at least two, in file order.
     pub(super) fn pairs(&self, profile: Profile) -> Result<Vec<TurnPair<'_>>, DatasetError> {
-        parse(&self.bytes, profile).map_err(|reason| DatasetError::Invalid {
+        self.parsed(|at, record| match profile {
+            Profile::Classic => record.conversations.ok_or_else(|| {
+                format!("record {at} has no `conversations`, which the `classic` profile needs")
+            }),
+            Profile::Current => Ok(record.conversations.or(record.conversation).unwrap_or_default()),
+        })
+    }
+
+    /// Like [`Self::pairs`], but passes over every record without `conversations`, as `vllm bench serve` does.
+    pub(super) fn named_pairs(&self) -> Result<Vec<TurnPair<'_>>, DatasetError> {
+        self.parsed(|_, record| Ok(record.conversations.unwrap_or_default()))
+    }
+
+    fn parsed<'a>(
+        &'a self,
+        turns: impl Fn(usize, Record<'a>) -> Result<Turns<'a>, String>,
+    ) -> Result<Vec<TurnPair<'a>>, DatasetError> {
+        parse(&self.bytes, turns).map_err(|reason| DatasetError::Invalid {
             path: self.path.clone(),
             reason,
         })
     }
 }
 
-fn parse(bytes: &[u8], profile: Profile) -> Result<Vec<TurnPair<'_>>, String> {
+fn parse<'a>(
+    bytes: &'a [u8],
+    turns: impl Fn(usize, Record<'a>) -> Result<Turns<'a>, String>,
+) -> Result<Vec<TurnPair<'a>>, String> {
     let records: Vec<Record<'_>> = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     let mut pairs = Vec::with_capacity(records.len());
     for (at, record) in records.into_iter().enumerate() {
-        let turns = match profile {
-            Profile::Classic => record.conversations.ok_or_else(|| {
-                format!("record {at} has no `conversations`, which the `classic` profile needs")
-            })?,
-            Profile::Current => record.conversations.or(record.conversation).unwrap_or_default(),
-        };
+        let turns = turns(at, record)?;
         if turns.count >= 2 {
             let silent = || format!("a turn of record {at} has no `value`");
             pairs.push(TurnPair {

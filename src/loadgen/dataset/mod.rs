@@ -28,6 +28,7 @@ mod speed_bench;
 pub(crate) mod template;
 pub mod tokenizer;
 pub(crate) mod unique_prefix;
+mod vllm_serve;
 pub(crate) mod words;
 
 #[cfg(test)]
@@ -335,6 +336,7 @@ pub fn prepare(
         Dataset::Mmmu(dataset) => dataset,
         Dataset::LongbenchV2(dataset) => dataset,
         Dataset::SpeedBench(dataset) => dataset,
+        Dataset::VllmServe(dataset) => dataset,
     };
     let mut rows = data_set.rows(&inputs, &mut rng)?;
     if rows.prompts.is_empty() {

@@ -139,6 +139,9 @@ pub struct Extras {
     /// Tells a router which rows belong together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) routing_key: Option<String>,
+    /// The id of the request, sent as a header.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) request_id: Option<String>,
     /// Fields of the request body; they override those of the scenario.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub(crate) body: Map<String, Value>,
@@ -365,6 +368,7 @@ mod tests {
             with(|extras| extras.vision_tokens = 1),
             with(|extras| extras.at = Some(Duration::ZERO)),
             with(|extras| extras.routing_key = Some("k".to_owned())),
+            with(|extras| extras.request_id = Some("k".to_owned())),
             with(|extras| drop(extras.body.insert("k".to_owned(), Value::Null))),
             with(|extras| extras.pauses = Some(vec![Duration::from_millis(1)])),
             with(|extras| extras.session = Some(SessionLink::default())),

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, Value as Jinja};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use self::python::{tojson, write_as_python};
@@ -178,6 +178,17 @@ impl ChatTemplate {
         tools: Option<&Value>,
         add_generation_prompt: bool,
     ) -> Result<String, TemplateError> {
+        self.render_with(messages, tools, add_generation_prompt, &Map::new())
+    }
+
+    /// Like [`Self::render`], with further variables of the template.
+    pub(crate) fn render_with(
+        &self,
+        messages: &[Value],
+        tools: Option<&Value>,
+        add_generation_prompt: bool,
+        variables: &Map<String, Value>,
+    ) -> Result<String, TemplateError> {
         let failed = |error: &Error| TemplateError::Failed {
             name: self.name.clone(),
             reason: error.to_string(),
@@ -194,7 +205,11 @@ impl ChatTemplate {
             .special_tokens
             .iter()
             .map(|(key, text)| (key.clone(), text.into()));
-        let context: BTreeMap<String, Jinja> = special_tokens.chain(render_context).collect();
+        let variables = variables
+            .iter()
+            .map(|(key, value)| (key.clone(), Jinja::from(Serde(value))));
+        let context: BTreeMap<String, Jinja> =
+            special_tokens.chain(render_context).chain(variables).collect();
         template
             .and_then(|template| template.render(context))
             .map_err(|error| failed(&error))
@@ -296,10 +311,7 @@ fn named_templates(template: Value) -> Result<BTreeMap<String, String>, String> 
 }
 
 /// Returns the special tokens that a template may write, by their names in templates.
-fn special_tokens(
-    settings: &serde_json::Map<String, Value>,
-    map: &serde_json::Map<String, Value>,
-) -> BTreeMap<String, String> {
+fn special_tokens(settings: &Map<String, Value>, map: &Map<String, Value>) -> BTreeMap<String, String> {
     let names = [
         "bos_token",
         "eos_token",
@@ -333,7 +345,7 @@ fn read_text(path: &Path) -> Result<String, TemplateError> {
 }
 
 /// Reads the fields of a JSON file; `None` if the file does not exist.
-fn read_object(path: &Path) -> Result<Option<serde_json::Map<String, Value>>, TemplateError> {
+fn read_object(path: &Path) -> Result<Option<Map<String, Value>>, TemplateError> {
     if !path.is_file() {
         return Ok(None);
     }

@@ -336,22 +336,24 @@ impl Tokenizer {
             ids.retain(|id| *id != BYTES_BOS);
             return ids;
         };
-        let object = |name: &str| -> Option<serde_json::Map<String, Value>> {
-            serde_json::from_slice(&fs::read(path.with_file_name(name)).ok()?).ok()
-        };
-        let settings = object("tokenizer_config.json").unwrap_or_default();
-        let named: Vec<String> = special_tokens(&settings);
-        let mut left_out: Vec<u32> = match self.loaded_model() {
-            Some(Model::Hub(model)) => named.iter().filter_map(|text| model.token_to_id(text)).collect(),
-            _ => Vec::new(),
-        };
-        let config = object("config.json").unwrap_or_default();
+        let mut left_out = self.special_ids();
+        let config = read_object(path, "config.json");
         let image = ["image_token_id", "image_token_index"]
             .iter()
             .find_map(|key| config.get(*key)?.as_u64());
         left_out.extend(image.and_then(|id| u32::try_from(id).ok()));
         ids.retain(|id| !left_out.contains(id));
         ids
+    }
+
+    /// Returns the ids of the special tokens that the tokenizer's settings name.
+    pub(crate) fn special_ids(&self) -> Vec<u32> {
+        let (Some(path), Some(Model::Hub(model))) = (self.path(), self.loaded_model()) else {
+            return Vec::new();
+        };
+        let settings = read_object(path, "tokenizer_config.json");
+        let named = special_tokens(&settings).into_iter();
+        named.filter_map(|text| model.token_to_id(&text)).collect()
     }
 
     /// Returns the size of the vocabulary with added tokens; 0 if the tokenizer cannot be loaded.
@@ -385,6 +387,12 @@ impl Tokenizer {
             text
         }
     }
+}
+
+/// Reads a JSON object next to a tokenizer's file; empty if there is none.
+fn read_object(path: &Path, name: &str) -> serde_json::Map<String, Value> {
+    let text = fs::read(path.with_file_name(name)).unwrap_or_default();
+    serde_json::from_slice(&text).unwrap_or_default()
 }
 
 fn bytes_text(ids: &[u32]) -> String {

@@ -31,7 +31,7 @@ pub(super) fn encode_request(
     let limit_tokens = protocol::output_limit(&shared.target.dialect, &params)
         .filter(|limit| *limit != planned.requested_tokens);
     let model = protocol::other_model(&shared.target.dialect, &params);
-    let bytes = http_request(&shared.target, params.routing_key(), &body);
+    let bytes = http_request(&shared.target, &params, &body);
     Ok(EncodedRequest {
         bytes,
         limit_tokens,
@@ -39,7 +39,7 @@ pub(super) fn encode_request(
     })
 }
 
-fn http_request(target: &Target, routing_key: Option<&str>, body: &[u8]) -> Vec<u8> {
+fn http_request(target: &Target, params: &RequestParams<'_>, body: &[u8]) -> Vec<u8> {
     let address = &target.address;
     let mut head = format!(
         "POST {}{} HTTP/1.1\r\n",
@@ -60,6 +60,11 @@ fn http_request(target: &Target, routing_key: Option<&str>, body: &[u8]) -> Vec<
         ("Content-Type", "application/json".to_owned()),
     ];
     let of_protocol = target.dialect.protocol.facts().headers.iter().copied();
+    let request_id = params.request_id();
+    let given = target
+        .headers
+        .iter()
+        .filter(|(name, _)| request_id.is_none() || !name.eq_ignore_ascii_case(protocol::REQUEST_ID_HEADER));
     let own_headers = ours
         .iter()
         .map(|(name, value)| (*name, value.as_str()))
@@ -67,8 +72,13 @@ fn http_request(target: &Target, routing_key: Option<&str>, body: &[u8]) -> Vec<
         .filter(|(name, _)| !target.headers.has(name));
     let headers = own_headers
         .chain([("Content-Length", length.as_str()), ("Connection", "close")])
-        .chain(target.headers.iter())
-        .chain(routing_key.map(|key| (protocol::ROUTING_KEY_HEADER, key)));
+        .chain(given)
+        .chain(
+            params
+                .routing_key()
+                .map(|key| (protocol::ROUTING_KEY_HEADER, key)),
+        )
+        .chain(request_id.map(|id| (protocol::REQUEST_ID_HEADER, id)));
     for (name, value) in headers {
         head.extend([name, ": ", value, "\r\n"]);
     }
@@ -82,7 +92,7 @@ fn http_request(target: &Target, routing_key: Option<&str>, body: &[u8]) -> Vec<
 mod tests {
     use super::*;
     use crate::loadgen::target::{Address, Headers};
-    use crate::plan::{Protocol, ProtocolSpec, UsageRequest};
+    use crate::plan::{ClientStyle, Protocol, ProtocolSpec, UsageRequest};
 
     /// Source: docs/bench-serving.md 1.3. The Python tool offers compression, whose blocks would hide when an
     /// event was sent.
@@ -96,11 +106,14 @@ mod tests {
                 path: None,
                 usage: UsageRequest::Unasked,
                 body: serde_json::Map::new(),
+                style: ClientStyle::BenchServing,
             },
             model: "m".to_owned(),
             connections: Default::default(),
         };
-        let request = String::from_utf8(http_request(&target, None, b"{}")).unwrap();
+        let fields = serde_json::Map::new();
+        let params = RequestParams::without_extras("m", 1, false, &fields);
+        let request = String::from_utf8(http_request(&target, &params, b"{}")).unwrap();
         let encodings: Vec<&str> = request
             .lines()
             .filter(|line| line.to_lowercase().starts_with("accept-encoding"))

@@ -3,13 +3,16 @@
 use serde_json::{Map, Value, json};
 
 use super::params::{EncodeError, RequestParams};
-use super::{messages, responses};
-use crate::config::api::{Feature, SamplingFields};
+use super::{messages, responses, vllm_serve};
+use crate::config::api::{ClientStyle, Feature, SamplingFields};
 use crate::loadgen::dataset::Content;
 use crate::plan::{Protocol, ProtocolSpec, UsageRequest};
 
 /// The header by which a router recognises requests that belong together.
 pub(crate) const ROUTING_KEY_HEADER: &str = "X-SMG-Routing-Key";
+
+/// The header with the id of a request, under which vLLM logs it.
+pub(crate) const REQUEST_ID_HEADER: &str = "x-request-id";
 
 pub(crate) fn path(dialect: &ProtocolSpec) -> &str {
     let named = dialect.path.as_deref();
@@ -30,6 +33,9 @@ pub(crate) fn encode(
     params: &RequestParams<'_>,
 ) -> Result<Vec<u8>, EncodeError> {
     check_supported(dialect.protocol, prompt, params)?;
+    if dialect.style == ClientStyle::VllmServe {
+        return vllm_serve::encode(dialect, prompt, params);
+    }
     let mut body = super::body(dialect.protocol, prompt, params)?;
     const STREAM_OPTIONS: &str = "stream_options";
     let is_asked = dialect.usage == UsageRequest::StreamOptions && dialect.protocol.facts().stream_options;

@@ -24,12 +24,15 @@ mod sglang_native;
 mod tests;
 mod trt;
 mod truss;
+mod vllm_serve;
 
 use serde_json::{Map, Value};
 
 pub use self::decoded::Decoded;
 pub use self::decoder::{Decoder, LineKind};
-pub(crate) use self::encode::{ROUTING_KEY_HEADER, encode, other_model, output_limit, path};
+pub(crate) use self::encode::{
+    REQUEST_ID_HEADER, ROUTING_KEY_HEADER, encode, other_model, output_limit, path,
+};
 use self::fast_path::EventShape;
 pub(crate) use self::params::EncodeError;
 pub(crate) use self::params::RequestParams;

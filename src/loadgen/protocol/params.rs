@@ -80,6 +80,10 @@ impl<'a> RequestParams<'a> {
         self.extras.and_then(|extras| extras.routing_key.as_deref())
     }
 
+    pub(crate) fn request_id(&self) -> Option<&'a str> {
+        self.extras.and_then(|extras| extras.request_id.as_deref())
+    }
+
     pub(super) fn is_conversation(&self) -> bool {
         self.extras.is_some_and(|extras| extras.turns.is_some())
     }

@@ -3,7 +3,7 @@ use serde_json::{Map, Value, json};
 
 use super::*;
 use crate::loadgen::dataset::{Content, Extras};
-use crate::plan::{Protocol, ProtocolSpec, UsageRequest};
+use crate::plan::{ClientStyle, Protocol, ProtocolSpec, UsageRequest};
 use crate::results::record::request::{ChunkKind, Oddity, RequestFailureClass, Usage};
 
 fn dialect(protocol: Protocol) -> ProtocolSpec {
@@ -12,6 +12,7 @@ fn dialect(protocol: Protocol) -> ProtocolSpec {
         path: None,
         usage: UsageRequest::Unasked,
         body: Map::new(),
+        style: ClientStyle::BenchServing,
     }
 }
 

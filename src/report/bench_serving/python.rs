@@ -6,7 +6,7 @@ use serde_json::Value;
 /// or an exponent.
 ///
 /// Source: docs/bench-serving.md 9 and 14.4.
-pub(in crate::report) fn repr(value: f64) -> String {
+pub(crate) fn repr(value: f64) -> String {
     if value.is_nan() {
         return "nan".to_owned();
     }

@@ -23,6 +23,9 @@ pub(crate) enum BenchError {
     /// The prompts could not be prepared.
     #[error("{0}")]
     Prompts(String),
+    /// The first request was not answered in time.
+    #[error("the first request was not answered: {0}")]
+    FirstRequest(String),
     #[error("the GPUs of this host cannot be used")]
     Gpus(GpuError),
     #[error("{error}")]

@@ -1,6 +1,8 @@
 //! A bench sends loads to an attached server, one after another. It starts and stops no engine.
 
+mod align;
 mod error;
+mod first_request;
 mod loads;
 mod observer;
 mod prepare;
@@ -19,6 +21,7 @@ pub(crate) use session::Session;
 
 use self::loads::Bench;
 use self::prepare::PreparedBench;
+use crate::config::api::ClientStyle;
 use crate::config::template::Template;
 use crate::engine;
 use crate::plan::{Api, AttachedServer, Engine, ExecutorSpec, Launch, Plan};
@@ -70,6 +73,7 @@ pub(crate) async fn run(
         requires_reset: true,
         settle: request.settle_time,
         profiler: request.profiler.clone(),
+        counters_path: (request.dialect.style == ClientStyle::VllmServe).then_some("/metrics"),
         report_every: REPORT_EVERY,
         is_raw: true,
     };
@@ -85,6 +89,14 @@ pub(crate) async fn run(
         },
         engine: ReadyEngine::attached(target, control, gpus, environment).await,
     };
+    if let Some(limit) = request.first_request_limit {
+        let asking = first_request::wait_for_answer(&bench.engine, &prepared.session, limit);
+        match shutdown.unless_requested(asking).await {
+            None => return Ok(BenchOutcome::Stopped),
+            Some(answered) => answered?,
+        }
+        observer.bench_event(BenchEvent::Answered);
+    }
     match &request.scenarios[0].search {
         Some(search) => bench.search(search, &prepared.session, observer).await,
         None => bench.arrivals(prepared, request.continues_draws, observer).await,

@@ -68,6 +68,14 @@ pub(crate) enum BenchEvent<'a> {
         session: &'a Session,
         model: &'a str,
     },
+    /// The first request, which proves that the server is ready, was answered.
+    Answered,
+    /// The server's tokenizer counts other tokens in the first prompt: `counted` instead of `expected`; `None`
+    /// if it cannot be asked.
+    Aligning {
+        counted: Option<usize>,
+        expected: u32,
+    },
     Notice(&'a Notice),
     /// An arrival is about to be measured, after those in `before`.
     Arrival {

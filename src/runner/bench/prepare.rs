@@ -6,9 +6,11 @@ use std::sync::Arc;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::base::control_client::{self, ControlClient};
+use crate::config::api::ClientStyle;
 use crate::config::scenario::Scenario;
 use crate::loadgen::Target;
 use crate::loadgen::dataset::{Caches, RngState};
+use crate::runner::bench::align;
 use crate::runner::bench::error::BenchError;
 use crate::runner::bench::observer::{BenchEvent, BenchObserver};
 use crate::runner::bench::request::BenchRequest;
@@ -36,12 +38,14 @@ pub(super) async fn prepare(
 ) -> Result<PreparedBench, BenchError> {
     let control = control_client(request)?;
     let is_simulated = wait_ready(request, &control, observer).await?;
-    let model = match &request.model {
-        Some(model) => model.clone(),
-        None => first_model(&control).await?,
+    let style = request.dialect.style;
+    let (model, listed) = match &request.model {
+        Some(model) => (model.clone(), None),
+        None => first_model(&control, style).await?,
     };
     let tokenizers = match &request.tokenizer {
         Some(name) => vec![name.clone()],
+        None if style == ClientStyle::VllmServe => vec![model.clone()],
         None => {
             let reported = discovery::tokenizer(&control).await;
             reported.into_iter().chain([model.clone()]).collect()
@@ -51,7 +55,9 @@ pub(super) async fn prepare(
         address: request.address.clone(),
         headers: request.headers.clone(),
         dialect: request.dialect.clone(),
-        model: request.served_model_name.clone().unwrap_or_else(|| model.clone()),
+        model: listed
+            .or_else(|| request.served_model_name.clone())
+            .unwrap_or_else(|| model.clone()),
         connections: request.connections.clone(),
     };
     let caches = Caches {
@@ -60,7 +66,10 @@ pub(super) async fn prepare(
     };
     let prompt_store = PromptStore::new(PathBuf::new(), caches);
     let scenario = &request.scenarios[0];
-    let (tokenizer, workload) = workload(scenario, tokenizers, &prompt_store).await?;
+    let (tokenizer, mut workload) = workload(scenario, tokenizers, &prompt_store).await?;
+    if request.aligns_prompts {
+        workload = align::align(workload, &control, &model, observer).await;
+    }
     let mut draws = workload.prepared.rng.clone();
     let session = Session::new(target, workload, scenario.clone(), &mut draws);
     let session = session.map_err(BenchError::Prompts)?;
@@ -108,6 +117,7 @@ fn control_client(request: &BenchRequest) -> Result<ControlClient, BenchError> {
     let auth = request
         .auth
         .iter()
+        .filter(|_| request.dialect.style == ClientStyle::BenchServing)
         .map(|(name, value)| (name.as_str(), value.as_str()));
     let repeated = (request.headers.iter())
         .filter(|(name, _)| !BODY_HEADERS.iter().any(|known| name.eq_ignore_ascii_case(known)));
@@ -151,11 +161,20 @@ async fn wait_ready(
     }
 }
 
-async fn first_model(control: &ControlClient) -> Result<String, BenchError> {
+/// The first model that the server lists. `vllm bench serve` takes it for the path from which the server loaded
+/// it, whose tokenizer it uses, and names it in requests as listed; then the second text is that name.
+async fn first_model(
+    control: &ControlClient,
+    style: ClientStyle,
+) -> Result<(String, Option<String>), BenchError> {
     let models = discovery::list_models(control).await;
     let models = models.map_err(|error| BenchError::Models {
         base_url: control.base_url().to_owned(),
         error,
     })?;
-    models.into_iter().next().ok_or(BenchError::NoModel)
+    let first = models.into_iter().next().ok_or(BenchError::NoModel)?;
+    Ok(match (style, first.root) {
+        (ClientStyle::VllmServe, Some(root)) => (root, Some(first.id)),
+        _ => (first.id, None),
+    })
 }

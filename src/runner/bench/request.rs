@@ -31,6 +31,10 @@ pub(crate) struct BenchRequest {
     pub(crate) tokenizer: Option<String>,
     /// How the server is polled until it is ready; `None` skips the check.
     pub(crate) ready_check: Option<ReadyCheck>,
+    /// How long the first request is repeated until it is answered; `None` does not send it.
+    pub(crate) first_request_limit: Option<Duration>,
+    /// Whether prompts are cut to their length by the server's tokenizer, if that counts other tokens.
+    pub(crate) aligns_prompts: bool,
     /// How caches are emptied before each load; `None` keeps them.
     pub(crate) cache_reset: Option<CacheResetSpec>,
     /// Timeout of the cache reset.

@@ -30,6 +30,8 @@ pub(crate) struct Procedure {
     /// Pause after the warm-up and the cache reset.
     pub(crate) settle: Duration,
     pub(crate) profiler: Option<Profiler>,
+    /// The page with the server's counters, which is read directly before and after the load.
+    pub(crate) counters_path: Option<&'static str>,
     /// Interval of progress reports.
     pub(crate) report_every: Duration,
     /// Whether the caller derives the metrics, also of a load that was stopped or is incomplete.
@@ -44,6 +46,7 @@ impl Default for Procedure {
             requires_reset: false,
             settle: Duration::ZERO,
             profiler: None,
+            counters_path: None,
             report_every: Duration::from_secs(1),
             is_raw: false,
         }

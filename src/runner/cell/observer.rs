@@ -37,6 +37,8 @@ pub(crate) enum CellEvent<'a> {
         duration: Duration,
     },
     Profiler(ProfilerEvent<'a>),
+    /// The page with the server's counters, directly before or after the load; `None` if it cannot be read.
+    Counters(Option<String>),
     Warning(&'a str),
 }
 

@@ -101,6 +101,7 @@ pub(super) fn profiler(
             .collect(),
         folder,
         both: common,
+        is_bare: false,
         is_stopped: options.profile_steps.is_none()
             && (options.pd_separated || options.profile_num_steps.is_none()),
         servers,

@@ -9,7 +9,7 @@ use crate::config::api::SamplingFields;
 use crate::config::backend::{Backend, KeyVariable};
 use crate::config::dataset::PromptForm;
 use crate::config::workload::Profile;
-use crate::plan::{Protocol, ProtocolSpec, UsageRequest};
+use crate::plan::{ClientStyle, Protocol, ProtocolSpec, UsageRequest};
 use crate::runner::bench::{Address, Headers, Scheme};
 
 pub(super) fn address(args: &BenchArgs) -> Result<Address, Vec<String>> {
@@ -179,6 +179,7 @@ pub(super) fn protocol_spec(args: &BenchArgs, profile: Profile) -> ProtocolSpec 
         path: None,
         usage,
         body,
+        style: ClientStyle::BenchServing,
     }
 }
 

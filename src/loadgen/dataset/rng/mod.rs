@@ -7,10 +7,12 @@
 mod numpy;
 mod numpy_generator;
 mod python;
+mod string_hash;
 
 pub(crate) use numpy::Numpy;
 pub(crate) use numpy_generator::NumpyGenerator;
 pub use python::Python;
+pub(crate) use string_hash::string_hash;
 
 use rand_mt::Mt;
 

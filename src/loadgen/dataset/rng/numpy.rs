@@ -161,7 +161,6 @@ impl Numpy {
         }
     }
 
-    #[cfg(test)]
     pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             let other =
@@ -170,7 +169,6 @@ impl Numpy {
         }
     }
 
-    #[cfg(test)]
     pub(crate) fn permutation(&mut self, n: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..n).collect();
         self.shuffle(&mut order);
@@ -178,7 +176,6 @@ impl Numpy {
     }
 
     /// `np.random.choice(n, count, replace=False)`: `count` distinct numbers below `n`.
-    #[cfg(test)]
     pub(crate) fn choice_distinct(&mut self, n: usize, count: usize) -> Vec<usize> {
         let mut order = self.permutation(n);
         order.truncate(count);

@@ -7,6 +7,8 @@ use super::weighted_index;
 pub(crate) struct NumpyGenerator {
     state: u128,
     increment: u128,
+    /// The upper half of the last word of which only the lower half was used.
+    half: Option<u32>,
 }
 
 const MULTIPLIER: u128 = 0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645;
@@ -17,6 +19,7 @@ impl NumpyGenerator {
         let mut pcg = Self {
             state: 0,
             increment: (((c << 64) | d) << 1) | 1,
+            half: None,
         };
         pcg.step();
         pcg.state = pcg.state.wrapping_add((a << 64) | b);
@@ -33,6 +36,37 @@ impl NumpyGenerator {
         self.step();
         let folded = (self.state >> 64) as u64 ^ self.state as u64;
         folded.rotate_right((self.state >> 122) as u32)
+    }
+
+    /// Returns the next 32-bit word: the lower half of a 64-bit word, then its upper half.
+    fn half_word(&mut self) -> u32 {
+        self.half.take().unwrap_or_else(|| {
+            let word = self.word();
+            self.half = Some((word >> 32) as u32);
+            word as u32
+        })
+    }
+
+    /// `rng.integers(low, high)`: an integer in `low..high`, which must not be empty and must have at most 2³²
+    /// numbers. Lemire's method, as numpy draws ranges of 32 bits.
+    pub(crate) fn integers(&mut self, low: u64, high: u64) -> u64 {
+        assert!(low < high, "a draw needs a range that is not empty");
+        let max = u32::try_from(high - 1 - low).expect("the range has at most 32 bits");
+        if max == 0 {
+            return low;
+        }
+        if max == u32::MAX {
+            return low + u64::from(self.half_word());
+        }
+        let count = max + 1;
+        let mut product = u64::from(self.half_word()) * u64::from(count);
+        if (product as u32) < count {
+            let threshold = (u32::MAX - max) % count;
+            while (product as u32) < threshold {
+                product = u64::from(self.half_word()) * u64::from(count);
+            }
+        }
+        low + (product >> 32)
     }
 
     /// `rng.random()`: a number in `0..1`.
@@ -150,6 +184,43 @@ mod tests {
                 std::array::from_fn(|_| generator.random()),
                 expected,
                 "seed {seed}"
+            );
+        }
+    }
+
+    #[test]
+    fn integers_are_numpys() {
+        for (seed, fives, threes, ids, after) in [
+            (
+                0,
+                [14, 13, 12, 11, 11, 10],
+                [0, 0, 0],
+                [123326, 98479, 138412, 76371, 91992],
+                0.7294965609839984,
+            ),
+            (
+                1,
+                [12, 12, 13, 14, 10, 10],
+                [2, 2, 0],
+                [47287, 131781, 64194, 41424, 125515],
+                0.4091991363691613,
+            ),
+            (
+                42,
+                [10, 13, 13, 12, 12, 14],
+                [0, 2, 0],
+                [14281, 79836, 147946, 111571, 115421],
+                0.7860643052769538,
+            ),
+        ] {
+            let mut generator = NumpyGenerator::new(seed);
+            assert_eq!(std::array::from_fn(|_| generator.integers(10, 15)), fives);
+            assert_eq!(std::array::from_fn(|_| generator.integers(0, 3)), threes);
+            assert_eq!(std::array::from_fn(|_| generator.integers(0, 151643)), ids);
+            assert_eq!(
+                generator.random(),
+                after,
+                "a half word does not affect whole ones"
             );
         }
     }

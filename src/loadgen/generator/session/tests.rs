@@ -47,6 +47,7 @@ fn load(port: u16, requests: Vec<PlannedRequest>) -> LoadSpec {
         requests,
         concurrency: None,
         sessions: None,
+        cancel: None,
         limits: LoadLimits::default(),
         body: Map::new(),
         stop_at_eos: false,

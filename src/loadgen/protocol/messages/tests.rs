@@ -2,7 +2,7 @@ use serde_json::{Map, Value, json};
 
 use crate::loadgen::dataset::{Content, Extras};
 use crate::loadgen::protocol::{Decoded, Decoder, EncodeError, LineKind, RequestParams, encode};
-use crate::plan::{Protocol, ProtocolSpec, UsageRequest};
+use crate::plan::{ClientStyle, Protocol, ProtocolSpec, UsageRequest};
 use crate::results::record::request::ChunkKind::{Answer, Reasoning, Tool};
 use crate::results::record::request::{ChunkKind, RequestFailureClass, Usage};
 
@@ -12,6 +12,7 @@ fn encoded(prompt: &Content, lora: Option<&str>, extras: Option<&Extras>) -> Res
         path: None,
         usage: UsageRequest::StreamOptions,
         body: Map::new(),
+        style: ClientStyle::BenchServing,
     };
     let nothing = Map::new();
     let params = RequestParams {

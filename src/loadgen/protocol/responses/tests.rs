@@ -4,7 +4,7 @@ use crate::loadgen::dataset::{Content, Extras};
 use crate::loadgen::protocol::{
     Decoded, Decoder, EncodeError, LineKind, RequestParams, encode, output_limit,
 };
-use crate::plan::{Protocol, ProtocolSpec, UsageRequest};
+use crate::plan::{ClientStyle, Protocol, ProtocolSpec, UsageRequest};
 use crate::results::record::request::ChunkKind::{Answer, Reasoning, Tool};
 use crate::results::record::request::{ChunkKind, RequestFailureClass, Usage};
 
@@ -14,6 +14,7 @@ fn dialect() -> ProtocolSpec {
         path: None,
         usage: UsageRequest::StreamOptions,
         body: Map::new(),
+        style: ClientStyle::BenchServing,
     }
 }
 

@@ -1,0 +1,114 @@
+//! The bodies of `vllm bench serve`: its fields, in its order.
+
+use serde_json::{Map, Value, json};
+
+use super::params::{EncodeError, RequestParams, prompt_value};
+use crate::loadgen::dataset::Content;
+use crate::plan::{Protocol, ProtocolSpec};
+
+/// Encodes the body of one request. Fields of the dialect, of the scenario and of the row replace those before
+/// them as they are: unlike in other bodies, `null` is sent.
+pub(super) fn encode(
+    dialect: &ProtocolSpec,
+    prompt: &Content,
+    params: &RequestParams<'_>,
+) -> Result<Vec<u8>, EncodeError> {
+    let mut body = protocol_fields(dialect.protocol, prompt, params)?;
+    if !params.stop_at_eos {
+        body.insert("ignore_eos".to_owned(), Value::Bool(true));
+    }
+    let row = params.extras.map(|extras| &extras.body);
+    for fields in [Some(&dialect.body), Some(params.body), row]
+        .into_iter()
+        .flatten()
+    {
+        body.extend(fields.clone());
+    }
+    Ok(serde_json::to_vec(&body).expect("a JSON map has string keys"))
+}
+
+fn protocol_fields(
+    protocol: Protocol,
+    prompt: &Content,
+    params: &RequestParams<'_>,
+) -> Result<Map<String, Value>, EncodeError> {
+    let model = json!(params.lora.unwrap_or(params.model));
+    let usage = json!({"include_usage": true});
+    let fields = match protocol {
+        Protocol::Chat => vec![
+            ("model", model),
+            ("messages", messages(prompt)?),
+            ("max_completion_tokens", json!(params.tokens)),
+            ("stream", json!(true)),
+            ("stream_options", usage),
+        ],
+        Protocol::Embeddings => vec![
+            ("model", model),
+            ("input", prompt_value(prompt)?),
+            ("truncate_prompt_tokens", json!(-1)),
+        ],
+        _ => vec![
+            ("model", model),
+            ("prompt", prompt_value(prompt)?),
+            ("repetition_penalty", json!(1.0)),
+            ("max_tokens", json!(params.tokens)),
+            ("logprobs", Value::Null),
+            ("stream", json!(true)),
+            ("stream_options", usage),
+        ],
+    };
+    Ok(fields
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), value))
+        .collect())
+}
+
+fn messages(prompt: &Content) -> Result<Value, EncodeError> {
+    match prompt {
+        Content::Messages(messages) => Ok(json!(messages)),
+        Content::Ids(_) => Err(EncodeError::Ids(Protocol::Chat)),
+        prompt => Ok(json!([
+            {"role": "user", "content": [{"type": "text", "text": prompt_value(prompt)?}]}
+        ])),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{ClientStyle, UsageRequest};
+
+    fn body(protocol: Protocol, stop_at_eos: bool, extra: Value) -> String {
+        let dialect = ProtocolSpec {
+            protocol,
+            path: None,
+            usage: UsageRequest::StreamOptions,
+            body: Map::new(),
+            style: ClientStyle::VllmServe,
+        };
+        let extra = extra.as_object().cloned().unwrap_or_default();
+        let params = RequestParams::without_extras("m", 7, stop_at_eos, &extra);
+        let body = super::super::encode(&dialect, &Content::Text("hi".to_owned().into()), &params);
+        String::from_utf8(body.unwrap()).unwrap()
+    }
+
+    #[test]
+    fn bodies_have_the_fields_of_vllm_in_its_order() {
+        assert_eq!(
+            body(
+                Protocol::Completions,
+                false,
+                json!({"temperature": 0.5, "logprobs": 3})
+            ),
+            r#"{"model":"m","prompt":"hi","repetition_penalty":1.0,"max_tokens":7,"logprobs":3,"stream":true,"stream_options":{"include_usage":true},"ignore_eos":true,"temperature":0.5}"#
+        );
+        assert_eq!(
+            body(Protocol::Chat, true, json!({"stop": null})),
+            r#"{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"hi"}]}],"max_completion_tokens":7,"stream":true,"stream_options":{"include_usage":true},"stop":null}"#
+        );
+        assert_eq!(
+            body(Protocol::Embeddings, true, json!({})),
+            r#"{"model":"m","input":"hi","truncate_prompt_tokens":-1}"#
+        );
+    }
+}
