@@ -4,18 +4,22 @@ use std::error::Error as _;
 use std::path::Path;
 use std::time::Duration;
 
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue, LOCATION};
 use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder, Method, RequestBuilder, Response, StatusCode};
 use serde_json::Value;
 use thiserror::Error;
 
 use crate::base::body::{self, BodyError};
+use crate::base::secrets::mask_url_secrets;
 use crate::base::tls::{self, TlsConfig};
 use crate::base::unix_url::{join_path, wire_url};
 
 /// Maximum number of characters quoted from a refusal.
 const MAX_QUOTED_CHARS: usize = 500;
+
+/// Number of redirects of a server to itself that are followed; more are a loop.
+const MAX_REDIRECTS: usize = 5;
 
 /// Timeout for opening a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -55,6 +59,21 @@ impl ControlError {
                     ..
                 }
             )
+    }
+
+    /// Returns true if the certificate of the server was refused.
+    pub(crate) fn is_certificate_error(&self) -> bool {
+        let Self::Silent { error, .. } = self else {
+            return false;
+        };
+        let mut cause = error.source();
+        while let Some(inner) = cause {
+            if tls::is_certificate_error(inner) {
+                return true;
+            }
+            cause = inner.source();
+        }
+        false
     }
 
     /// Returns true if the server wants a key, or another key.
@@ -230,7 +249,20 @@ impl ControlResponse {
     /// Reads the body; fails if the status is not a success.
     pub(crate) async fn success_text(self) -> Result<String, ControlError> {
         let (url, status) = (self.url.clone(), self.status);
+        let location = self
+            .response
+            .headers()
+            .get(LOCATION)
+            .filter(|_| status.is_redirection());
+        let location = location.map(|location| String::from_utf8_lossy(location.as_bytes()).into_owned());
         let text = self.text().await?;
+        if let Some(location) = location {
+            let message = format!(
+                "it redirects to `{}`, which is not followed; give the base URL of that address",
+                mask_url_secrets(&location)
+            );
+            return Err(ControlError::Status { url, status, message });
+        }
         if !status.is_success() {
             return Err(ControlError::from_refusal(url, status, &text));
         }
@@ -256,7 +288,10 @@ pub(crate) fn client() -> Client {
 /// Creates the client for one server of a run, with its TLS settings, and the Unix socket that it listens on.
 pub(crate) fn server_client(tls: Option<&TlsConfig>, socket: Option<&Path>) -> Client {
     let builder = || {
-        let builder = Client::builder().no_proxy().pool_max_idle_per_host(0);
+        let builder = Client::builder()
+            .no_proxy()
+            .pool_max_idle_per_host(0)
+            .redirect(redirects_within_server());
         let builder = match socket {
             Some(socket) => builder.unix_socket(socket),
             None => builder,
@@ -267,6 +302,21 @@ pub(crate) fn server_client(tls: Option<&TlsConfig>, socket: Option<&Path>) -> C
         }
     };
     build(builder).expect("a client without trusted certificates needs nothing from the host")
+}
+
+/// Follows redirects of a server to itself, as from `/metrics` to `/metrics/`. Another server would learn the
+/// headers, which may hold secrets, and is not the one that is measured.
+fn redirects_within_server() -> Policy {
+    Policy::custom(|attempt| {
+        let is_within = attempt
+            .previous()
+            .first()
+            .is_some_and(|first| first.origin() == attempt.url().origin());
+        match is_within && attempt.previous().len() <= MAX_REDIRECTS {
+            true => attempt.follow(),
+            false => attempt.stop(),
+        }
+    })
 }
 
 /// Creates the client for servers beyond this host, such as a webhook. It uses the proxies of the
@@ -367,6 +417,24 @@ mod tests {
         );
         let url = server("200 OK", "[1]");
         assert_eq!(json(&url).await.unwrap(), serde_json::json!([1]));
+    }
+
+    #[tokio::test]
+    async fn a_redirect_to_another_server_is_named_and_a_loop_ends() {
+        let url = server(
+            "302 Found\r\nlocation: https://u:hush@elsewhere/v1/models?token=hush",
+            "",
+        );
+        let error = json(&url).await.unwrap_err().to_string();
+        assert!(
+            error.contains("redirects to `https://") && error.contains("elsewhere"),
+            "{error}"
+        );
+        assert!(!error.contains("hush"), "{error}");
+        // The server has gone when it is asked again.
+        let url = server("307 Temporary Redirect\r\nlocation: /models", "");
+        let error = json(&url).await.unwrap_err();
+        assert!(matches!(error, ControlError::Silent { .. }), "{error}");
     }
 
     #[tokio::test]

@@ -19,6 +19,12 @@ pub(crate) fn seconds_between(earlier: &str, later: &str) -> Option<f64> {
     Some(later.duration_since(earlier).as_secs_f64())
 }
 
+/// Reads a date as HTTP writes it, such as `Wed, 21 Oct 2015 07:28:00 GMT`; returns seconds since 1970.
+pub(crate) fn http_date_seconds(text: &str) -> Option<f64> {
+    let moment = jiff::fmt::rfc2822::parse(text).ok()?;
+    Some(moment.timestamp().as_second() as f64)
+}
+
 /// Formats the moment `days` after 1970-01-01 UTC with a `strftime` format.
 pub(crate) fn format_date(days: f64, format: &str) -> String {
     to_timestamp(days).strftime(format).to_string()

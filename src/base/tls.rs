@@ -257,6 +257,11 @@ pub(crate) fn describe_cause(error: &(dyn Error + 'static)) -> String {
     find_tls_error(error).map_or_else(|| error.to_string(), describe)
 }
 
+/// Whether the certificate of a server was refused, so that waiting does not help.
+pub(crate) fn is_certificate_error(error: &(dyn Error + 'static)) -> bool {
+    matches!(find_tls_error(error), Some(rustls::Error::InvalidCertificate(_)))
+}
+
 /// Finds the TLS error within an error. `source` does not return the error that an I/O error wraps.
 fn find_tls_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
     match error.downcast_ref::<io::Error>() {

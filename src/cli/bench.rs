@@ -22,7 +22,7 @@ use clap::{ArgAction, Args, ValueEnum};
 
 pub(crate) use self::arrivals::{ArrivalArgs, GapDistribution, SearchArgs, SteadyStateArgs};
 pub(crate) use self::cancel::CancelArgs;
-pub(crate) use self::connections::ConnectionArgs;
+pub(crate) use self::connections::{BalanceArg, ConnectionArgs, ConnectionsArg};
 pub(crate) use self::dataset_options::{GroupDistributionArg, SessionArgs, SharedPrefixArgs, TraceArgs};
 pub(crate) use self::images::{ImageArgs, SpeedBenchArgs};
 pub(crate) use self::like::LikeTool;
@@ -138,9 +138,10 @@ pub(crate) struct ServerArgs {
     #[arg(long, value_parser = backend(), default_value = "sglang")]
     pub(crate) backend: Backend,
     /// The base URL of the server, instead of `--host` and `--port`; `unix:///run/engine.sock` for a Unix socket, and
-    /// `unix:///run/engine.sock:/prefix` with a prefix of every path.
-    #[arg(long, value_name = "URL")]
-    pub(crate) base_url: Option<String>,
+    /// `unix:///run/engine.sock:/prefix` with a prefix of every path. Requests are distributed over several URLs (`--balance`); the model
+    /// and the server's information are those of the first.
+    #[arg(long, num_args = 1.., action = ArgAction::Set, value_name = "URL")]
+    pub(crate) base_url: Vec<String>,
     /// The host of the server.
     #[arg(long, default_value = "0.0.0.0")]
     pub(crate) host: String,

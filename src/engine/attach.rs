@@ -368,6 +368,27 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_server_on_a_unix_socket_is_attached_to() {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("engine.sock");
+        let url = format!("unix://{}", socket.display());
+        let missing = unmet(&url).await.unwrap();
+        assert!(missing.problem.contains("No such file"), "{}", missing.problem);
+        let listener = tokio::net::UnixListener::bind(&socket).unwrap();
+        let serve = async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let _ = stream.read(&mut [0; 4096]).await;
+                let answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}";
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+        };
+        #[expect(clippy::disallowed_methods, reason = "it ends with the test's runtime")]
+        tokio::spawn(serve);
+        assert_eq!(unmet(&url).await, None);
+    }
+
+    #[tokio::test]
     async fn an_address_that_cannot_be_used_is_told_with_what_was_meant() {
         let closed = unmet("http://127.0.0.1:1").await.unwrap();
         assert!(

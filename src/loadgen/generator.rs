@@ -95,10 +95,10 @@ async fn run_over_route(
             ready.await?
         }
     };
-    Ok(merge_shards(shards, zero, progress.left_open()))
+    Ok(merge_shards(shards, zero, &progress))
 }
 
-fn merge_shards(shards: Vec<ShardResult>, zero: MonotonicTime, left_open: u64) -> LoadResult {
+fn merge_shards(shards: Vec<ShardResult>, zero: MonotonicTime, progress: &Progress) -> LoadResult {
     let (mut sent, mut clock_jumps, mut usages) = (Vec::new(), 0, Vec::new());
     let mut lateness = LatenessCounter::default();
     for share in shards {
@@ -130,7 +130,8 @@ fn merge_shards(shards: Vec<ShardResult>, zero: MonotonicTime, left_open: u64) -
         timestamp_source,
         clock_jumps,
         lateness: lateness.lateness(),
-        left_open,
+        left_open: progress.left_open(),
+        surplus: progress.surplus(),
         threads: usages,
     }
 }

@@ -13,11 +13,12 @@ mod nonblocking;
 mod response;
 mod response_limits;
 mod response_trace;
+mod retry_after;
 
 use std::time::Duration;
 
-pub(super) use self::nonblocking::{InFlight, ReadState, ReadStats};
-pub(super) use self::response::{Response, nanos_since};
+pub(super) use self::nonblocking::{InFlight, ReadState, ReadStats, Tail, TailState};
+pub(super) use self::response::{RETRIED_STATUSES, Response, nanos_since};
 pub(super) use self::response_limits::{CancelPoint, ResponseLimits};
 pub(super) use self::response_trace::COMPRESSED_MESSAGE;
 

@@ -227,6 +227,7 @@ pub(super) fn request(index: u32) -> Request {
         bytes: 2,
     };
     Request {
+        connection: Default::default(),
         index,
         prompt_tokens: 7,
         vision_tokens: 0,

@@ -168,6 +168,7 @@ pub(super) fn client_facts(driven: &LoadResult, calibration: Option<&Calibration
             longest_pause_s: driven.lateness.longest_pause.as_secs_f64(),
         }),
         left_open: driven.left_open,
+        surplus_connections: driven.surplus,
         error: calibration.and_then(|calibration| {
             let (most, gap) = (
                 calibration::peak_concurrency(&driven.records),

@@ -23,7 +23,7 @@ pub(crate) struct ReadyServer {
 }
 
 /// Polls a path until the server accepts the request or the timeout passes. Fails at once if the server is up
-/// and refuses, because waiting does not help.
+/// and refuses, or if its certificate is not trusted, because waiting does not help.
 pub(crate) async fn wait_until_ready(
     server: &ControlClient,
     path: &str,
@@ -41,7 +41,8 @@ pub(crate) async fn wait_until_ready(
             }
             Err(error) => error,
         };
-        if error.is_refusal() || clock::now().since(began) + POLL_INTERVAL >= limit {
+        let is_final = error.is_refusal() || error.is_certificate_error();
+        if is_final || clock::now().since(began) + POLL_INTERVAL >= limit {
             return Err(error);
         }
         tokio::time::sleep(POLL_INTERVAL).await;

@@ -1,10 +1,11 @@
 //! Connections to servers: certificates, Unix sockets, headers of every request.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use nix::sys::socket::{
@@ -18,7 +19,8 @@ use rustls::{RootCertStore, ServerConfig};
 
 use crate::encrypted::proxy_with;
 use crate::harness::{Desk, Ran, Sim};
-use crate::scripted::{serve_in_turn, stream, text};
+use crate::recorder::Recorder;
+use crate::scripted::{read_request, serve_in_turn, stream, text};
 
 /// A certificate authority, with the files of certificates that it has signed.
 struct Authority {
@@ -113,7 +115,7 @@ fn a_ca_file_is_trusted_and_an_unchecked_certificate_stays_with_the_result() {
     assert!(!ran.stderr.contains("certificate"), "{}", ran.stderr);
     assert_eq!(desk.lines()[0]["completed"], 10);
     // The authority is none of this machine's.
-    bench(port, &[])
+    bench(port, &["--ready-check-timeout-sec", "600"])
         .0
         .exits(4)
         .says("UnknownIssuer")
@@ -359,4 +361,294 @@ fn sockets_that_cannot_be_used_are_named() {
     desk.random("vllm", 9, &["--base-url", &long])
         .exits(2)
         .says("longer than");
+}
+
+/// A server that answers the n-th request with a body as the script says, and others with a list of models.
+fn serve_raw(script: impl Fn(usize) -> String + Send + Sync + 'static) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let port = listener.local_addr().expect("it has one").port();
+    let (script, turn) = (Arc::new(script), Arc::new(AtomicUsize::new(0)));
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let (script, turn) = (Arc::clone(&script), Arc::clone(&turn));
+            std::thread::spawn(move || {
+                let head = read_request(&mut stream)?;
+                let bytes = match head.starts_with("POST") {
+                    true => script(turn.fetch_add(1, Ordering::SeqCst)),
+                    false => with_body("200 OK", r#"{"data": [{"id": "m"}]}"#),
+                };
+                stream.write_all(bytes.as_bytes()).ok()
+            });
+        }
+    });
+    port
+}
+
+fn with_body(status: &str, body: &str) -> String {
+    format!(
+        "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+fn sound() -> String {
+    let body = stream(&["a", " b", " c"].map(text)).join("\n\n") + "\n\n";
+    with_body("200 OK\r\nContent-Type: text/event-stream", &body)
+}
+
+const ONE_BY_ONE: [&str; 7] = [
+    "--num-prompts",
+    "4",
+    "--max-concurrency",
+    "1",
+    "--warmup-requests",
+    "0",
+    "--disable-tqdm",
+];
+
+fn retrying(port: u16, more: &[&str]) -> (Ran, serde_json::Map<String, serde_json::Value>) {
+    let desk = Desk::new();
+    let ran = desk.random("vllm", port, &[&ONE_BY_ONE[..], more].concat());
+    let line = desk.lines().remove(0);
+    (ran, line)
+}
+
+#[test]
+fn requests_that_were_turned_away_are_sent_again_and_counted() {
+    // The first request is turned away twice, the second once without a time that can be read.
+    let server = || {
+        serve_raw(|turn| match turn {
+            0 => with_body("429 Too Many Requests\r\nRetry-After: 1", "slow down"),
+            1 => with_body(
+                "503 Service Unavailable\r\nRetry-After: Wed, 21 Oct 2015 07:28:00 GMT",
+                "",
+            ),
+            3 => with_body("503 Service Unavailable\r\nRetry-After: soon", ""),
+            _ => sound(),
+        })
+    };
+    let (ran, line) = retrying(server(), &["--retries", "2"]);
+    ran.exits(0)
+        .says("2 requests were sent again 3 times after status 429 or 503");
+    assert_eq!(line["completed"], 4);
+    let retries = &line["matrix"]["retries"];
+    assert_eq!(
+        retries,
+        &serde_json::json!({"limit": 2, "requests": 2, "retries": 3})
+    );
+    // One waited a second and one half a second, and both count from the first time.
+    let mean = line["mean_ttft_ms"].as_f64().expect("a number");
+    assert!(mean >= (1000.0 + 500.0) / 4.0, "{mean}");
+    let (ran, line) = retrying(server(), &[]);
+    ran.exits(3).says("Too Many Requests: slow down");
+    assert_eq!(line["completed"], 1);
+    assert!(line["matrix"].get("retries").is_none(), "{line:?}");
+}
+
+#[test]
+fn a_request_that_is_always_turned_away_fails_with_its_status() {
+    let port = serve_raw(|_| with_body("503 Service Unavailable\r\nRetry-After: 0", "full"));
+    let (ran, line) = retrying(port, &["--retries", "3"]);
+    ran.exits(3).says("Service Unavailable: full");
+    assert_eq!(line["matrix"]["retries"]["retries"], 12);
+    assert_eq!(line["matrix"]["failures"]["status"], 4);
+    // Other errors are not tried again.
+    let port = serve_raw(|_| with_body("500 Oh", "boom"));
+    let (ran, line) = retrying(port, &["--retries", "3"]);
+    ran.exits(3).says("Oh: boom");
+    assert_eq!(line["matrix"]["retries"]["retries"], 0);
+}
+
+#[test]
+fn a_wait_beyond_the_timeout_of_the_request_is_not_begun() {
+    let huge = "429 Too Many Requests\r\nRetry-After: 99999999999999999999999";
+    let port = serve_raw(move |_| with_body(huge, "later"));
+    let (ran, line) = retrying(port, &["--retries", "9", "--request-timeout", "30s"]);
+    ran.exits(3).says("Too Many Requests: later");
+    assert_eq!(line["matrix"]["retries"]["retries"], 0);
+}
+
+#[test]
+fn a_redirect_is_a_failure_that_names_where_to_and_no_secret() {
+    let moved = "307 Temporary Redirect\r\nLocation: https://u:hush-hush@elsewhere/v1/completions";
+    let port = serve_raw(move |_| with_body(moved, ""));
+    let (ran, _) = retrying(port, &[]);
+    let ran = ran
+        .exits(3)
+        .says("redirects are not followed")
+        .says("elsewhere/v1/completions")
+        .says("base URL");
+    assert!(!ran.stderr.contains("hush"), "{}", ran.stderr);
+}
+
+#[test]
+fn connections_of_the_simulated_engine_are_reused() {
+    let sim = Sim::start("vllm", &[]);
+    let desk = Desk::new();
+    let more = [
+        "--connections",
+        "reuse",
+        "--max-concurrency",
+        "2",
+        "--warmup-requests",
+        "0",
+    ];
+    desk.random("vllm", sim.port, &more)
+        .exits(0)
+        .says("requests (`--connections reuse`)");
+    let line = desk.lines().remove(0);
+    assert_eq!(line["completed"], 10);
+    // Two are in flight at a time; a request that begins before the last chunk of the one before has come
+    // opens a connection.
+    let connections = &line["matrix"]["connections"];
+    assert!(
+        connections["reused"]
+            .as_u64()
+            .is_some_and(|reused| (1..=8).contains(&reused)),
+        "{connections}"
+    );
+    assert_eq!(
+        (&connections["reconnected"], &connections["surplus"]),
+        (&0.into(), &0.into())
+    );
+}
+
+#[test]
+fn several_addresses_get_requests_in_turn_and_one_that_is_dead_is_visible() {
+    let (one, other) = (Recorder::start(), Recorder::start());
+    let url = |port: u16, prefix: &str| format!("http://127.0.0.1:{port}{prefix}");
+    let desk = Desk::new();
+    let urls = [url(one.port, ""), url(other.port, "")];
+    let more = [
+        "--base-url",
+        &urls[0],
+        &urls[1],
+        "--warmup-requests",
+        "0",
+        "--records",
+        "records.jsonl",
+    ];
+    desk.random("vllm", 9, &more)
+        .exits(0)
+        .says(&format!("`{}` got 5 requests", urls[1]));
+    for server in [&one, &other] {
+        let heard = server.take();
+        assert_eq!(heard.len(), 5);
+        let host = format!("host: 127.0.0.1:{}", server.port);
+        assert!(
+            heard.iter().all(|heard| heard.headers.contains(&host)),
+            "{heard:?}"
+        );
+    }
+    let endpoints = desk.lines()[0]["matrix"]["endpoints"].clone();
+    assert_eq!(
+        endpoints[0],
+        serde_json::json!({"url": urls[0], "requests": 5, "failures": {}})
+    );
+    let records = std::fs::read_to_string(desk.path().join("records.jsonl")).expect("records");
+    assert_eq!(records.matches(r#""endpoint":1"#).count(), 5, "{records}");
+    let free = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let dead = url(free.local_addr().expect("it has one").port(), "/a");
+    drop(free);
+    let desk = Desk::new();
+    let more = [
+        "--base-url",
+        &urls[0],
+        &dead,
+        "--warmup-requests",
+        "0",
+        "--ready-check-timeout-sec",
+        "0",
+    ];
+    desk.random("vllm", 9, &more)
+        .exits(3)
+        .says(&format!("`{dead}` got 5 requests, failed: refused 5"));
+    assert_eq!(
+        desk.lines()[0]["matrix"]["endpoints"][1]["failures"]["refused"],
+        5
+    );
+    // The readiness check waits for each of them.
+    let ready = ["--base-url", &urls[0], &dead, "--ready-check-timeout-sec", "1"];
+    Desk::new().random("vllm", 9, &ready).exits(4).says(&dead);
+}
+
+#[test]
+fn all_rounds_of_a_conversation_go_to_one_address() {
+    let (one, other) = (Recorder::start(), Recorder::start());
+    let urls = [one.port, other.port].map(|port| format!("http://127.0.0.1:{port}"));
+    let desk = Desk::new();
+    let tokenizer = crate::harness::data("tokenizer.json");
+    let args = [
+        "--backend",
+        "vllm-chat",
+        "--tokenizer",
+        &tokenizer,
+        "--dataset-name",
+        "generated-shared-prefix",
+        "--gsp-num-groups",
+        "2",
+        "--gsp-prompts-per-group",
+        "3",
+        "--gsp-system-prompt-len",
+        "8",
+        "--gsp-question-len",
+        "8",
+        "--gsp-output-len",
+        "4",
+        "--gsp-num-turns",
+        "3",
+        "--warmup-requests",
+        "0",
+        "--disable-tqdm",
+        "--balance",
+        "sticky",
+        "--output-file",
+        "out.jsonl",
+        "--records",
+        "records.jsonl",
+        "--base-url",
+        &urls[0],
+        &urls[1],
+    ];
+    desk.call(&args).exits(0);
+    let records = std::fs::read_to_string(desk.path().join("records.jsonl")).expect("records");
+    let mut ends = Vec::new();
+    for line in records.lines() {
+        let record: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        if let (Some(index), Some(round)) = (record["index"].as_u64(), record["round"].as_u64()) {
+            ends.push((
+                index - round,
+                record["connection"]["endpoint"].as_u64().expect("it was sent"),
+            ));
+        }
+    }
+    assert_eq!(ends.len(), 18, "{records}");
+    ends.sort_unstable();
+    ends.dedup();
+    assert_eq!(ends.len(), 6, "each conversation has one address: {ends:?}");
+    assert_eq!(
+        ends.iter().filter(|(_, endpoint)| *endpoint == 1).count(),
+        3,
+        "{ends:?}"
+    );
+}
+
+#[test]
+fn flags_of_connections_that_do_not_fit_are_refused() {
+    let desk = Desk::new();
+    desk.random("vllm", 9, &["--balance", "sticky"])
+        .exits(2)
+        .says("no effect on one address");
+    let two = ["--base-url", "http://a:1", "http://b:1"];
+    for flag in ["--flush-cache", "--profile"] {
+        desk.random("vllm", 9, &[&two[..], &[flag]].concat())
+            .exits(2)
+            .says("with one address");
+    }
+    desk.random("vllm", 9, &["--base-url", "http://a:1", "b:1", "c:1"])
+        .exits(2)
+        .says("`c:1`");
+    desk.random("vllm", 9, &["--connections", "pool"])
+        .exits(2)
+        .says("reuse");
 }

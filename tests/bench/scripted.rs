@@ -29,9 +29,10 @@ pub fn serve_in_turn(answers: &[Vec<String>]) -> u16 {
     port
 }
 
-fn answer(mut stream: TcpStream, answers: &[Vec<String>], turn: &AtomicUsize) -> Option<()> {
+/// Reads a request with its body; returns its head.
+pub fn read_request(stream: &mut TcpStream) -> Option<String> {
     let mut bytes = Vec::new();
-    let head = loop {
+    loop {
         let mut buffer = [0; 4096];
         let length = stream.read(&mut buffer).ok().filter(|length| *length > 0)?;
         bytes.extend_from_slice(&buffer[..length]);
@@ -45,9 +46,13 @@ fn answer(mut stream: TcpStream, answers: &[Vec<String>], turn: &AtomicUsize) ->
             is_length.then(|| value.trim().parse::<usize>().ok())?
         });
         if body.len() >= length.unwrap_or(0) {
-            break head.to_owned();
+            return Some(head.to_owned());
         }
-    };
+    }
+}
+
+fn answer(mut stream: TcpStream, answers: &[Vec<String>], turn: &AtomicUsize) -> Option<()> {
+    let head = read_request(&mut stream)?;
     if head.starts_with("GET") {
         let body = json!({"data": [{"id": "m"}]}).to_string();
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());

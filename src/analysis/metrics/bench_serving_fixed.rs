@@ -11,6 +11,7 @@ use crate::config::workload::Profile;
 use crate::plan::Protocol;
 use crate::results::record::cell::MetricValues;
 use crate::results::record::chunks::Chunks;
+use crate::results::record::request::ConnectionUse;
 use crate::results::record::request::Request;
 
 /// Computes every metric of a profile, fixed.
@@ -112,6 +113,7 @@ fn corrected_request(request: &Request, protocol: Protocol) -> Request {
 fn without_payload(request: &Request) -> Request {
     Request {
         index: request.index,
+        connection: ConnectionUse::default(),
         prompt_tokens: request.prompt_sent(),
         vision_tokens: request.vision_tokens,
         round: None,

@@ -338,6 +338,7 @@ mod tests {
             })
             .collect();
         Request {
+            connection: Default::default(),
             index: 0,
             prompt_tokens: 1,
             requested_tokens: 1,

@@ -13,6 +13,7 @@ const MS: u64 = 1_000_000;
 
 fn request(index: u32) -> Request {
     Request {
+        connection: Default::default(),
         index,
         prompt_tokens: 10,
         vision_tokens: 0,

@@ -142,6 +142,8 @@ pub struct ResponseReader {
     state: ReaderState,
     raw: Vec<u8>,
     head: Option<ResponseHead>,
+    /// Whether the server keeps the connection open after the response.
+    is_persistent: bool,
 }
 
 impl Default for ResponseReader {
@@ -157,6 +159,7 @@ impl ResponseReader {
             state: ReaderState::Head,
             raw: Vec::new(),
             head: None,
+            is_persistent: false,
         }
     }
 
@@ -169,6 +172,12 @@ impl ResponseReader {
     /// complete.
     pub(crate) fn is_until_close(&self) -> bool {
         self.state == ReaderState::UntilClose
+    }
+
+    /// Returns true if the response ended by its framing on a connection that the server keeps open, so that
+    /// another request may follow.
+    pub(crate) fn leaves_connection(&self) -> bool {
+        self.state == ReaderState::Done && self.is_persistent
     }
 
     /// Removes the next part from the front of `input`. Returns `None` if it needs more bytes or the answer
@@ -226,6 +235,7 @@ impl ResponseReader {
 
     /// Reports that the connection ended. This is an error if the answer is incomplete.
     pub fn close(&mut self) -> Result<(), HttpResponseError> {
+        self.is_persistent = false;
         match mem::replace(&mut self.state, ReaderState::Done) {
             ReaderState::Head if self.raw.is_empty() => {
                 Err(HttpResponseError::Truncated(TruncatedIn::BeforeHead))
@@ -257,6 +267,7 @@ impl ResponseReader {
             }
             _ => return Err(HttpResponseError::HeadTooLong),
         };
+        let is_http_1_1 = response.version == Some(1);
         let head = ResponseHead {
             status: response.code.unwrap_or_default(),
             reason: response.reason.unwrap_or_default().to_owned(),
@@ -277,9 +288,20 @@ impl ResponseReader {
             return Ok(false);
         }
         self.state = framing(&head)?;
+        self.is_persistent = is_persistent(&head, is_http_1_1);
         self.head = Some(head);
         Ok(true)
     }
+}
+
+/// Determines whether the connection stays open after the response (RFC 9112, section 9.3).
+fn is_persistent(head: &ResponseHead, is_http_1_1: bool) -> bool {
+    let has_option = |option: &str| {
+        let values = head.headers.iter().filter(|(name, _)| name == "connection");
+        let mut options = values.flat_map(|(_, value)| value.split(','));
+        options.any(|given| given.trim().eq_ignore_ascii_case(option))
+    };
+    !has_option("close") && (is_http_1_1 || has_option("keep-alive"))
 }
 
 /// Determines how the body is framed (RFC 9112, section 6.3).
@@ -456,6 +478,39 @@ mod tests {
     fn a_body_without_length_lasts_until_the_connection_ends() {
         let whole = parse_pieces([&b"HTTP/1.0 200 OK\r\n\r\nall of it"[..]]);
         assert_eq!((whole.body.as_slice(), whole.fault), (&b"all of it"[..], None));
+    }
+
+    #[test]
+    fn a_connection_is_left_after_a_framed_answer_that_does_not_close_it() {
+        for (bytes, is_left) in [
+            ("HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\na", true),
+            ("HTTP/1.1 204 OK\r\n\r\n", true),
+            (
+                "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+                true,
+            ),
+            (
+                "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n",
+                false,
+            ),
+            ("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\na", false),
+            ("HTTP/1.1 200 OK\r\n\r\na", false),
+            (
+                "HTTP/1.1 200 OK\r\nconnection: x, Close\r\ncontent-length: 1\r\n\r\na",
+                false,
+            ),
+            ("HTTP/1.0 200 OK\r\ncontent-length: 1\r\n\r\na", false),
+            (
+                "HTTP/1.0 200 OK\r\nconnection: Keep-Alive\r\ncontent-length: 1\r\n\r\na",
+                true,
+            ),
+        ] {
+            let (mut reader, mut input) = (ResponseReader::new(), bytes.as_bytes());
+            while reader.next(&mut input).unwrap().is_some() {}
+            assert_eq!(reader.leaves_connection(), is_left, "{bytes}");
+            let _ = reader.close();
+            assert!(!reader.leaves_connection(), "{bytes}");
+        }
     }
 
     #[test]

@@ -2,11 +2,22 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Connections")]
 pub(crate) struct ConnectionArgs {
+    /// How long a connection lasts: for one request, as in the Python tool, or for all requests of a load that find it idle.
+    #[arg(long, value_enum, default_value = "new")]
+    pub(crate) connections: ConnectionsArg,
+    /// How requests are distributed over several addresses of `--base-url`; `round-robin` by default. `sticky` sends all rounds of a
+    /// conversation, and all requests with one routing key, to one address.
+    #[arg(long, value_enum)]
+    pub(crate) balance: Option<BalanceArg>,
+    /// How often a request is sent again if the server answers 429 or 503, after the time in its `Retry-After` header (60 s at most), or else
+    /// after 0.5 s, which doubles each time. Latencies count from the first time that it was sent.
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    pub(crate) retries: u32,
     /// Accept any certificate of the server: whoever answers is measured. The result says so.
     #[arg(long)]
     pub(crate) insecure: bool,
@@ -19,4 +30,24 @@ pub(crate) struct ConnectionArgs {
     /// The PEM file of the key of `--client-cert`.
     #[arg(long, value_name = "FILE")]
     pub(crate) client_key: Option<PathBuf>,
+}
+
+/// How long a connection lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ConnectionsArg {
+    /// One connection for each request.
+    New,
+    /// Idle connections serve further requests of the load.
+    Reuse,
+}
+
+/// How requests are distributed over several addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BalanceArg {
+    /// In turn.
+    RoundRobin,
+    /// To the address with the fewest requests in flight.
+    LeastLoaded,
+    /// In turn, but each conversation and each routing key to one address.
+    Sticky,
 }

@@ -94,10 +94,10 @@ impl BenchConfig {
         let mut or_say = ErrorCollector(&mut errors);
         let profile = args.extensions.rules;
         let backend = args.server.backend;
-        let address = or_say.take(request::address(args));
-        let connections = address
+        let addresses = or_say.take(request::addresses(args));
+        let connections = addresses
             .as_ref()
-            .and_then(|address| or_say.take(connections::connections(args, address)));
+            .and_then(|addresses| or_say.take(connections::connections(args, addresses)));
         let headers = or_say.take(request::headers(args, environment));
         let body = or_say.take(request::extra_body(args));
         let workload = or_say.take(dataset::workload(args, profile));
@@ -116,8 +116,8 @@ impl BenchConfig {
         else {
             return Err(errors);
         };
-        let (Some(address), Some((auth, headers)), Some(body), Some(workload), Some(slo), Some(lora)) =
-            (address, headers, body, workload, slo, lora)
+        let (Some(addresses), Some((auth, headers)), Some(body), Some(workload), Some(slo), Some(lora)) =
+            (addresses, headers, body, workload, slo, lora)
         else {
             return Err(errors);
         };
@@ -147,7 +147,7 @@ impl BenchConfig {
         Ok(Self {
             backend,
             profile,
-            address,
+            address: addresses[0].clone(),
             connections,
             auth,
             headers,
@@ -264,7 +264,8 @@ fn cache_reset(args: &BenchArgs, environment: &Environment) -> Option<CacheReset
         .as_ref()
         .is_some_and(|value| ["true", "1"].contains(&value.to_lowercase().as_str()));
     let is_wanted = args.execution.flush_cache || (in_ci && backend.is_sglang());
-    if !is_wanted {
+    // Only a single server can be asked; `--flush-cache` is refused with several.
+    if !is_wanted || args.server.base_url.len() > 1 {
         return None;
     }
     let name = backend.name();

@@ -13,6 +13,7 @@ use crate::config::dataset::PromptForm;
 use crate::report::ascii_plot::plot;
 use crate::report::bench_serving::bench_line::{BenchLine, BenchRecords};
 use crate::report::bench_serving::block::{self, BlockFacts, Layout};
+use crate::report::bench_serving::connection_notes::ConnectionReport;
 use crate::report::bench_serving::notes;
 use crate::report::tables::reason_in_words;
 use crate::report::vllm_json::VllmResult;
@@ -20,7 +21,7 @@ use crate::results::record::cell::Origin;
 use crate::results::record::client::Calibration;
 use crate::results::record::request::{Request, judged_requests};
 use crate::results::record::validity::Validity;
-use crate::runner::bench::BenchLoad;
+use crate::runner::bench::{BenchLoad, ConnectionLifetime};
 
 /// A measured load with its settings.
 pub(super) struct BenchResult<'a> {
@@ -179,6 +180,7 @@ impl BenchResult<'_> {
                     .to_owned(),
             );
         }
+        notes.extend(self.connections().notes());
         if self.measured.load.is_aborted {
             notes.push(
                 "the load was stopped early: more requests failed than `--abort-error-share` allows"
@@ -296,7 +298,7 @@ impl BenchResult<'_> {
             true => "copied",
             false => "mended",
         };
-        json!({
+        let mut fields = json!({
             "version": cli::VERSION,
             "ending": if self.measured.is_interrupted() { "interrupted" } else { "done" },
             "model": self.model,
@@ -321,6 +323,24 @@ impl BenchResult<'_> {
             "search": self.search,
             "figures": sets.matrix,
             "bench_serving_figures": sets.as_published,
-        })
+        });
+        if let Value::Object(fields) = &mut fields {
+            fields.extend(self.connections().fields());
+        }
+        fields
+    }
+
+    fn connections(&self) -> ConnectionReport<'_> {
+        let settings = &self.config.connections;
+        let addresses = [&self.config.address]
+            .into_iter()
+            .chain(&settings.other_addresses);
+        ConnectionReport {
+            addresses: addresses.map(ToString::to_string).collect(),
+            is_reused: settings.lifetime == ConnectionLifetime::Load,
+            max_retries: settings.retries,
+            requests: self.requests(),
+            client: &self.measured.load.client,
+        }
     }
 }

@@ -7,7 +7,8 @@
 //! the loop looks at once. Encrypted connections take the same path after separate threads have completed
 //! their handshakes ([`handshakes`]).
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
 use std::io;
 use std::mem::MaybeUninit;
 use std::num::NonZeroU64;
@@ -21,6 +22,8 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use self::handshakes::Handshakes;
 use self::pause::{Gap, Gaps};
+use self::repeat::Attempts;
+use self::reuse::ClosingSocket;
 use self::slotted_request::SlottedRequest;
 use self::wait::sleep;
 use self::waker::LoopWaker;
@@ -44,6 +47,8 @@ mod finish;
 mod handshakes;
 mod looks;
 mod pause;
+mod repeat;
+mod reuse;
 mod sessions;
 mod slotted_request;
 mod wait;
@@ -94,6 +99,9 @@ struct Stream {
     is_preparing: bool,
     /// Whether the socket is registered with the epoll for reading.
     is_registered: bool,
+    /// Index of the endpoint that it is sent to.
+    endpoint: usize,
+    attempts: Attempts,
 }
 
 pub(super) struct EventLoop {
@@ -120,14 +128,14 @@ impl EventLoop {
             let preparing = epoll::create(epoll::CreateFlags::CLOEXEC)?;
             let index = epoll::EventData::new_u64(PREPARING_TOKEN);
             epoll::add(&epoll, &preparing, index, epoll::EventFlags::IN)?;
-            let handshakes = match shared.route.tls() {
-                Some(tls) => {
-                    let handshakes = Handshakes::start(tls, shared.threads.get())?;
+            let handshakes = match shared.route.uses_tls() {
+                true => {
+                    let handshakes = Handshakes::start(shared.threads.get())?;
                     let index = epoll::EventData::new_u64(HANDSHAKE_TOKEN);
                     epoll::add(&preparing, handshakes.waker(), index, edge)?;
                     Some(handshakes)
                 }
-                None => None,
+                false => None,
             };
             Ok((epoll, preparing, loop_waker, handshakes))
         };
@@ -204,6 +212,10 @@ impl EventLoop {
             cancel_deadlines: BTreeSet::new(),
             retries: VecDeque::new(),
             full_queues: VecDeque::new(),
+            backoffs: BinaryHeap::new(),
+            idle_sockets: (0..self.shared.route.endpoint_count())
+                .map(|_| Vec::new())
+                .collect(),
             close_deadlines: VecDeque::new(),
             closing_sockets: HashMap::new(),
             slot_wait: None,
@@ -269,7 +281,11 @@ struct LoopState {
     full_queues: VecDeque<(MonotonicTime, usize)>,
     /// When to close the connections that stay open after `[DONE]`; `closing_sockets` has their sockets.
     close_deadlines: VecDeque<(MonotonicTime, usize)>,
-    closing_sockets: HashMap<usize, Socket>,
+    closing_sockets: HashMap<usize, ClosingSocket>,
+    /// When to send requests again that the server has turned away.
+    backoffs: BinaryHeap<Reverse<(MonotonicTime, usize)>>,
+    /// Connections that wait for another request, for each endpoint; the last one was used last.
+    idle_sockets: Vec<Vec<Socket>>,
     slot_wait: Option<SlotFuture>,
     session_slot_wait: Option<SlotFuture>,
     close_reason: Option<CloseReason>,

@@ -32,6 +32,8 @@ pub struct LoadResult {
     /// Connections that the server left open for a second after `[DONE]`. The answer ends with that line
     /// nevertheless.
     pub(crate) left_open: u64,
+    /// Reusable connections that were closed because the server sent bytes that belong to no request.
+    pub(crate) surplus: u64,
     pub(crate) threads: Vec<ThreadUsage>,
 }
 

@@ -39,6 +39,8 @@ pub(super) struct PendingRequest {
     pub(super) conversation: Option<Box<Conversation>>,
     /// Its place in a session.
     pub(super) place: Option<SessionPlace>,
+    /// The endpoint that it must go to.
+    pub(super) endpoint: Option<usize>,
 }
 
 impl PendingRequest {
@@ -106,6 +108,7 @@ impl PendingRequest {
             planned: None,
             conversation: Some(conversation),
             place: None,
+            endpoint: None,
         })
     }
 }
@@ -128,6 +131,10 @@ pub(super) fn prepare(
             let position = next;
             next += planned.rounds();
             let conversation = Conversation::begin(&planned);
+            let key = planned
+                .extras
+                .as_ref()
+                .and_then(|extras| extras.routing_key.as_deref());
             let length = bytes.len();
             // Each body is encoded once, so that encoding errors appear before the load begins. Those of
             // sessions are made again shortly before sending.
@@ -152,6 +159,7 @@ pub(super) fn prepare(
                 length,
                 conversation,
                 place: None,
+                endpoint: key.and_then(|key| shared.route.of_routing_key(key)),
             })
         })
         .collect()

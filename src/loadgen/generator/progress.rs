@@ -19,6 +19,7 @@ pub struct Progress {
     pub(super) is_aborted: AtomicBool,
     pub(super) events: AtomicU64,
     pub(super) left_open: AtomicU64,
+    pub(super) surplus: AtomicU64,
 }
 
 impl Progress {
@@ -43,6 +44,11 @@ impl Progress {
     /// Connections that the server left open for a second after `[DONE]`.
     pub(crate) fn left_open(&self) -> u64 {
         self.left_open.load(Ordering::Relaxed)
+    }
+
+    /// Reusable connections that were closed because the server sent bytes that belong to no request.
+    pub(crate) fn surplus(&self) -> u64 {
+        self.surplus.load(Ordering::Relaxed)
     }
 
     /// Returns true if the load was aborted because too many requests failed.

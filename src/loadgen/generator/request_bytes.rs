@@ -2,9 +2,10 @@
 
 use super::load_spec::PlannedRequest;
 use super::shared::Shared;
+use crate::loadgen::connections::ConnectionLifetime;
 use crate::loadgen::dataset::Content;
 use crate::loadgen::protocol::{self, EncodeError, RequestParams};
-use crate::loadgen::target::Target;
+use crate::loadgen::target::{Address, Target};
 
 pub(super) struct EncodedRequest {
     pub(super) bytes: Vec<u8>,
@@ -39,16 +40,20 @@ pub(super) fn encode_request(
     })
 }
 
+/// The beginning of a request that depends on its address.
+pub(super) fn request_lead(target: &Target, address: &Address) -> String {
+    let path = protocol::path(&target.dialect);
+    let mut lead = format!("POST {}{path} HTTP/1.1\r\n", address.prefix);
+    if !target.headers.has("Host") {
+        lead.extend(["Host: ", &address.authority(), "\r\n"]);
+    }
+    lead
+}
+
 fn http_request(target: &Target, params: &RequestParams<'_>, body: &[u8]) -> Vec<u8> {
-    let address = &target.address;
-    let mut head = format!(
-        "POST {}{} HTTP/1.1\r\n",
-        address.prefix,
-        protocol::path(&target.dialect)
-    );
+    let mut head = request_lead(target, &target.address);
     let length = body.len().to_string();
     let ours = [
-        ("Host", address.authority()),
         (
             "User-Agent",
             concat!("matrix/", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -65,13 +70,16 @@ fn http_request(target: &Target, params: &RequestParams<'_>, body: &[u8]) -> Vec
         .headers
         .iter()
         .filter(|(name, _)| request_id.is_none() || !name.eq_ignore_ascii_case(protocol::REQUEST_ID_HEADER));
+    // Without this header a connection of HTTP/1.1 stays open.
+    let is_closed = target.connections.lifetime == ConnectionLifetime::Request;
     let own_headers = ours
         .iter()
         .map(|(name, value)| (*name, value.as_str()))
         .chain(of_protocol)
         .filter(|(name, _)| !target.headers.has(name));
     let headers = own_headers
-        .chain([("Content-Length", length.as_str()), ("Connection", "close")])
+        .chain([("Content-Length", length.as_str())])
+        .chain(is_closed.then_some(("Connection", "close")))
         .chain(given)
         .chain(
             params
@@ -91,7 +99,7 @@ fn http_request(target: &Target, params: &RequestParams<'_>, body: &[u8]) -> Vec
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::loadgen::target::{Address, Headers};
+    use crate::loadgen::target::Headers;
     use crate::plan::{ClientStyle, Protocol, ProtocolSpec, UsageRequest};
 
     /// Source: docs/bench-serving.md 1.3. The Python tool offers compression, whose blocks would hide when an

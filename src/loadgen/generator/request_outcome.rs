@@ -14,7 +14,9 @@ use crate::loadgen::request::{Response, nanos_since};
 use crate::loadgen::route::RouteError;
 use crate::plan::UsageRequest;
 use crate::results::record::chunks::Chunks;
-use crate::results::record::request::{Failure, Oddity, Request, RequestFailureClass, is_same_model};
+use crate::results::record::request::{
+    ConnectionUse, Failure, Oddity, Request, RequestFailureClass, is_same_model,
+};
 
 /// A record with the facts that are not part of it.
 pub(super) struct RequestOutcome {
@@ -52,6 +54,7 @@ pub(super) fn record_unsent(
 pub(super) fn blank_record(pending: &PendingRequest) -> Request {
     Request {
         index: pending.index,
+        connection: ConnectionUse::default(),
         prompt_tokens: pending.prompt_tokens,
         vision_tokens: pending.vision_tokens,
         round: pending.round,
@@ -166,6 +169,7 @@ pub(super) fn unreachable_result(load: &LoadSpec, progress: &Progress, error: &R
                 length: 0,
                 conversation: None,
                 place: None,
+                endpoint: None,
             };
             let mut request = blank_record(&pending);
             request.end_ns = request.due_ns;
@@ -186,6 +190,7 @@ pub(super) fn unreachable_result(load: &LoadSpec, progress: &Progress, error: &R
         clock_jumps: 0,
         lateness: Lateness::default(),
         left_open: 0,
+        surplus: 0,
         threads: Vec::new(),
     }
 }

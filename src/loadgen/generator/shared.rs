@@ -9,6 +9,7 @@ use super::cancellation::Cancellations;
 use super::concurrency_limit::Slots;
 use super::load_spec::{LoadSpec, PlannedRequest};
 use super::progress::Progress;
+use super::request_bytes::request_lead;
 use crate::config::scenario::LoadLimits;
 use crate::loadgen::route::Route;
 use crate::loadgen::sink::Sink;
@@ -24,6 +25,8 @@ pub(super) struct Shared {
     pub(super) body: Map<String, Value>,
     pub(super) stop_at_eos: bool,
     pub(super) route: Route,
+    /// The beginnings of requests to each endpoint; requests are encoded with the first.
+    leads: Vec<String>,
     pub(super) slots: Option<Arc<Slots>>,
     /// The slots of sessions and conversations that have begun.
     pub(super) session_slots: Option<Arc<Slots>>,
@@ -39,8 +42,13 @@ impl Shared {
     /// Splits a load into the shared state and its requests.
     pub(super) fn new(load: LoadSpec, route: Route, progress: Arc<Progress>) -> (Self, Vec<PlannedRequest>) {
         let records = || load.requests.iter().map(PlannedRequest::rounds).sum();
+        let addresses = [&load.target.address].into_iter();
+        let addresses = addresses.chain(&load.target.connections.other_addresses);
         let shared = Self {
             cancellations: load.cancel.map(|plan| Cancellations::draw(plan, records())),
+            leads: addresses
+                .map(|address| request_lead(&load.target, address))
+                .collect(),
             is_closed_loop: load.is_closed_loop(),
             slots: load.concurrency.map(|slots| Slots::new(slots.get() as usize)),
             session_slots: load.sessions.map(|slots| Slots::new(slots.get() as usize)),
@@ -55,6 +63,13 @@ impl Shared {
             threads: load.threads,
         };
         (shared, load.requests)
+    }
+
+    /// Changes the beginning of an encoded request from one endpoint to another.
+    pub(super) fn retarget(&self, request: &mut Vec<u8>, from: usize, to: usize) {
+        if from != to {
+            request.splice(..self.leads[from].len(), self.leads[to].bytes());
+        }
     }
 
     /// Counts a request that ended, and passes its record to the sink.

@@ -18,6 +18,7 @@ use crate::results::record::request::{ChunkKind, Request, RequestFailureClass};
 
 mod cancelled;
 mod encrypted;
+mod reuse;
 
 const A: &str = r#"data: {"choices":[{"text":"a"}]}"#;
 const END: &str = r#"data: {"choices":[{"text":"b","finish_reason":"length"}],"usage":{"prompt_tokens":3,"completion_tokens":2}}"#;

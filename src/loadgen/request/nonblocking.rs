@@ -8,6 +8,7 @@ use super::response::{RequestEnd, Response, failure};
 use super::response_limits::ResponseLimits;
 use super::response_trace::ResponseTrace;
 use crate::base::clock::{self, MonotonicTime};
+use crate::base::http1::response::{ResponsePart, ResponseReader};
 use crate::loadgen::arrival::TimestampSource;
 use crate::loadgen::protocol::Decoder;
 use crate::loadgen::socket::{Peer, ReadContext, Socket};
@@ -24,6 +25,49 @@ pub(crate) struct InFlight {
     write_error: Option<io::Error>,
     /// Whether the answer ended before the connection did.
     is_left_open: bool,
+    /// Whether the request is kept after it was written, because it may be sent again.
+    keeps_request: bool,
+}
+
+/// The rest of an answer after `[DONE]`, on a connection that is reused once the answer has ended by its
+/// framing.
+pub(crate) struct Tail(ResponseReader);
+
+/// What a connection came to after `[DONE]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TailState {
+    /// The answer has not ended by its framing.
+    Open,
+    /// Another request may follow.
+    Complete,
+    /// Bytes followed the answer.
+    Surplus,
+    /// The connection ended, or its bytes are no answer.
+    Closed,
+}
+
+impl Tail {
+    /// Reads what has arrived.
+    pub(crate) fn read(&mut self, socket: &mut Socket, reading: &mut ReadContext) -> TailState {
+        loop {
+            let arrival = match socket.read(reading) {
+                Ok(arrival) if arrival.length > 0 => arrival,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return TailState::Open,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                _ => return TailState::Closed,
+            };
+            let mut input = reading.bytes(socket, &arrival);
+            loop {
+                match self.0.next(&mut input) {
+                    Ok(Some(ResponsePart::End)) if !input.is_empty() => return TailState::Surplus,
+                    Ok(Some(ResponsePart::End)) if self.0.leaves_connection() => return TailState::Complete,
+                    Ok(Some(ResponsePart::End)) | Err(_) => return TailState::Closed,
+                    Ok(Some(_)) => {}
+                    Ok(None) => break,
+                }
+            }
+        }
+    }
 }
 
 /// The state of an exchange after a read.
@@ -56,7 +100,28 @@ impl InFlight {
             bytes_written: 0,
             write_error: None,
             is_left_open: false,
+            keeps_request: false,
         }
+    }
+
+    /// Keeps the request, so that [`InFlight::take_request`] returns it.
+    pub(crate) fn keep_request(&mut self) {
+        self.keeps_request = true;
+    }
+
+    /// Returns the request that was kept.
+    pub(crate) fn take_request(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.request)
+    }
+
+    /// Changes the request before it is written.
+    pub(crate) fn retarget(&mut self, change: impl FnOnce(&mut Vec<u8>)) {
+        change(&mut self.request);
+    }
+
+    /// Sets when the request was sent first, if this is another attempt.
+    pub(crate) fn set_sent_at(&mut self, at: MonotonicTime) {
+        self.trace.sent = at;
     }
 
     pub(crate) fn sent_at(&self) -> MonotonicTime {
@@ -70,6 +135,32 @@ impl InFlight {
     /// Returns the socket if the answer ended before the connection did.
     pub(crate) fn take_open_socket(&mut self) -> Option<Socket> {
         self.socket.take().filter(|_| self.is_left_open)
+    }
+
+    /// Returns the socket if another request may follow on it.
+    pub(crate) fn take_reusable_socket(&mut self) -> Option<Socket> {
+        let is_reusable = self.trace.leaves_connection() && !self.is_writing() && self.write_error.is_none();
+        self.socket.take_if(|_| is_reusable)
+    }
+
+    /// Returns true if bytes followed the answer on its connection.
+    pub(crate) fn has_surplus(&self) -> bool {
+        self.trace.has_surplus
+    }
+
+    /// Returns what is left to read of an answer whose content has ended.
+    pub(crate) fn take_tail(&mut self) -> Tail {
+        Tail(self.trace.take_reader())
+    }
+
+    /// Writes the request to a connection that has served another request.
+    pub(crate) fn reuse(&mut self, socket: Socket) -> Result<(), Box<Response>> {
+        self.socket = Some(socket);
+        self.trace.connected = Some(clock::now());
+        match self.write() {
+            Ok(()) => Ok(()),
+            Err(ending) => Err(self.finish(ending)),
+        }
     }
 
     /// Returns when the last bytes arrived, or when the request went out if nothing has arrived.
@@ -173,7 +264,10 @@ impl InFlight {
         if self.write_error.is_none() && !self.request.is_empty() {
             self.trace.note_written(clock::now());
         }
-        (self.request, self.bytes_written) = (Vec::new(), 0);
+        match self.keeps_request {
+            true => self.bytes_written = self.request.len(),
+            false => (self.request, self.bytes_written) = (Vec::new(), 0),
+        }
         Ok(())
     }
 

@@ -1,9 +1,14 @@
 //! The result of one request.
 
+use std::time::Duration;
+
 use crate::base::clock::MonotonicTime;
 use crate::loadgen::arrival::TimestampSource;
 use crate::loadgen::protocol::Decoded;
 use crate::results::record::request::{Failure, RequestFailureClass};
+
+/// The statuses of servers that ask for another attempt: too many requests, and unavailable.
+pub(crate) const RETRIED_STATUSES: [u16; 2] = [429, 503];
 
 #[derive(Debug)]
 pub(crate) struct Response {
@@ -16,6 +21,8 @@ pub(crate) struct Response {
     /// The clock that took the times of arrival; `None` if nothing arrived.
     pub(crate) timestamp_source: Option<TimestampSource>,
     pub(crate) status: Option<u16>,
+    /// How long the server asks to wait before the request is sent again.
+    pub(crate) retry_after: Option<Duration>,
     /// Content and failure, be it of the content or of the transport.
     pub(crate) decoded: Decoded,
     /// Whether the client cancelled the request as planned.

@@ -3,10 +3,12 @@
 
 use std::time::Duration;
 
-use super::response::{RequestEnd, Response, failure, nanos_since};
+use super::response::{RETRIED_STATUSES, RequestEnd, Response, failure, nanos_since};
 use super::response_limits::ResponseLimits;
+use super::retry_after::parse_retry_after;
 use crate::base::clock::{self, MonotonicTime};
 use crate::base::http1::response::{HttpResponseError, ResponsePart, ResponseReader};
+use crate::base::secrets::mask_url_secrets;
 use crate::base::units::HumanDuration;
 use crate::config::api::EndMark;
 use crate::loadgen::arrival::{Arrival, TimestampSource};
@@ -118,6 +120,8 @@ pub(super) struct ResponseTrace {
     pub(super) has_body: bool,
     /// Whether the body lasted until the connection ended.
     is_until_close: bool,
+    /// Whether bytes followed the end of the answer.
+    pub(super) has_surplus: bool,
 }
 
 impl ResponseTrace {
@@ -142,6 +146,7 @@ impl ResponseTrace {
             timestamp_source: None,
             has_body: false,
             is_until_close: false,
+            has_surplus: false,
         }
     }
 
@@ -220,7 +225,10 @@ impl ResponseTrace {
                 .map_err(|fault: HttpResponseError| failure(RequestFailureClass::Garbled, fault))?;
             match part {
                 None => return Ok(false),
-                Some(ResponsePart::End) => return Ok(true),
+                Some(ResponsePart::End) => {
+                    self.has_surplus = !input.is_empty();
+                    return Ok(true);
+                }
                 Some(ResponsePart::Head) => self.check_head()?,
                 Some(ResponsePart::Body(body)) => {
                     self.has_body = true;
@@ -298,6 +306,25 @@ impl ResponseTrace {
         self.bounds.cancel.and_then(|point| point.time)
     }
 
+    /// Takes the parser of the answer, with which its end can be read after `[DONE]`.
+    pub(super) fn take_reader(&mut self) -> ResponseReader {
+        std::mem::take(&mut self.reader)
+    }
+
+    /// Returns true if another request may follow on the connection.
+    pub(super) fn leaves_connection(&self) -> bool {
+        self.reader.leaves_connection() && !self.has_surplus
+    }
+
+    /// How long the server asks to wait before the request is sent again.
+    fn retry_after(&self) -> Option<Duration> {
+        let head = self
+            .reader
+            .head()
+            .filter(|head| RETRIED_STATUSES.contains(&head.status))?;
+        parse_retry_after(head.header("retry-after")?)
+    }
+
     /// Computes the result; must be called only once.
     pub(super) fn take_response(&mut self, ending: RequestEnd) -> Response {
         let now = clock::now();
@@ -341,6 +368,7 @@ impl ResponseTrace {
             end,
             timestamp_source: self.timestamp_source,
             status,
+            retry_after: self.retry_after(),
             decoded,
             is_cancelled,
         }
@@ -357,7 +385,10 @@ impl ResponseTrace {
             .header("location")
             .filter(|_| (300..400).contains(&head.status));
         let message = match location {
-            Some(location) => format!("{reason}: redirects are not followed; send to `{location}` instead"),
+            Some(location) => format!(
+                "{reason}: redirects are not followed; the server names `{}`, so give the base URL of that address",
+                mask_url_secrets(location)
+            ),
             None => format!("{reason}: {}", body.trim()),
         };
         Some(Failure {

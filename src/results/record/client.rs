@@ -89,6 +89,9 @@ pub struct ClientFacts {
     /// Connections that the server kept open for one second after `[DONE]`.
     #[serde(default)]
     pub(crate) left_open: u64,
+    /// Reusable connections that were closed because the server sent bytes that belong to no request.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) surplus_connections: u64,
     /// Calibrated error at the nearest number of streams that is not smaller; otherwise at the largest
     /// number.
     pub error: Option<Point>,
@@ -135,9 +138,15 @@ impl ClientFacts {
             clock_jumps: self.clock_jumps.saturating_add(other.clock_jumps),
             late: merge_options(self.late, other.late, ArrivalUncertainty::worst),
             left_open: self.left_open.saturating_add(other.left_open),
+            surplus_connections: self.surplus_connections.saturating_add(other.surplus_connections),
             error: self.error,
         }
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Combines both values, or returns the one that exists.
@@ -209,6 +218,7 @@ mod tests {
                 longest_pause_s,
             }),
             left_open: 1,
+            surplus_connections: 1,
             error: None,
         }
     }
@@ -228,6 +238,7 @@ mod tests {
         assert_eq!(worst.send_lag, stopped.send_lag);
         assert_eq!((worst.cpu_share, worst.loop_lag_max_ms), (Some(0.8), Some(3.0)));
         assert_eq!((worst.threads, worst.clock_jumps, worst.left_open), (1, 3, 2));
+        assert_eq!(worst.surplus_connections, 2);
         // A value that one side lacks comes from the other side.
         let unknown = ClientFacts {
             send_lag: None,

@@ -21,6 +21,9 @@ use super::spilled::SpilledText;
 pub struct Request {
     /// Index in the order of the data set, from 0.
     pub index: u32,
+    /// How it was sent, if not once over a connection of its own to the only address.
+    #[serde(default, skip_serializing_if = "ConnectionUse::is_default")]
+    pub(crate) connection: ConnectionUse,
     /// Prompt tokens as the data set counts them; for a round, as the server counts them, if our count
     /// agrees.
     pub prompt_tokens: u32,
@@ -136,6 +139,30 @@ const fn is_false(flag: &bool) -> bool {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
 const fn is_zero(count: &u32) -> bool {
     *count == 0
+}
+
+/// How a request was sent. `sent_ns` is the first time; the other times are those of the last attempt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct ConnectionUse {
+    /// Index of the address that it was sent to last; absent for loads with one address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) endpoint: Option<u32>,
+    /// How often it was sent again because the server answered 429 or 503.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) retries: u32,
+    /// Whether its connection had served another request.
+    #[serde(skip_serializing_if = "is_false")]
+    pub(crate) is_reused: bool,
+    /// Whether it was sent again over a new connection, because a reused one ended before any byte of the answer.
+    #[serde(skip_serializing_if = "is_false")]
+    pub(crate) is_reconnected: bool,
+}
+
+impl ConnectionUse {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// Token counts, one for each event. Clones share the list.

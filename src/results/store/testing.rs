@@ -203,6 +203,7 @@ fn request(index: u32) -> Request {
     let sent = u64::from(index) * 1_000_000;
     let cut = index == 2;
     Request {
+        connection: Default::default(),
         index,
         prompt_tokens: 8,
         vision_tokens: 0,

@@ -16,7 +16,9 @@ use std::time::Duration;
 pub(crate) use crate::loadgen::PlannedRequest;
 pub(crate) use error::BenchError;
 pub(crate) use observer::{BenchEvent, BenchLoad, BenchObserver, BenchOutcome};
-pub(crate) use request::{Address, BenchRequest, Connections, Headers, ReadyCheck, Scheme};
+pub(crate) use request::{
+    Address, Balance, BenchRequest, ConnectionLifetime, Connections, Headers, ReadyCheck, Scheme,
+};
 pub(crate) use session::Session;
 
 use self::loads::Bench;

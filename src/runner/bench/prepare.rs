@@ -8,8 +8,8 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use crate::base::control_client::{self, ControlClient};
 use crate::config::api::ClientStyle;
 use crate::config::scenario::Scenario;
-use crate::loadgen::Target;
 use crate::loadgen::dataset::{Caches, RngState};
+use crate::loadgen::{Address, Target};
 use crate::runner::bench::align;
 use crate::runner::bench::error::BenchError;
 use crate::runner::bench::observer::{BenchEvent, BenchObserver};
@@ -36,8 +36,11 @@ pub(super) async fn prepare(
     request: &BenchRequest,
     observer: &mut impl BenchObserver,
 ) -> Result<PreparedBench, BenchError> {
-    let control = control_client(request)?;
+    let control = control_client(request, &request.address)?;
     let is_simulated = wait_ready(request, &control, observer).await?;
+    for address in &request.connections.other_addresses {
+        wait_ready(request, &control_client(request, address)?, observer).await?;
+    }
     let style = request.dialect.style;
     let (model, listed) = match &request.model {
         Some(model) => (model.clone(), None),
@@ -109,7 +112,7 @@ async fn workload(
 const BODY_HEADERS: [&str; 3] = ["accept", "accept-encoding", "content-type"];
 
 /// The client for control requests, which are not part of the load.
-fn control_client(request: &BenchRequest) -> Result<ControlClient, BenchError> {
+fn control_client(request: &BenchRequest, address: &Address) -> Result<ControlClient, BenchError> {
     let of_protocol = request.dialect.protocol.facts().headers.iter();
     let mut headers: HeaderMap = of_protocol
         .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
@@ -129,7 +132,7 @@ fn control_client(request: &BenchRequest) -> Result<ControlClient, BenchError> {
         // A header of the load overrides the key of the environment.
         headers.insert(name, value);
     }
-    let (address, tls) = (&request.address, request.connections.tls.as_ref());
+    let tls = request.connections.tls.as_ref();
     let http = control_client::server_client(tls, address.socket.as_deref());
     Ok(ControlClient::new(http, address.to_string(), headers))
 }

@@ -12,23 +12,38 @@ use crate::config::workload::Profile;
 use crate::plan::{ClientStyle, Protocol, ProtocolSpec, UsageRequest};
 use crate::runner::bench::{Address, Headers, Scheme};
 
-pub(super) fn address(args: &BenchArgs) -> Result<Address, Vec<String>> {
-    if let Some(url) = &args.server.base_url {
-        return url.parse::<Address>().map_err(|error| vec![error.to_string()]);
+/// Returns the addresses of the server, at least one.
+pub(super) fn addresses(args: &BenchArgs) -> Result<Vec<Address>, Vec<String>> {
+    let (mut addresses, mut errors) = (Vec::new(), Vec::new());
+    for url in &args.server.base_url {
+        match url.parse::<Address>() {
+            Ok(address) => addresses.push(address),
+            Err(error) => errors.push(error.to_string()),
+        }
     }
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    if addresses.is_empty() {
+        addresses.push(host_address(args));
+    }
+    Ok(addresses)
+}
+
+fn host_address(args: &BenchArgs) -> Address {
     let host = args
         .server
         .host
         .trim_start_matches('[')
         .trim_end_matches(']')
         .to_owned();
-    Ok(Address {
+    Address {
         scheme: Scheme::Http,
         host,
         port: args.server.port.unwrap_or(args.server.backend.facts().port),
         prefix: String::new(),
         socket: None,
-    })
+    }
 }
 
 pub(super) type Key = Option<(String, String)>;

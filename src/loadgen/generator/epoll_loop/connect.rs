@@ -14,6 +14,7 @@ use rustix::fd::OwnedFd;
 
 use super::handshakes::{HandshakeResult, Handshakes};
 use super::pause::Gap;
+use super::repeat::Attempts;
 use super::slotted_request::SlottedRequest;
 use super::wait::wait_for;
 use super::{
@@ -68,15 +69,22 @@ impl LoopState {
         let shared = &self.event_loop.shared;
         shared.progress.running.fetch_add(1, Ordering::Relaxed);
         let bounds = pending.bounds(shared);
-        let request = self.deferred_bodies.take(&mut pending, shared);
-        let mut decoder = Decoder::new(shared.target.dialect.protocol, bounds.line_bytes)
-            .allow_empty(shared.stop_at_eos)
-            .spill_to(shared.spill.as_ref(), pending.conversation.is_some());
-        decoder.reserve(pending.requested_tokens.min(MAX_EXPECTED_EVENTS) as usize);
-        let mut in_flight = InFlight::start(request, decoder, bounds, self.zero);
+        let mut request = self.deferred_bodies.take(&mut pending, shared);
+        let endpoint = shared.route.choose(pending.endpoint);
+        shared.retarget(&mut request, 0, endpoint);
+        shared.route.begin_request(endpoint);
+        let mut in_flight = self.start_in_flight(&pending, request);
         let (index, sent) = (pending.position, in_flight.sent_at());
         let first = bounds.first_byte.min(bounds.request);
-        let connected = self.begin_connect(&mut in_flight, index, sent.plus(first));
+        let idle = self.take_idle_socket(endpoint);
+        let attempts = Attempts::first(idle.is_some());
+        let connected = match idle {
+            Some(socket) => {
+                in_flight.keep_request();
+                in_flight.reuse(socket)
+            }
+            None => self.begin_connect(&mut in_flight, index, endpoint, sent.plus(first)),
+        };
         if first < bounds.request {
             self.first_byte_deadlines.push_back((sent.plus(first), index));
         }
@@ -95,31 +103,55 @@ impl LoopState {
             gap: Gap::default(),
             is_preparing: false,
             is_registered: false,
+            endpoint,
+            attempts,
         };
         self.streams[index] = Some(Box::write(room, stream));
         self.running += 1;
         self.watch_connect(index, connected, sent);
     }
 
+    /// Creates the state of one attempt to send a request.
+    pub(super) fn start_in_flight(&self, pending: &PendingRequest, request: Vec<u8>) -> InFlight {
+        let shared = &self.event_loop.shared;
+        let bounds = pending.bounds(shared);
+        let mut decoder = Decoder::new(shared.target.dialect.protocol, bounds.line_bytes)
+            .allow_empty(shared.stop_at_eos)
+            .spill_to(shared.spill.as_ref(), pending.conversation.is_some());
+        decoder.reserve(pending.requested_tokens.min(MAX_EXPECTED_EVENTS) as usize);
+        let mut in_flight = InFlight::start(request, decoder, bounds, self.zero);
+        if shared.target.connections.retries > 0 {
+            in_flight.keep_request();
+        }
+        in_flight
+    }
+
     /// Requests a connection. If it is expected to be established at once, this also writes the request.
-    fn begin_connect(
+    pub(super) fn begin_connect(
         &mut self,
         in_flight: &mut InFlight,
         index: usize,
+        endpoint: usize,
         deadline: MonotonicTime,
     ) -> Result<(), Box<Response>> {
-        let to = self.event_loop.shared.route.next();
-        match &mut self.event_loop.handshakes {
-            Some(handshakes) => {
-                handshakes.request(index, to, deadline);
+        let route = &self.event_loop.shared.route;
+        let to = route.next_peer(endpoint);
+        match (&mut self.event_loop.handshakes, route.tls(endpoint)) {
+            (Some(handshakes), Some(tls)) => {
+                handshakes.request(index, to, tls, deadline);
                 Ok(())
             }
-            None => in_flight.connect(to, self.stands_at_once),
+            _ => in_flight.connect(to, self.stands_at_once),
         }
     }
 
     /// Counts and watches a connection that was requested at `began`.
-    fn watch_connect(&mut self, index: usize, connected: Result<(), Box<Response>>, began: MonotonicTime) {
+    pub(super) fn watch_connect(
+        &mut self,
+        index: usize,
+        connected: Result<(), Box<Response>>,
+        began: MonotonicTime,
+    ) {
         if let Err(answer) = connected {
             return self.finish(index, *answer);
         }
@@ -131,7 +163,9 @@ impl LoopState {
             self.stands_at_once = false;
             self.connecting += 1;
             self.retries.push_back((began.plus(CONNECT_RETRANSMIT), index));
-            if stream.in_flight.socket().is_none() && self.event_loop.handshakes.is_none() {
+            if stream.in_flight.socket().is_none()
+                && self.event_loop.shared.route.tls(stream.endpoint).is_none()
+            {
                 self.full_queues
                     .push_back((clock::now().plus(FULL_QUEUE_PAUSE), index));
             }
@@ -161,7 +195,7 @@ impl LoopState {
         self.preparing -= usize::from(std::mem::take(&mut stream.is_preparing));
         let connected = stream
             .in_flight
-            .connect(self.event_loop.shared.route.next(), true);
+            .connect(self.event_loop.shared.route.next_peer(stream.endpoint), true);
         self.watch_connect(index, connected, clock::now());
     }
 

@@ -1,5 +1,6 @@
 //! Deadlines of requests, of connection attempts and of connections left open.
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
@@ -45,6 +46,7 @@ impl LoopState {
                 .left_open
                 .fetch_add(left_open, Ordering::Relaxed);
         }
+        self.send_retries(now);
         self.connect_waiting();
     }
 
@@ -102,13 +104,10 @@ impl LoopState {
             &self.close_deadlines,
         ];
         let fronts = queues.map(|queue| queue.front().map(|(at, _)| *at));
+        let backoff = self.backoffs.peek().map(|Reverse((at, _))| *at);
         let cancelled = self.cancel_deadlines.first().map(|(at, _)| *at);
-        fronts
-            .into_iter()
-            .flatten()
-            .chain(self.drain_deadline)
-            .chain(cancelled)
-            .min()
+        let others = [backoff, cancelled, self.drain_deadline].into_iter().flatten();
+        fronts.into_iter().flatten().chain(others).min()
     }
 }
 

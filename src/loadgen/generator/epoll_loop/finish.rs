@@ -1,6 +1,5 @@
 //! Makes the record of a request whose answer has ended, and queues the next round of its conversation.
 
-use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -9,30 +8,22 @@ use crate::base::clock;
 use crate::loadgen::generator::concurrency_limit::Slot;
 use crate::loadgen::generator::pending::PendingRequest;
 use crate::loadgen::generator::request_outcome::{RequestOutcome, blank_record, fill_record};
-use crate::loadgen::request::{CLOSE_GRACE, Response, nanos_since};
-use crate::loadgen::socket::{ReadContext, Socket};
+use crate::loadgen::request::{Response, nanos_since};
+use crate::results::record::request::ConnectionUse;
 
 impl LoopState {
     /// Makes the record of an exchange that is over.
     pub(super) fn finish(&mut self, index: usize, answer: Response) {
+        if self.sends_again(index, &answer) {
+            return;
+        }
         let Some(mut stream) = self.streams[index].take() else {
             return;
         };
         self.running -= 1;
         self.connecting -= usize::from(stream.is_connecting);
         self.preparing -= usize::from(stream.is_preparing);
-        // Data that arrived together with the end of the answer triggers no further event.
-        let is_open = |socket: &mut Socket, reading: &mut ReadContext| {
-            let read = socket.read(reading);
-            read.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
-        };
-        if let Some(mut socket) = stream.in_flight.take_open_socket()
-            && is_open(&mut socket, &mut self.event_loop.reading)
-        {
-            self.close_deadlines
-                .push_back((clock::now().plus(CLOSE_GRACE), index));
-            self.closing_sockets.insert(index, socket);
-        }
+        self.keep_connection(index, &mut stream);
         let timestamp_source = answer.timestamp_source;
         let took = answer.end.since(answer.sent);
         self.typical_response_time = Some(
@@ -42,6 +33,15 @@ impl LoopState {
         let mut request = blank_record(&stream.request);
         let target = &self.event_loop.shared.target;
         let model = stream.request.model.as_deref().unwrap_or(&target.model);
+        let route = &self.event_loop.shared.route;
+        route.end_request(stream.endpoint);
+        let endpoint = u32::try_from(stream.endpoint).unwrap_or(u32::MAX);
+        request.connection = ConnectionUse {
+            endpoint: route.has_several().then_some(endpoint),
+            retries: stream.attempts.retries,
+            is_reused: stream.attempts.is_reused,
+            is_reconnected: stream.attempts.is_reconnected,
+        };
         fill_record(&mut request, answer, target.dialect.usage, model, self.zero);
         let ready_ns = nanos_since(stream.ready_at, self.zero);
         let lag = request
@@ -53,13 +53,15 @@ impl LoopState {
         let next = conversation
             .and_then(|conversation| PendingRequest::next_round(conversation, &request, index, shared));
         shared.finish_request(&request);
-        self.follow(&stream.request, &request);
+        let next_endpoint = shared.route.of_next_round(stream.endpoint);
+        self.follow(&stream.request, &request, next_endpoint);
         self.outcomes.push(RequestOutcome {
             record: request,
             lag,
             timestamp_source,
         });
-        if let Some(next) = next {
+        if let Some(mut next) = next {
+            next.endpoint = next_endpoint;
             self.send_next_turn(next, &mut stream.slot);
         }
     }

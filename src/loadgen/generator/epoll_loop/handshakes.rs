@@ -34,6 +34,7 @@ const WAKER_TOKEN: u64 = u64::MAX;
 struct HandshakeRequest {
     index: usize,
     peer: Peer,
+    tls: Arc<TlsClient>,
     /// When the handshake is given up. Its request has timed out by then.
     deadline: MonotonicTime,
 }
@@ -66,13 +67,13 @@ impl Handshakes {
     ///
     /// # Errors
     /// The kernel has no room for a thread or a file.
-    pub(super) fn start(tls: &TlsClient, senders: usize) -> io::Result<Self> {
+    pub(super) fn start(senders: usize) -> io::Result<Self> {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let count = (cores / (2 * senders.max(1))).clamp(1, MAX_THREADS);
         let (out, result) = mpsc::channel();
         let waker = Arc::new(LoopWaker::new()?);
         let workers = (0..count)
-            .map(|_| Worker::start(tls.clone(), out.clone(), Arc::clone(&waker)))
+            .map(|_| Worker::start(out.clone(), Arc::clone(&waker)))
             .collect::<io::Result<_>>()?;
         Ok(Self {
             workers,
@@ -87,7 +88,7 @@ impl Handshakes {
         &self.waker
     }
 
-    pub(super) fn request(&mut self, index: usize, to: &Peer, deadline: MonotonicTime) {
+    pub(super) fn request(&mut self, index: usize, to: &Peer, tls: &Arc<TlsClient>, deadline: MonotonicTime) {
         let worker = &self.workers[self.next];
         self.next = (self.next + 1) % self.workers.len();
         if let Some(inbox) = &worker.inbox {
@@ -95,6 +96,7 @@ impl Handshakes {
             let _ = inbox.send(HandshakeRequest {
                 index,
                 peer: to.clone(),
+                tls: Arc::clone(tls),
                 deadline,
             });
             worker.waker.notify();
@@ -120,14 +122,13 @@ impl Drop for Handshakes {
 }
 
 impl Worker {
-    fn start(tls: TlsClient, out: Sender<HandshakeResult>, done: Arc<LoopWaker>) -> io::Result<Self> {
+    fn start(out: Sender<HandshakeResult>, done: Arc<LoopWaker>) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let waker = Arc::new(LoopWaker::new()?);
         let interest = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&epoll, &*waker, epoll::EventData::new_u64(WAKER_TOKEN), interest)?;
         let (inbox, request) = mpsc::channel();
         let handshake_loop = HandshakeLoop {
-            tls,
             epoll,
             requests: request,
             pending: HashMap::new(),
@@ -148,7 +149,6 @@ impl Worker {
 
 /// The state of one handshake thread.
 struct HandshakeLoop {
-    tls: TlsClient,
     epoll: OwnedFd,
     requests: Receiver<HandshakeRequest>,
     /// Connections being established and their deadlines, by the place of their stream.
@@ -193,7 +193,7 @@ impl HandshakeLoop {
 
     fn begin(&mut self, request: &HandshakeRequest) {
         let socket = Socket::connect(&request.peer)
-            .and_then(|socket| Ok(socket.with_tls(self.tls.session()?)))
+            .and_then(|socket| Ok(socket.with_tls(request.tls.session()?)))
             .and_then(|socket| {
                 let interest = epoll::EventFlags::IN
                     | epoll::EventFlags::OUT

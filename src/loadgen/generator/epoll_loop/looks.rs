@@ -84,7 +84,7 @@ impl LoopState {
     fn handle_event(&mut self, index: usize, flags: epoll::EventFlags, stats: &mut ReadStats) {
         let ending = epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR;
         if self.streams[index].is_none() {
-            return self.close_finished(index);
+            return self.read_closing(index);
         }
         if flags.intersects(ending) {
             self.continue_write(index);
@@ -115,13 +115,6 @@ impl LoopState {
             .add_events(stats.events - before.1, stream.in_flight.last_read_at());
         if let Some(gap) = gap {
             self.gaps.add(gap);
-        }
-    }
-
-    /// Closes a connection whose answer is complete. What has arrived on it is ignored.
-    fn close_finished(&mut self, index: usize) {
-        if let Some(mut socket) = self.closing_sockets.remove(&index) {
-            let _ = socket.read(&mut self.event_loop.reading);
         }
     }
 }

@@ -52,16 +52,17 @@ impl LoopState {
     }
 
     /// Queues what waited for the end of this request alone, unless sending is over. In that case it never falls
-    /// due.
-    pub(super) fn follow(&mut self, ended: &PendingRequest, record: &Request) {
+    /// due. They go to `endpoint`, if it is fixed.
+    pub(super) fn follow(&mut self, ended: &PendingRequest, record: &Request, endpoint: Option<usize>) {
         let Some(place) = ended.place else {
             return;
         };
         let released = self.sessions.finish(place, ended.planned.as_deref(), record);
         if self.may_continue() {
-            released
-                .into_iter()
-                .for_each(|request| self.follow_ups.push(request));
+            for mut request in released {
+                request.endpoint = endpoint;
+                self.follow_ups.push(request);
+            }
         }
     }
 
