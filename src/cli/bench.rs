@@ -23,7 +23,9 @@ use clap::{ArgAction, Args, ValueEnum};
 pub(crate) use self::arrivals::{ArrivalArgs, GapDistribution, SearchArgs, SteadyStateArgs};
 pub(crate) use self::cancel::CancelArgs;
 pub(crate) use self::connections::{BalanceArg, ConnectionArgs, ConnectionsArg};
-pub(crate) use self::dataset_options::{GroupDistributionArg, SessionArgs, SharedPrefixArgs, TraceArgs};
+pub(crate) use self::dataset_options::{
+    GroupDistributionArg, RerankArgs, SessionArgs, SharedPrefixArgs, TraceArgs,
+};
 pub(crate) use self::images::{ImageArgs, SpeedBenchArgs};
 pub(crate) use self::like::LikeTool;
 pub(crate) use self::limits::LimitArgs;
@@ -60,6 +62,8 @@ pub(crate) struct BenchArgs {
     pub(crate) dataset: DatasetArgs,
     #[command(flatten)]
     pub(crate) shared_prefix: SharedPrefixArgs,
+    #[command(flatten)]
+    pub(crate) rerank: RerankArgs,
     #[command(flatten)]
     pub(crate) trace: TraceArgs,
     #[command(flatten)]

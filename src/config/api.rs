@@ -23,6 +23,8 @@ pub enum Protocol {
     Messages,
     /// OpenAI Responses: `POST /v1/responses`.
     Responses,
+    /// Rerank, as Jina and Cohere have it: `POST /v1/rerank`.
+    Rerank,
 }
 
 /// What a protocol can carry, and how its requests and answers look. Everything that asks what a protocol can do
@@ -35,7 +37,7 @@ pub(crate) struct ProtocolFacts {
     /// What requests can carry besides text.
     pub(crate) carries: &'static [Feature],
     pub(crate) template: ServerTemplate,
-    /// Whether answers consist of text. Otherwise they are vectors, without output tokens.
+    /// Whether answers consist of text. Otherwise they are vectors or scores, without output tokens.
     pub(crate) generates_text: bool,
     /// Whether the field `stream` turns streaming off.
     pub(crate) stream_field: bool,
@@ -57,6 +59,8 @@ pub(crate) enum Feature {
     Messages,
     TokenIds,
     Images,
+    /// A query with documents to rank, and nothing else.
+    Documents,
     LoraName,
     RoutingKey,
 }
@@ -130,7 +134,7 @@ impl Protocol {
     }
 
     pub(crate) const fn facts(self) -> ProtocolFacts {
-        use Feature::{Images, LoraName, Messages, RoutingKey, TokenIds};
+        use Feature::{Documents, Images, LoraName, Messages, RoutingKey, TokenIds};
         match self {
             Self::SglangNative => ProtocolFacts {
                 name: "sglang-native",
@@ -202,6 +206,16 @@ impl Protocol {
                 end_mark: EndMark::LastEvent,
                 limit_fields: &["max_output_tokens"],
                 bench_serving_tokens: CountedAs::Reported,
+                ..USUAL_FACTS
+            },
+            Self::Rerank => ProtocolFacts {
+                name: "rerank",
+                path: "/v1/rerank",
+                carries: &[Documents, RoutingKey],
+                generates_text: false,
+                stream_field: false,
+                sampling: SamplingFields::None,
+                limit_fields: &[],
                 ..USUAL_FACTS
             },
         }

@@ -79,6 +79,7 @@ backends! {
     VllmMessages = "vllm-messages", Messages, 8000;
     VllmResponses = "vllm-responses", Responses, 8000;
     Anthropic = "anthropic", Messages, 8000, key: KeyVariable::Anthropic;
+    VllmRerank = "vllm-rerank", Rerank, 8000;
     VllmEmbedding = "vllm-embedding", Embeddings, 8000;
     Lmdeploy = "lmdeploy", Completions, 23_333, is_classic: true;
     LmdeployChat = "lmdeploy-chat", Chat, 23_333;

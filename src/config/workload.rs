@@ -94,8 +94,8 @@ impl Workload {
 
     /// Why its prompts do not fit in memory.
     pub(crate) fn memory_errors(&self) -> Vec<WorkloadError> {
-        let input_len = self.facts().drawn.and_then(|drawn| drawn.input_len);
-        let tokens = u64::from(input_len.unwrap_or(0)) * u64::from(self.prompts);
+        let prompt_tokens = self.rules().prompt_tokens();
+        let tokens = prompt_tokens.saturating_mul(self.prompts.into());
         let image_bytes = self.rules().image_bytes().saturating_mul(self.prompts.into());
         let images = (image_bytes > MAX_IMAGE_BYTES).then(|| {
             format!(

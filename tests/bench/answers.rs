@@ -57,7 +57,7 @@ fn is_whole(bytes: &[u8]) -> Option<bool> {
 }
 
 /// An answer of known length.
-fn whole(status: &str, header: &str, body: &str) -> Vec<u8> {
+pub fn whole(status: &str, header: &str, body: &str) -> Vec<u8> {
     format!(
         "HTTP/1.1 {status}\r\nContent-Type: application/json\r\n{header}Content-Length: {}\r\n\r\n{body}",
         body.len()

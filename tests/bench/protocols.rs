@@ -216,3 +216,83 @@ fn what_these_protocols_cannot_carry_is_refused_before_anything_is_sent() {
         run(&["--rules", "classic"]).says("does not have the backend");
     }
 }
+
+/// Two ranked documents, and what the server counts.
+fn ranked() -> Value {
+    json!({"model": "m", "usage": {"prompt_tokens": 90, "total_tokens": 90},
+        "results": [{"index": 1, "relevance_score": 0.5}, {"index": 0, "relevance_score": 0.25}]})
+}
+
+fn rerank(port: u16, more: &[&str]) -> (Desk, Ran) {
+    let desk = Desk::new();
+    let data_set = [
+        "--dataset-name",
+        "random-rerank",
+        "--rerank-query-len",
+        "5",
+        "--rerank-documents",
+        "2",
+        "--rerank-document-len",
+        "40",
+        "--num-prompts",
+        "3",
+        "--warmup-requests",
+        "1",
+    ];
+    let ran = desk.random("vllm-rerank", port, &[&data_set[..], more].concat());
+    (desk, ran)
+}
+
+#[test]
+fn documents_are_ranked_and_nothing_is_generated() {
+    let body = ranked().to_string();
+    let port = answers::serve(answers::whole("200 OK", "", &body), false);
+    let (desk, ran) = rerank(port, &[]);
+    let ran = ran.exits(0);
+    assert_eq!(ran.value("Successful requests"), "3");
+    let line = desk.lines().remove(0);
+    // Each of three requests has two pairs of a query of 5 and a document of 40 tokens.
+    assert_eq!(figure(&line, "input_tokens"), 270.0);
+    assert_eq!(figure(&line, "reported_input_tokens"), 270.0);
+    assert_eq!(line["total_output_tokens"], json!(0));
+    let refused = json!({"error": {"message": "too many documents"}}).to_string();
+    let port = answers::serve(answers::whole("400 Bad Request", "", &refused), false);
+    let (_, ran) = rerank(port, &["--warmup-requests", "0"]);
+    ran.exits(3).says("too many documents");
+}
+
+#[test]
+fn documents_and_other_prompts_are_not_mixed() {
+    let refuse = |backend: &str, data_set: &str| {
+        let args = [
+            "--backend",
+            backend,
+            "--dataset-name",
+            data_set,
+            "--model",
+            "m",
+            "--port",
+            "1",
+        ];
+        Desk::new().call(&args).exits(2).says("do not fit");
+    };
+    refuse("vllm-rerank", "random-ids");
+    refuse("vllm", "random-rerank");
+    refuse("vllm-chat", "random-rerank");
+    for (flag, value) in [("--rerank-documents", "0"), ("--rerank-range-ratio", "2")] {
+        let (_, ran) = rerank(1, &[flag, value]);
+        ran.exits(2).says("`--rerank-*`");
+    }
+    let args = [
+        "--dataset-name",
+        "random-ids",
+        "--model",
+        "m",
+        "--rerank-documents",
+        "2",
+    ];
+    Desk::new()
+        .call(&args)
+        .exits(2)
+        .says("`--rerank-…` belong to the data set `random-rerank`");
+}

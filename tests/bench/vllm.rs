@@ -1,10 +1,12 @@
 //! A real engine: vLLM on CPU, installed by `tests/engines/cpu.sh`; `MATRIX_ENGINES` says where it lies. Without it the test
 //! is skipped by name, and where `MATRIX_REQUIRE_ENGINES` is set, as CI does, that is a failure.
 
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
@@ -19,7 +21,7 @@ struct Vllm {
 }
 
 impl Vllm {
-    fn start(engines: &Path, log: &Path) -> Self {
+    fn start(engines: &Path, log: &Path, more: &[&str]) -> Self {
         let port = {
             let free = TcpListener::bind("127.0.0.1:0").expect("a port is free");
             free.local_addr().expect("it has one").port().to_string()
@@ -37,6 +39,7 @@ impl Vllm {
                 &port,
             ])
             .args(["--max-model-len", "2048", "--enforce-eager"])
+            .args(more)
             .env("VLLM_CPU_KVCACHE_SPACE", "1")
             .env("VLLM_NO_USAGE_STATS", "1")
             .env("VLLM_SERVER_DEV_MODE", "1")
@@ -49,6 +52,83 @@ impl Vllm {
             .expect("vLLM starts");
         Self { child, port }
     }
+
+    /// Prompt and output tokens that it has counted since it started.
+    fn counters(&self) -> [f64; 2] {
+        let mut stream = TcpStream::connect(format!("127.0.0.1:{}", self.port)).expect("vLLM listens");
+        let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        stream.write_all(request.as_bytes()).expect("it reads");
+        let mut page = String::new();
+        stream.read_to_string(&mut page).expect("it answers");
+        ["vllm:prompt_tokens_total{", "vllm:generation_tokens_total{"].map(|name| {
+            let lines = page.lines().filter(|line| line.starts_with(name));
+            lines
+                .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+                .sum()
+        })
+    }
+
+    /// What it has counted since `before`, once that is `expected`; it counts a moment after it answers.
+    fn counted_since(&self, before: [f64; 2], expected: [f64; 2]) -> [f64; 2] {
+        let mut counted = [0.0; 2];
+        for _ in 0..100 {
+            let now = self.counters();
+            counted = [now[0] - before[0], now[1] - before[1]];
+            if counted == expected {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        counted
+    }
+}
+
+/// The folder of the engines; `None` where vLLM is not installed, which is said or is a failure.
+fn engines() -> Option<PathBuf> {
+    let engines =
+        env_variable("MATRIX_ENGINES").map_or_else(|| repository().join("target/engines"), PathBuf::from);
+    if engines.join("venv/bin/vllm").exists() {
+        return Some(engines);
+    }
+    assert!(
+        env_variable("MATRIX_REQUIRE_ENGINES").is_none(),
+        "vLLM is not installed in {}",
+        engines.display()
+    );
+    crate::skip::skip("needs vLLM on CPU; install it with tests/engines/cpu.sh and set MATRIX_ENGINES");
+    None
+}
+
+/// Requires that a bench with these flags counts the tokens that vLLM counts; returns prompt and output tokens.
+fn counts_as_vllm(vllm: &Vllm, engines: &Path, flags: &[&str]) -> [f64; 2] {
+    let desk = Desk::new();
+    let tokenizer = engines.join("models/tiny-qwen3").display().to_string();
+    let common = [
+        "--host",
+        "127.0.0.1",
+        "--port",
+        &vllm.port,
+        "--tokenizer",
+        &tokenizer,
+        "--warmup-requests",
+        "0",
+        "--disable-tqdm",
+        "--output-file",
+        "out.jsonl",
+        "--ready-check-timeout-sec",
+        "300",
+    ];
+    // The first bench waits until vLLM is ready.
+    desk.call(&[&common[..], flags].concat()).exits(0);
+    let before = vllm.counters();
+    desk.call(&[&common[..], flags].concat()).exits(0);
+    let line = desk.lines().pop().expect("a line was appended");
+    let figures = &line["matrix"]["figures"];
+    let figure = |name: &str| figures[name].as_f64().unwrap_or_default();
+    let ours = [figure("reported_input_tokens"), figure("output_tokens")];
+    assert_eq!(vllm.counted_since(before, ours), ours, "{flags:?}");
+    assert!(ours[0] > 0.0, "{flags:?}: {figures}");
+    ours
 }
 
 impl Drop for Vllm {
@@ -63,19 +143,11 @@ impl Drop for Vllm {
 
 #[test]
 fn a_bench_of_real_vllm_prints_the_block_and_appends_the_line() {
-    let engines =
-        env_variable("MATRIX_ENGINES").map_or_else(|| repository().join("target/engines"), PathBuf::from);
-    if !engines.join("venv/bin/vllm").exists() {
-        assert!(
-            env_variable("MATRIX_REQUIRE_ENGINES").is_none(),
-            "vLLM is not installed in {}",
-            engines.display()
-        );
-        crate::skip::skip("needs vLLM on CPU; install it with tests/engines/cpu.sh and set MATRIX_ENGINES");
+    let Some(engines) = engines() else {
         return;
-    }
+    };
     let desk = Desk::new();
-    let vllm = Vllm::start(&engines, &desk.path().join("vllm.log"));
+    let vllm = Vllm::start(&engines, &desk.path().join("vllm.log"), &[]);
     let (tokenizer, file) = (
         engines.join("models/tiny-qwen3").display().to_string(),
         data("conversations.json"),
@@ -142,4 +214,118 @@ fn a_bench_of_real_vllm_prints_the_block_and_appends_the_line() {
         );
     }
     assert_eq!(desk.lines().len(), 4);
+}
+
+/// A bench of one request is compared by itself, so that errors of several cannot cancel each other.
+#[test]
+fn the_tokens_of_every_request_are_those_that_real_vllm_counts() {
+    let Some(engines) = engines() else {
+        return;
+    };
+    let desk = Desk::new();
+    let vllm = Vllm::start(
+        &engines,
+        &desk.path().join("vllm.log"),
+        &["--enable-prompt-tokens-details"],
+    );
+    let ids = |prompts: &'static str| {
+        [
+            "--dataset-name",
+            "random-ids",
+            "--random-input-len",
+            "40",
+            "--random-output-len",
+            "12",
+            "--num-prompts",
+            prompts,
+        ]
+    };
+    for backend in ["vllm", "vllm-chat", "vllm-messages", "vllm-responses"] {
+        let count =
+            |more: &[&str]| counts_as_vllm(&vllm, &engines, &[&["--backend", backend][..], more].concat());
+        for seed in ["1", "2", "3"] {
+            let exact = ["--random-range-ratio", "1", "--seed", seed];
+            let streamed = count(&[&ids("1")[..], &exact].concat());
+            assert_eq!(streamed[1], 12.0, "{backend}");
+            let whole = count(&[&ids("1")[..], &exact, &["--disable-stream"]].concat());
+            assert_eq!(streamed, whole, "{backend}");
+        }
+        count(
+            &[
+                &ids("6")[..],
+                &["--random-range-ratio", "0.2", "--max-concurrency", "3"],
+            ]
+            .concat(),
+        );
+    }
+    for backend in ["vllm-chat", "vllm-messages", "vllm-responses"] {
+        counts_as_vllm(
+            &vllm,
+            &engines,
+            &[
+                "--backend",
+                backend,
+                "--dataset-name",
+                "generated-shared-prefix",
+                "--gsp-num-groups",
+                "1",
+                "--gsp-prompts-per-group",
+                "2",
+                "--gsp-system-prompt-len",
+                "40",
+                "--gsp-question-len",
+                "10",
+                "--gsp-output-len",
+                "6",
+                "--gsp-num-turns",
+                "3",
+            ],
+        );
+    }
+}
+
+#[test]
+fn real_vllm_counts_the_prompts_of_embeddings_and_of_documents() {
+    let Some(engines) = engines() else {
+        return;
+    };
+    let desk = Desk::new();
+    let vllm = Vllm::start(&engines, &desk.path().join("vllm.log"), &["--runner", "pooling"]);
+    for prompts in ["1", "5"] {
+        let embedded = counts_as_vllm(
+            &vllm,
+            &engines,
+            &[
+                "--backend",
+                "vllm-embedding",
+                "--dataset-name",
+                "random-ids",
+                "--random-input-len",
+                "40",
+                "--random-range-ratio",
+                "1",
+                "--num-prompts",
+                prompts,
+            ],
+        );
+        let ranked = counts_as_vllm(
+            &vllm,
+            &engines,
+            &[
+                "--backend",
+                "vllm-rerank",
+                "--dataset-name",
+                "random-rerank",
+                "--rerank-query-len",
+                "8",
+                "--rerank-documents",
+                "3",
+                "--rerank-document-len",
+                "20",
+                "--num-prompts",
+                prompts,
+            ],
+        );
+        assert_eq!([embedded[1], ranked[1]], [0.0, 0.0]);
+    }
 }

@@ -202,7 +202,10 @@ fn is_success(request: &Request, protocol: Protocol, profile: Profile) -> bool {
 /// Source: docs/bench-serving.md 2.1, 2.3, 2.5 to 2.7, T10 and T11.
 fn is_failure(oddity: Oddity, protocol: Protocol) -> bool {
     // bench_serving does not have these protocols, so nothing in them is odd to it.
-    if matches!(protocol, Protocol::Messages | Protocol::Responses) {
+    if matches!(
+        protocol,
+        Protocol::Messages | Protocol::Responses | Protocol::Rerank
+    ) {
         return false;
     }
     match oddity {

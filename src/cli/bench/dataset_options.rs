@@ -54,6 +54,23 @@ pub(crate) enum GroupDistributionArg {
     Zipf,
 }
 
+#[derive(Args, Clone, Debug, Default, PartialEq)]
+#[command(next_help_heading = "Data set random-rerank")]
+pub(crate) struct RerankArgs {
+    /// The largest number of tokens of a query; 32 by default.
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) rerank_query_len: Option<u32>,
+    /// The number of documents of each request; 16 by default.
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) rerank_documents: Option<u32>,
+    /// The largest number of tokens of a document; 256 by default.
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) rerank_document_len: Option<u32>,
+    /// The smallest drawn length, as a share of the largest; 1 by default, which draws no lengths.
+    #[arg(long, value_parser = parse_finite, value_name = "RATIO")]
+    pub(crate) rerank_range_ratio: Option<f64>,
+}
+
 /// Flags of the traces.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 #[command(next_help_heading = "Data sets agentic-trace and mooncake")]

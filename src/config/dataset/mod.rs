@@ -15,6 +15,7 @@ pub(crate) mod mooncake;
 pub(crate) mod openai;
 pub(crate) mod random;
 pub(crate) mod random_ids;
+pub(crate) mod random_rerank;
 mod rules;
 pub(crate) mod sharegpt;
 pub(crate) mod speed_bench;
@@ -125,6 +126,8 @@ datasets! {
     Random = random as "random",
     /// Runs of consecutive token ids of drawn lengths; needs no file.
     RandomIds = random_ids as "random-ids",
+    /// Queries with documents to rank, of drawn lengths; needs no file.
+    RandomRerank = random_rerank as "random-rerank",
     /// Groups of questions, each group with one long system prompt, all of random tokens; needs no file.
     GeneratedSharedPrefix = generated_shared_prefix as "generated-shared-prefix",
     /// Exam questions about an image, from the mathematics part of MMMU.
@@ -171,6 +174,9 @@ macro_rules! with_dataset_options {
             /// Groups of `generated-shared-prefix`, such as
             /// `{ groups: 8, prompts_per_group: 32, system_len: 1024 }`.
             pub(crate) shared_prefix: Option<$crate::config::dataset::generated_shared_prefix::SharedPrefix>,
+            /// Queries and documents of `random-rerank`, such as
+            /// `{ query_len: 32, documents: 16, document_len: 256 }`.
+            pub(crate) rerank: Option<$crate::config::dataset::random_rerank::Documents>,
             /// Conversations of `agentic-trace` that are sent, such as `{ offset: 10, max_turns: 4 }`.
             pub(crate) agentic_trace: Option<$crate::config::dataset::agentic_trace::Conversations>,
             /// How the sessions of `agentic-sessions` are sent, such as `{ format: weka, start: random }`.

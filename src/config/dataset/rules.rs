@@ -17,6 +17,11 @@ pub(crate) trait Rules {
         Some(u64::from(prompts))
     }
 
+    /// Tokens of the prompt of one request, at most, where the data set draws them.
+    fn prompt_tokens(&self) -> u64 {
+        self.facts().input_len().unwrap_or(0).into()
+    }
+
     /// Bytes of the images of one request, at most.
     fn image_bytes(&self) -> u64 {
         0
@@ -104,6 +109,8 @@ pub(crate) enum PromptForm {
     Pictures,
     /// Requests that wait for one another, with token ids or messages as the file has them.
     Sessions,
+    /// A query each, with documents to rank.
+    Documents,
 }
 
 /// What the tokenizer's chat template is for.

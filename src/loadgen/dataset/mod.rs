@@ -18,6 +18,7 @@ mod openai;
 mod prompt;
 mod prompt_cache;
 mod random;
+mod random_rerank;
 mod repeated;
 pub mod rng;
 mod row_files;
@@ -326,6 +327,7 @@ pub fn prepare(
         Dataset::Sharegpt(dataset) => dataset,
         Dataset::Random(dataset) => dataset,
         Dataset::RandomIds(dataset) => dataset,
+        Dataset::RandomRerank(dataset) => dataset,
         Dataset::GeneratedSharedPrefix(dataset) => dataset,
         Dataset::Custom(dataset) => dataset,
         Dataset::Openai(dataset) => dataset,

@@ -163,7 +163,7 @@ impl MakeRows for RandomIds {
 }
 
 /// Returns `length` ids from `first`; after the last id of the vocabulary follows 0.
-fn consecutive_ids(first: u64, length: u32, vocabulary: u64) -> Vec<u32> {
+pub(super) fn consecutive_ids(first: u64, length: u32, vocabulary: u64) -> Vec<u32> {
     (0..u64::from(length))
         .map(|step| {
             u32::try_from((first + step) % vocabulary)
@@ -182,17 +182,23 @@ fn contents(
     if tokenize_prompt {
         return Ok(ids.into_iter().map(|ids| Content::Ids(ids.into())).collect());
     }
+    let texts = texts(&ids, profile, tokenizer)?.into_iter();
+    Ok(texts.map(|text| Content::Text(text.into())).collect())
+}
+
+/// Returns the texts of lists of ids.
+pub(super) fn texts(
+    ids: &[Vec<u32>],
+    profile: Profile,
+    tokenizer: &Tokenizer,
+) -> Result<Vec<String>, DatasetError> {
     // transformers 4 for `classic`, 5 for `current`.
     let clean_up = match profile {
         Profile::Classic => CleanUp::AsConfigured,
         Profile::Current => CleanUp::ExceptBpe,
     };
     let lists: Vec<&[u32]> = ids.iter().map(Vec::as_slice).collect();
-    Ok(tokenizer
-        .decode_batch(&lists, clean_up)?
-        .into_iter()
-        .map(|text| Content::Text(text.into()))
-        .collect())
+    Ok(tokenizer.decode_batch(&lists, clean_up)?)
 }
 
 #[cfg(test)]

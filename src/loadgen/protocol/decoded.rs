@@ -32,7 +32,7 @@ pub struct Decoded {
     pub(crate) tool_text: String,
     /// The model names in the answer, each once; usually there is one.
     pub(crate) models: Vec<String>,
-    /// Number of vectors in an answer of embeddings.
+    /// Number of vectors or scores in an answer without text.
     pub(super) vectors: usize,
     /// Whether the event arrived that ends every complete stream of the protocol.
     pub(crate) is_ended: bool,

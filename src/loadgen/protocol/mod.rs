@@ -17,6 +17,7 @@ mod messages_body;
 mod openai;
 mod params;
 mod reasoning;
+mod rerank;
 mod responses;
 mod responses_body;
 mod sglang_native;
@@ -54,6 +55,7 @@ fn body(
         Protocol::Embeddings => embeddings::body(prompt, params),
         Protocol::Messages => messages::body(prompt, params),
         Protocol::Responses => responses::body(prompt, params),
+        Protocol::Rerank => rerank::body(prompt, params),
     }
 }
 
@@ -72,5 +74,6 @@ fn read(
         Protocol::Embeddings => embeddings::read(json, decoded),
         Protocol::Messages => messages::read(json, at_ns, decoded, shape),
         Protocol::Responses => responses::read(json, at_ns, decoded),
+        Protocol::Rerank => rerank::read(json, decoded),
     }
 }

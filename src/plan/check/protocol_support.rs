@@ -102,6 +102,19 @@ fn unsupported_features(
         }
         _ => {}
     }
+    let has_documents = facts.prompts == PromptForm::Documents;
+    if has_documents && lacks(Feature::Documents) {
+        features.push((
+            format!("cannot send documents to rank, which `{name}` consists of"),
+            "use an engine with the protocol `rerank`",
+        ));
+    }
+    if !has_documents && protocol.carries(Feature::Documents) {
+        features.push((
+            format!("ranks documents, which `{name}` does not have"),
+            "use the data set `random-rerank`",
+        ));
+    }
     if facts.has_routing_key && lacks(Feature::RoutingKey) {
         features.push((
             "cannot send a routing key, which `routing_key` needs".to_owned(),
@@ -130,7 +143,7 @@ mod tests {
     use crate::config::dataset::generated_shared_prefix::{GeneratedSharedPrefix, SharedPrefix};
     use crate::config::dataset::random_ids::RandomIds;
 
-    const ALL: [Protocol; 8] = [
+    const ALL: [Protocol; 9] = [
         Protocol::SglangNative,
         Protocol::Completions,
         Protocol::Chat,
@@ -139,6 +152,7 @@ mod tests {
         Protocol::Embeddings,
         Protocol::Messages,
         Protocol::Responses,
+        Protocol::Rerank,
     ];
 
     /// Names of the protocols that cannot carry this workload.
@@ -151,17 +165,37 @@ mod tests {
 
     #[test]
     fn every_data_set_is_refused_where_its_rows_have_no_place() {
-        let but_chat = ["sglang-native", "completions", "trt", "truss", "embeddings"];
-        let bare = ["trt", "truss"];
+        let but_chat = [
+            "sglang-native",
+            "completions",
+            "trt",
+            "truss",
+            "embeddings",
+            "rerank",
+        ];
+        let bare = ["trt", "truss", "rerank"];
         let of = |dataset| refusing_protocols(&Workload::with(dataset), false);
         assert_eq!(of(DatasetName::Openai), but_chat);
         assert_eq!(of(DatasetName::AgenticTrace), but_chat);
         assert_eq!(
             of(DatasetName::Mooncake),
-            ["chat", "trt", "truss", "embeddings", "messages", "responses"]
+            [
+                "chat",
+                "trt",
+                "truss",
+                "embeddings",
+                "messages",
+                "responses",
+                "rerank"
+            ]
         );
-        assert_eq!(of(DatasetName::Image), ["trt", "truss", "embeddings"]);
-        assert_eq!(of(DatasetName::Mmmu), ["trt", "truss", "embeddings"]);
+        assert_eq!(of(DatasetName::Image), ["trt", "truss", "embeddings", "rerank"]);
+        assert_eq!(of(DatasetName::Mmmu), ["trt", "truss", "embeddings", "rerank"]);
+        let of_rerank = ALL
+            .map(Protocol::name)
+            .into_iter()
+            .filter(|name| *name != "rerank");
+        assert_eq!(of(DatasetName::RandomRerank), of_rerank.collect::<Vec<_>>());
         for dataset in [
             DatasetName::Sharegpt,
             DatasetName::Random,
@@ -171,7 +205,7 @@ mod tests {
             DatasetName::LongbenchV2,
             DatasetName::SpeedBench,
         ] {
-            assert!(of(dataset).is_empty(), "{dataset:?}");
+            assert_eq!(of(dataset), ["rerank"], "{dataset:?}");
         }
         let prefix = |turns, routing_key| {
             Workload::with(GeneratedSharedPrefix {
@@ -191,7 +225,10 @@ mod tests {
             range_ratio: 1.0,
             tokenize_prompt: true,
         });
-        assert_eq!(refusing_protocols(&ids, false), ["chat", "messages", "responses"]);
+        assert_eq!(
+            refusing_protocols(&ids, false),
+            ["chat", "messages", "responses", "rerank"]
+        );
         assert_eq!(
             refusing_protocols(&Workload::new(DatasetName::Random), true),
             bare

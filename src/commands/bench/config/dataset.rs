@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::cli::bench::{
-    BenchArgs, GroupDistributionArg, ImageArgs, LoraDistribution, SessionArgs, SharedPrefixArgs,
+    BenchArgs, GroupDistributionArg, ImageArgs, LoraDistribution, RerankArgs, SessionArgs, SharedPrefixArgs,
     SpeedBenchArgs, TraceArgs,
 };
 use crate::config::api::{Feature, ServerTemplate};
@@ -12,6 +12,7 @@ use crate::config::dataset::agentic_trace::Conversations;
 use crate::config::dataset::generated_shared_prefix::{GroupDistribution, SharedPrefix};
 use crate::config::dataset::image::Pictures;
 use crate::config::dataset::mooncake::Replay;
+use crate::config::dataset::random_rerank::Documents;
 use crate::config::dataset::speed_bench::Rows;
 use crate::config::dataset::{Dataset, DatasetName, PromptForm};
 use crate::config::lora::{AdapterDistribution, Lora};
@@ -105,6 +106,7 @@ fn own_options(args: &BenchArgs, name: DatasetName) -> Result<Option<(String, Va
         }
         DatasetName::AgenticSessions => ("agentic_sessions", json!(sessions(&args.sessions))),
         DatasetName::Mooncake => ("mooncake", json!(mooncake(&args.trace))),
+        DatasetName::RandomRerank => ("rerank", json!(rerank(&args.rerank))),
         DatasetName::Image => ("pictures", json!(image_options(&args.pictures))),
         DatasetName::SpeedBench => {
             let category = args.speed_bench.speed_bench_category;
@@ -132,6 +134,7 @@ fn python_flag(field: &str, dataset: DatasetName) -> Option<&'static str> {
         "apply_chat_template" => "apply-chat-template",
         "dataset" => "dataset-name",
         "shared_prefix" => "gsp-*",
+        "rerank" => "rerank-*",
         "agentic_trace" => "agentic-max-turns",
         "agentic_sessions" => "session-*",
         "mooncake" => "mooncake-*",
@@ -185,6 +188,11 @@ fn foreign_flags(args: &BenchArgs, dataset: DatasetName) -> Vec<String> {
         args.pictures != ImageArgs::default(),
         "the flags `--image-…` and `--random-image-count`",
         DatasetName::Image,
+    );
+    no(
+        args.rerank != RerankArgs::default(),
+        "the flags `--rerank-…`",
+        DatasetName::RandomRerank,
     );
     no(
         args.speed_bench != SpeedBenchArgs::default(),
@@ -245,6 +253,13 @@ fn unsupported_by_backend(args: &BenchArgs, dataset: &Dataset) -> Vec<String> {
         )),
         _ => {}
     }
+    let has_documents = dataset.facts().prompts == PromptForm::Documents;
+    if has_documents != protocol.carries(Feature::Documents) {
+        errors.push(format!(
+            "the data set `{name}` and the backend `{backend}` do not fit: documents to rank are those of `random-rerank`, \
+             and only `vllm-rerank` ranks them"
+        ));
+    }
     if args.is_replayed() && args.execution.request_rate.iter().any(|rate| !rate.is_infinite()) {
         let instead = match dataset {
             Dataset::Mooncake(_) => "use `--mooncake-slowdown-factor`",
@@ -268,6 +283,16 @@ fn sessions(args: &SessionArgs) -> agentic_sessions::Replay {
         start: args.session_start.unwrap_or_default(),
         cache_block: args.session_cache_block,
         trace_block: args.session_trace_block,
+    }
+}
+
+fn rerank(args: &RerankArgs) -> Documents {
+    let defaults = Documents::default();
+    Documents {
+        query_len: args.rerank_query_len.unwrap_or(defaults.query_len),
+        documents: args.rerank_documents.unwrap_or(defaults.documents),
+        document_len: args.rerank_document_len.unwrap_or(defaults.document_len),
+        range_ratio: args.rerank_range_ratio.unwrap_or(defaults.range_ratio),
     }
 }
 

@@ -1,0 +1,158 @@
+//! Rerank, as Jina and Cohere have it: `POST /v1/rerank`. A request has a query and documents; an answer is one
+//! JSON object with a score for each document. Scores are counted and not kept.
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use super::decoded::{BorrowedStr, Decoded, error_text};
+use super::params::{EncodeError, RequestParams, prompt_value};
+use super::{errors, lenient};
+use crate::loadgen::dataset::Content;
+
+/// The documents are a field of the row. A prompt without them, such as the first request that a server is sent, is
+/// ranked against itself.
+pub(super) fn body(prompt: &Content, params: &RequestParams<'_>) -> Result<Map<String, Value>, EncodeError> {
+    let query = prompt_value(prompt)?;
+    let documents = json!([query]);
+    Ok([
+        ("model", json!(params.model)),
+        ("query", query),
+        ("documents", documents),
+    ]
+    .map(|(key, value)| (key.to_owned(), value))
+    .into_iter()
+    .collect())
+}
+
+#[derive(Deserialize)]
+struct Answer<'a> {
+    #[serde(default)]
+    results: Option<Vec<IgnoredAny>>,
+    #[serde(borrow, default)]
+    model: Option<BorrowedStr<'a>>,
+    #[serde(default)]
+    usage: Option<Counts>,
+    /// Where Cohere's servers report counts.
+    #[serde(default)]
+    meta: Option<Meta>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+    /// Web frameworks put an error message here, without any other field.
+    #[serde(borrow, default)]
+    detail: Option<&'a RawValue>,
+}
+
+/// Some servers report only the total, which consists of prompt tokens.
+#[derive(Deserialize)]
+struct Counts {
+    #[serde(default, deserialize_with = "lenient::prompt_count")]
+    prompt_tokens: Option<u32>,
+    #[serde(default, deserialize_with = "lenient::prompt_count")]
+    total_tokens: Option<u32>,
+}
+
+#[derive(Deserialize)]
+struct Meta {
+    #[serde(default)]
+    tokens: Option<MetaTokens>,
+}
+
+#[derive(Deserialize)]
+struct MetaTokens {
+    #[serde(default, deserialize_with = "lenient::prompt_count")]
+    input_tokens: Option<u32>,
+}
+
+/// Reads an answer; returns the server's message if it reports an error.
+pub(super) fn read(json: &str, decoded: &mut Decoded) -> Result<Option<String>, serde_json::Error> {
+    let answer: Answer<'_> = serde_json::from_str(json)?;
+    if let Some(error) = answer.error {
+        return Ok(Some(error_text(error.get())));
+    }
+    let Some(results) = answer.results else {
+        let detail = answer.detail.map(|detail| error_text(detail.get()));
+        return Ok(detail.or_else(|| errors::nonstandard_error(json)));
+    };
+    let reported = answer
+        .usage
+        .and_then(|usage| usage.prompt_tokens.or(usage.total_tokens));
+    let of_meta = answer.meta.and_then(|meta| meta.tokens?.input_tokens);
+    if let Some(tokens) = reported.or(of_meta) {
+        decoded.usage.get_or_insert_default().prompt = Some(tokens).filter(|tokens| *tokens > 0);
+    }
+    decoded.note_model(answer.model);
+    decoded.vectors += results.len();
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loadgen::dataset::Extras;
+    use crate::loadgen::protocol::{Decoder, LineKind, encode};
+    use crate::plan::{Protocol, ProtocolSpec, UsageRequest};
+
+    #[test]
+    fn a_body_has_the_documents_of_the_row_or_the_query_itself() {
+        let dialect = ProtocolSpec {
+            protocol: Protocol::Rerank,
+            path: None,
+            usage: UsageRequest::StreamOptions,
+            body: Map::new(),
+        };
+        let extras = Extras {
+            body: Map::from_iter([("documents".to_owned(), json!(["a", "b"]))]),
+            ..Extras::default()
+        };
+        let nothing = Map::new();
+        let encoded = |extras| {
+            let params = RequestParams {
+                extras,
+                ..RequestParams::without_extras("m", 0, false, &nothing)
+            };
+            let body = encode(&dialect, &Content::Text("q".to_owned().into()), &params).unwrap();
+            String::from_utf8(body).unwrap()
+        };
+        assert_eq!(
+            encoded(Some(&extras)),
+            r#"{"model":"m","query":"q","documents":["a","b"]}"#
+        );
+        assert_eq!(encoded(None), r#"{"model":"m","query":"q","documents":["q"]}"#);
+    }
+
+    #[test]
+    fn scores_are_an_answer_and_their_counts_stand_where_each_server_has_them() {
+        let read = |answer: Value| {
+            let mut decoder = Decoder::new(Protocol::Rerank, 1 << 20);
+            decoder.push(LineKind::Plain, answer.to_string().as_bytes(), 1);
+            decoder.finish(true)
+        };
+        let results = json!([{"index": 1, "relevance_score": 0.5}, {"index": 0, "relevance_score": 0.1}]);
+        for (answer, prompt) in [
+            (
+                json!({"results": results, "model": "m", "usage": {"prompt_tokens": 7, "total_tokens": 7}}),
+                Some(7),
+            ),
+            (json!({"results": results, "usage": {"total_tokens": 7}}), Some(7)),
+            (
+                json!({"results": results, "meta": {"tokens": {"input_tokens": 7}}}),
+                Some(7),
+            ),
+            (json!({"results": results}), None),
+        ] {
+            let decoded = read(answer.clone());
+            assert_eq!(decoded.failure, None, "{answer}");
+            assert_eq!(decoded.usage.and_then(|usage| usage.prompt), prompt, "{answer}");
+        }
+        for (answer, message) in [
+            (json!({"results": []}), "the response has no output"),
+            (json!({"error": {"message": "too long"}}), "too long"),
+            (json!({"detail": "Not Found"}), "Not Found"),
+        ] {
+            let failure = read(answer).failure.unwrap();
+            assert!(failure.message.contains(message), "{}", failure.message);
+        }
+    }
+}
