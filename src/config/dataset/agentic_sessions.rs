@@ -62,18 +62,24 @@ impl Replay {
 pub(crate) enum TraceFormat {
     /// A session per line or file, with ids of KV blocks and nested sub-agents, as in Weka's and AgentX's traces.
     Weka,
+    /// A conversation per line, with forks and spawned sub-agents, as AIPerf's `dag_jsonl`.
+    Dag,
     /// A request per line with ids of KV blocks; those with the same `session_id` follow one another.
     Mooncake,
+    /// Spans of OpenTelemetry with `gen_ai` attributes, a trace being a session.
+    Otel,
 }
 
 impl TraceFormat {
-    pub(crate) const ALL: [Self; 2] = [Self::Weka, Self::Mooncake];
+    pub(crate) const ALL: [Self; 4] = [Self::Weka, Self::Dag, Self::Mooncake, Self::Otel];
 
     /// The name in YAML and in flags.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Weka => "weka",
+            Self::Dag => "dag",
             Self::Mooncake => "mooncake",
+            Self::Otel => "otel",
         }
     }
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::super::DatasetError;
 use super::super::jsonl::parse_value;
 use super::recorded::{Place, RecordedSession};
-use super::{mooncake, weka};
+use super::{dag, mooncake, otel, weka};
 use crate::config::dataset::agentic_sessions::{Replay, TraceFormat};
 
 /// The sessions of a file, or of all `.json` and `.jsonl` files of a folder in the order of their names; at most `most`.
@@ -30,6 +30,8 @@ pub(super) fn read(path: &Path, replay: &Replay, most: usize) -> Result<Vec<Reco
         sessions.extend(match format {
             TraceFormat::Weka => weka_sessions(&values, sessions.len() as u64, missing)?,
             TraceFormat::Mooncake => mooncake_sessions(&values, replay.trace_block(), missing)?,
+            TraceFormat::Dag => dag::sessions(&values, missing)?,
+            TraceFormat::Otel => otel::sessions(&values, sessions.len() as u64, missing)?,
         });
     }
     Ok(sessions)
@@ -62,8 +64,12 @@ fn mooncake_sessions(
 /// Returns the format of a file whose first value this is.
 fn recognize(first: &Value) -> Option<TraceFormat> {
     let has = |keys: &[&str]| keys.iter().any(|key| first.get(key).is_some());
-    if has(&["requests"]) {
+    if has(&["resourceSpans", "spans", "spanId", "span_id", "context"]) {
+        Some(TraceFormat::Otel)
+    } else if has(&["requests"]) {
         Some(TraceFormat::Weka)
+    } else if has(&["turns", "orchestrator"]) {
+        Some(TraceFormat::Dag)
     } else if has(&["hash_ids", "input_length"]) {
         Some(TraceFormat::Mooncake)
     } else {

@@ -4,8 +4,10 @@
 //! no ids gets their text ([`as_text`]).
 
 mod blocks;
+mod dag;
 mod files;
 mod mooncake;
+mod otel;
 mod recorded;
 mod start;
 mod timeline;

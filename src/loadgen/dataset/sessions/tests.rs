@@ -122,7 +122,7 @@ fn random_starts_leave_the_rest_of_each_session_and_prime_the_part_before() {
 #[test]
 fn an_unknown_file_names_the_formats() {
     let error = prepare_trace("{\"a\": 1}\n", 0, Replay::default()).unwrap_err();
-    assert!(error.contains("`weka`, `mooncake`"), "{error}");
+    assert!(error.contains("`weka`, `dag`, `mooncake`, `otel`"), "{error}");
     let error = prepare_trace("{\"input_length\": 16}\n{\"input", 0, small_blocks()).unwrap_err();
     assert!(error.contains("line 2: it is no JSON"), "{error}");
     let weka = Replay {
