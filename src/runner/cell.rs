@@ -174,6 +174,9 @@ impl<'a> CellRun<'a> {
         if let (None, Some(short)) = (&outcome.abort, &outcome.ran_out) {
             self.summary.warnings.push(short.describe("`prompts`"));
         }
+        if metrics::theoretical_hit_share(&outcome.requests).is_some() {
+            self.summary.prompts_repeated = outcome.repeated_share(workload).await;
+        }
         self.count_hits(outcome.telemetry.engine.as_ref());
         self.summary.telemetry = Some(outcome.telemetry.clone());
         if procedure.is_raw {

@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::analysis::metrics;
 use crate::base::clock::{self, MonotonicTime};
 use crate::base::ids::ContentHash;
 use crate::config::scenario::Scenario;
@@ -25,6 +26,7 @@ use crate::runner::requests::{
     self, PromptRange, PromptsExhausted, insert_image_placeholders, prompts_exhausted,
     reconcile_vision_tokens, replace_session_ids,
 };
+use crate::runner::reusable::SentPrompts;
 use crate::runner::supervise::{self, AbortReason, DriveControl};
 use crate::runner::telemetry::MeasuredWindow;
 
@@ -142,6 +144,7 @@ pub(crate) async fn measure(
     }
     let began = clock::timestamp();
     let rows = load.items.len();
+    let kept = SentPrompts::keep(&load.scenario, &load.priming, &load.items);
     let sent = LoadSpec {
         sink: context.sink,
         spill: context.spill.clone(),
@@ -161,22 +164,30 @@ pub(crate) async fn measure(
         Some(_) => false,
     };
     let (telemetry, samples) = engine.sampling.sample_after_load(window, is_sampled).await;
+    let ran_out = prompts_exhausted(&load.scenario, rows, load.next, &driven);
+    let client = calibrate::client_facts(&driven, context.calibration);
+    // A conversation is one prompt with several requests. If time ran out, not every prompt was sent.
+    let prompts = rows.min(driven.records.len());
+    let timestamp_source = driven.timestamp_source;
+    let requests = match kept {
+        Some(kept) => kept.count(driven.records, workload).await,
+        None => driven.records,
+    };
     Ok(LoadOutcome {
         began,
         window,
         generator_end: ended,
-        timestamp_source: driven.timestamp_source,
-        client: calibrate::client_facts(&driven, context.calibration),
+        timestamp_source,
+        client,
         telemetry,
         samples,
-        ran_out: prompts_exhausted(&load.scenario, rows, load.next, &driven),
+        ran_out,
         first_prompt: load.first_prompt,
-        // A conversation is one prompt with several requests. If time ran out, not every prompt was sent.
-        prompts: rows.min(driven.records.len()),
+        prompts,
         abort,
         is_aborted: context.control.progress.is_aborted(),
         spill: context.spill,
-        requests: count_tokens(driven.records, workload).await,
+        requests: count_tokens(requests, workload).await,
     })
 }
 
@@ -190,7 +201,12 @@ impl LoadOutcome {
     /// Share of prompt tokens that the sent prompts repeat of each other; `None` if unknown. It can be larger
     /// for a part of the prompts than for all.
     pub(crate) async fn repeated_share(&self, workload: &Arc<PreparedWorkload>) -> Option<f64> {
-        repeated_share(workload, self.first_prompt, self.prompts).await
+        let repeated = repeated_share(workload, self.first_prompt, self.prompts).await;
+        // Requests that filled the cache before the load count, too.
+        match metrics::theoretical_hit_share(&self.requests) {
+            Some(reusable) => Some(repeated.unwrap_or(0.0).max(reusable)),
+            None => repeated,
+        }
     }
 }
 

@@ -29,6 +29,7 @@ mod prompt_store;
 pub(crate) mod ready_engine;
 pub(crate) mod record_sink;
 mod requests;
+mod reusable;
 mod scheduling;
 pub(crate) mod search;
 pub(crate) mod session;

@@ -22,6 +22,7 @@ mod recorder;
 mod rows;
 mod run;
 mod scripted;
+mod sessions;
 mod sharegpt;
 #[path = "../support/skip.rs"]
 mod skip;

@@ -1,5 +1,10 @@
 //! Prompt tokens that came from the prefix cache, and their tier.
 
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::engine::{reported_hit_share, theoretical_hit_share};
 use crate::results::record::request::Request;
 
 /// Prompt tokens of completed requests, and those from the prefix cache, as the server reports them.
@@ -21,6 +26,38 @@ pub(crate) struct CacheTiers {
     pub(crate) storage: u64,
     /// Name of the storage that was read last.
     pub(crate) storage_backend: Option<String>,
+}
+
+/// The prefix-cache hits of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct SessionHits {
+    /// Number of the session, from 0.
+    session: u32,
+    /// Requests that were due.
+    requests: usize,
+    completed: usize,
+    /// Share of the prompt tokens of completed requests that an unlimited cache would hold; `None` if unknown.
+    theoretical_hit_share: Option<f64>,
+    /// Share that the server reports as cached; `None` if an answer does not report it.
+    measured_hit_share: Option<f64>,
+}
+
+/// Returns the hits of each session, in their order; `None` without sessions.
+pub(crate) fn session_hits(requests: &[Request]) -> Option<Vec<SessionHits>> {
+    let mut sessions: BTreeMap<u32, Vec<&Request>> = BTreeMap::new();
+    for request in requests {
+        if let Some(session) = request.session {
+            sessions.entry(session).or_default().push(request);
+        }
+    }
+    let hits = |(session, requests): (u32, Vec<&Request>)| SessionHits {
+        session,
+        requests: requests.len(),
+        completed: requests.iter().filter(|request| request.is_completed()).count(),
+        theoretical_hit_share: theoretical_hit_share(requests.iter().copied()),
+        measured_hit_share: reported_hit_share(requests.iter().copied()),
+    };
+    (!sessions.is_empty()).then(|| sessions.into_iter().map(hits).collect())
 }
 
 impl CacheHits {

@@ -16,6 +16,9 @@ pub(super) fn add_engine_metrics(metrics: &mut MetricSet, requests: &[Request], 
     metrics.insert(Metric::AcceptRate, engine.and_then(accept_rate));
     let hit_share = reported_hit_share(requests).or_else(|| counted_hit_share(engine?));
     metrics.insert(Metric::CacheHitShare, hit_share);
+    if let Some(share) = theoretical_hit_share(requests) {
+        metrics.insert(Metric::TheoreticalHitShare, Some(share));
+    }
 }
 
 fn counter_growth(engine: &EngineWindow, name: &str) -> Option<f64> {
@@ -37,8 +40,8 @@ fn accept_rate(engine: &EngineWindow) -> Option<f64> {
 }
 
 /// Returns the cached share of all prompt tokens, if every answer reports it.
-fn reported_hit_share(requests: &[Request]) -> Option<f64> {
-    let completed = requests.iter().filter(|request| request.is_completed());
+pub(super) fn reported_hit_share<'r>(requests: impl IntoIterator<Item = &'r Request>) -> Option<f64> {
+    let completed = requests.into_iter().filter(|request| request.is_completed());
     let (mut prompt, mut cached) = (0u64, 0u64);
     for request in completed {
         let usage = request.usage?;
@@ -47,6 +50,22 @@ fn reported_hit_share(requests: &[Request]) -> Option<f64> {
         prompt += u64::from(of_prompt);
     }
     (prompt > 0).then(|| cached as f64 / prompt as f64)
+}
+
+/// Returns the share of prompt tokens of completed requests that an unlimited prefix cache would hold; `None` where
+/// that was not computed for each.
+pub(crate) fn theoretical_hit_share<'r>(requests: impl IntoIterator<Item = &'r Request>) -> Option<f64> {
+    let (mut prompt, mut reusable) = (0u64, 0u64);
+    for request in requests.into_iter().filter(|request| request.is_completed()) {
+        reusable += u64::from(request.reusable_prompt?);
+        prompt += u64::from(
+            request
+                .usage
+                .and_then(|usage| usage.prompt)
+                .unwrap_or_else(|| request.prompt_sent()),
+        );
+    }
+    (prompt > 0).then(|| reusable as f64 / prompt as f64)
 }
 
 /// Returns the cached share of all prompt tokens, by the engine's counters.

@@ -54,6 +54,8 @@ pub enum Metric {
     AcceptRate,
     /// Share of prompt tokens from the prefix cache, by the answers, or else by the engine's counters.
     CacheHitShare,
+    /// Share of prompt tokens that an unlimited prefix cache would hold, in loads of sessions.
+    TheoreticalHitShare,
     /// Requests per second that met every target.
     Goodput,
     /// Share of requests that met every target.
@@ -147,6 +149,7 @@ impl Metric {
             Self::AcceptLength,
             Self::AcceptRate,
             Self::CacheHitShare,
+            Self::TheoreticalHitShare,
             Self::Goodput,
             Self::Attainment,
         ];
@@ -201,6 +204,7 @@ impl Metric {
             Self::AcceptLength => "accept_length_tokens".to_owned(),
             Self::AcceptRate => "accept_rate_share".to_owned(),
             Self::CacheHitShare => "prefix_cache_hit_share".to_owned(),
+            Self::TheoreticalHitShare => "theoretical_prefix_cache_hit_share".to_owned(),
             Self::Goodput => "goodput_req_s".to_owned(),
             Self::Attainment => "slo_attainment_share".to_owned(),
             Self::AttainmentOf(target) => format!("slo_attainment_{}_share", target.name()),
@@ -252,6 +256,7 @@ impl Metric {
             Self::AcceptLength => "accept length",
             Self::AcceptRate => "accept rate",
             Self::CacheHitShare => "prefix-cache hit rate",
+            Self::TheoreticalHitShare => "theoretical prefix-cache hit rate",
             Self::Goodput => "goodput",
             Self::Attainment => "SLO attainment",
             Self::AttainmentOf(Target::Ttft) => "TTFT attainment",
@@ -288,6 +293,7 @@ impl Metric {
             Self::ErrorShare
             | Self::AcceptRate
             | Self::CacheHitShare
+            | Self::TheoreticalHitShare
             | Self::Attainment
             | Self::AttainmentOf(_) => Unit::Share,
             Self::Tokens(_) | Self::TokensPerChunk | Self::AcceptLength => Unit::Tokens,
@@ -334,6 +340,7 @@ impl Metric {
             | Self::Tokens(_)
             | Self::TokensPerChunk
             | Self::CacheHitShare
+            | Self::TheoreticalHitShare
             | Self::MeanPower
             | Self::PeakPower
             | Self::MeanConcurrency

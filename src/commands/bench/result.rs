@@ -326,6 +326,9 @@ impl BenchResult<'_> {
         });
         if let Value::Object(fields) = &mut fields {
             fields.extend(self.connections().fields());
+            if let Some(sessions) = metrics::session_hits(self.requests()) {
+                fields.insert("sessions".to_owned(), json!(sessions));
+            }
         }
         fields
     }

@@ -215,6 +215,7 @@ pub(crate) fn additional_block(figures: &MetricValues, percentiles: &[Percentile
         lines.section('-', "Engine and Users");
         lines.optional_number("Interactivity (tok/s per user):", Metric::Interactivity, 1.0);
         lines.optional_number("Prefix-cache hit rate (%):", Metric::CacheHitShare, 100.0);
+        lines.optional_number("Theoretical hit rate (%):", Metric::TheoreticalHitShare, 100.0);
         lines.optional_number("Accept length (tokens per step):", Metric::AcceptLength, 1.0);
         lines.optional_number("Accept rate (%):", Metric::AcceptRate, 100.0);
     }

@@ -1,0 +1,196 @@
+//! Sessions of agents: their order, their caps, and the hits of the prefix cache against those that are possible.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Desk, Ran, Sim, data};
+
+/// A session in Weka's layout: a main agent whose context grows, and two sub-agents of which one shares its beginning.
+fn session(number: u64) -> Value {
+    let shared: Vec<u64> = (0..3 + number).collect();
+    let grown = |more: u64| -> Vec<u64> { shared.iter().copied().chain(100..100 + more).collect() };
+    let request = |t: f64, ids: &[u64], cut: u64| json!({"t": t, "type": "n", "in": ids.len() as u64 * 64 - cut, "out": 3, "hash_ids": ids, "api_time": 0.01});
+    json!({
+        "id": format!("trace_{number}"), "models": ["m"], "block_size": 64, "hash_id_scope": "local",
+        "requests": [
+            request(0.0, &grown(0), 0),
+            request(0.02, &grown(2), 10),
+            {"t": 0.04, "type": "subagent", "agent_id": "a", "status": "completed", "requests": [
+                request(0.04, &[&shared[..2], &[200, 201]].concat(), 0), request(0.06, &[&shared[..2], &[200, 201, 202]].concat(), 63),
+            ]},
+            {"t": 0.04, "type": "subagent", "agent_id": "b", "status": "completed", "requests": [request(0.04, &[300], 7)]},
+            request(0.09, &grown(5), 1),
+        ],
+    })
+}
+
+/// A bench of eight sessions.
+fn bench(desk: &Desk, backend: &str, port: u16, more: &[&str]) -> Ran {
+    let trace: String = (0..8).map(|number| session(number).to_string() + "\n").collect();
+    std::fs::write(desk.path().join("trace.jsonl"), trace).unwrap();
+    let (port, tokenizer) = (port.to_string(), data("tokenizer.json"));
+    let args = [
+        "--backend",
+        backend,
+        "--host",
+        "127.0.0.1",
+        "--port",
+        &port,
+        "--tokenizer",
+        &tokenizer,
+        "--dataset-name",
+        "agentic-sessions",
+        "--dataset-path",
+        "trace.jsonl",
+        "--output-file",
+        "out.jsonl",
+        "--num-prompts",
+        "0",
+    ];
+    desk.call(&[&args, more].concat())
+}
+
+/// The growth of two counters of vLLM's metrics.
+fn counters(port: u16) -> (f64, f64) {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    let mut page = String::new();
+    stream.read_to_string(&mut page).unwrap();
+    let value = |name: &str| -> f64 {
+        let line = page.lines().find(|line| line.starts_with(name)).unwrap();
+        line.rsplit(' ').next().unwrap().parse().unwrap()
+    };
+    (
+        value("vllm:prefix_cache_hits_total"),
+        value("vllm:prefix_cache_queries_total"),
+    )
+}
+
+/// The shares of prompt tokens that were found, by the answers and in theory; of all and of each session.
+fn shares(line: &serde_json::Map<String, Value>) -> Vec<(Value, Value)> {
+    let ours = &line["matrix"];
+    let figures = &ours["figures"];
+    let all = ("prefix_cache_hit_share", "theoretical_prefix_cache_hit_share");
+    let mut shares = vec![(figures[all.0].clone(), figures[all.1].clone())];
+    let sessions = ours["sessions"].as_array().unwrap();
+    shares.extend(sessions.iter().map(|session| {
+        (
+            session["measured_hit_share"].clone(),
+            session["theoretical_hit_share"].clone(),
+        )
+    }));
+    shares
+}
+
+/// One request at a time and a cache that holds everything: what is possible is what happens.
+#[test]
+fn the_hits_in_theory_are_those_of_the_engine() {
+    for (engine_block, more) in [
+        ("16", &[][..]),
+        ("64", &["--session-cache-block", "64"]),
+        ("48", &["--session-cache-block", "48"]),
+    ] {
+        let (sim, desk) = (Sim::start("vllm", &["--block-tokens", engine_block]), Desk::new());
+        let args = [&["--max-concurrency", "1", "--warmup-requests", "0"][..], more].concat();
+        let ran = bench(&desk, "vllm", sim.port, &args).exits(0);
+        let line = &desk.lines()[0];
+        assert_eq!(line["completed"], 48, "{}", ran.stderr);
+        let shares = shares(line);
+        assert_eq!(shares.len(), 9);
+        for (measured, theoretical) in &shares {
+            assert!(theoretical.as_f64().unwrap() > 0.2, "{shares:?}");
+            assert_eq!(measured, theoretical, "blocks of {engine_block}");
+        }
+        let (hits, queries) = counters(sim.port);
+        assert_eq!(json!(hits / queries), shares[0].1);
+        assert!(ran.stdout.contains("Theoretical hit rate (%):"), "{}", ran.stdout);
+    }
+}
+
+/// The same holds for each session by itself if sessions share no blocks, whatever their number at a time.
+#[test]
+fn sessions_that_run_side_by_side_have_their_own_hits() {
+    let (sim, desk) = (Sim::start("vllm", &[]), Desk::new());
+    let args = [
+        "--max-sessions",
+        "4",
+        "--think-time",
+        "10ms",
+        "--warmup-requests",
+        "0",
+    ];
+    bench(&desk, "vllm", sim.port, &args).exits(0);
+    let line = &desk.lines()[0];
+    assert_eq!(line["completed"], 48);
+    // Sub-agents of a session begin together, and share two blocks at most.
+    for (measured, theoretical) in shares(line) {
+        let (measured, theoretical) = (measured.as_f64().unwrap(), theoretical.as_f64().unwrap());
+        assert!(
+            measured <= theoretical && measured > 0.0,
+            "{measured} of {theoretical}"
+        );
+    }
+}
+
+#[test]
+fn sessions_that_begin_in_the_middle_find_what_was_sent_before() {
+    let (sim, desk) = (Sim::start("vllm", &[]), Desk::new());
+    let args = [
+        "--max-concurrency",
+        "1",
+        "--warmup-requests",
+        "0",
+        "--session-start",
+        "random",
+    ];
+    let ran = bench(&desk, "vllm", sim.port, &args).exits(0);
+    let line = &desk.lines()[0];
+    let completed = line["completed"].as_u64().unwrap();
+    assert!((8..48).contains(&completed), "{completed}: {}", ran.stderr);
+    for (measured, theoretical) in shares(line) {
+        assert_eq!(measured, theoretical);
+    }
+    let (_, queries) = counters(sim.port);
+    assert!(
+        queries > line["total_input_tokens"].as_f64().unwrap(),
+        "the cache was filled before"
+    );
+}
+
+#[test]
+fn a_chat_gets_the_text_of_the_blocks() {
+    let (sim, desk) = (Sim::start("vllm", &[]), Desk::new());
+    bench(&desk, "vllm-chat", sim.port, &["--max-idle", "5ms"]).exits(0);
+    assert_eq!(desk.lines()[0]["completed"], 48);
+}
+
+#[test]
+fn what_has_no_sessions_has_no_pauses() {
+    let desk = Desk::new();
+    for (flags, why) in [
+        (
+            &["--think-time", "2s"][..],
+            "`--think-time`: `random` has neither sessions nor conversations",
+        ),
+        (
+            &["--max-sessions", "2"],
+            "`--max-sessions`: `random` has neither sessions nor conversations",
+        ),
+        (&["--max-idle", "2s"], "`--max-idle`: `random` has neither"),
+        (
+            &["--session-format", "weka"],
+            "belong to the data set `agentic-sessions`",
+        ),
+        (&["--think-time", "often"], "`often` is not a think time"),
+        (&["--max-sessions", "0"], "--max-sessions"),
+    ] {
+        let ran = desk.random("vllm", 1, flags).exits(2);
+        assert!(ran.stderr.contains(why), "{flags:?}: {}", ran.stderr);
+    }
+    let ran = bench(&desk, "vllm", 1, &["--session-cache-block", "0"]).exits(2);
+    assert!(ran.stderr.contains("`cache_block` is 0"), "{}", ran.stderr);
+}
