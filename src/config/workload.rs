@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
 
 use crate::config::dataset::{
-    Dataset, DatasetName, Facts, OPTIONS, Options, Rules, TemplateUse, WorkloadError, readers,
+    Dataset, DatasetName, Facts, OPTIONS, Options, PromptForm, Rules, TemplateUse, WorkloadError, readers,
     too_many_tokens,
 };
 pub use crate::config::profile::Profile;
@@ -85,6 +85,17 @@ impl Workload {
     /// How many requests are asked for, each conversation counted once; `None` for all that there are.
     pub(crate) fn requests(&self) -> Option<u64> {
         self.rules().requests(self.prompts)
+    }
+
+    /// Why no search can send parts of its prompts.
+    pub(crate) fn search_error(&self) -> Option<String> {
+        (self.facts().prompts == PromptForm::Sessions).then(|| {
+            format!(
+                "a search sends parts of the prompts, which would cut the sessions of `{}`; measure several rates or \
+                 concurrencies instead",
+                self.dataset.bench_serving_name()
+            )
+        })
     }
 
     /// Whether rows are sent at moments of their own.

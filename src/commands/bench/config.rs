@@ -121,6 +121,9 @@ impl BenchConfig {
         else {
             return Err(errors);
         };
+        if let (true, Some(why)) = (search.is_some(), workload.search_error()) {
+            errors.push(why);
+        }
         let Some(connections) = connections.filter(|_| errors.is_empty()) else {
             return Err(errors);
         };

@@ -81,6 +81,13 @@ fn check_scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, diagnostics: &m
                 .with_help("for example `cancel: { share: 0.2, after_tokens: 50 }` or `cancel: { share: 0.2, after: 2s }`"),
         );
     }
+    if let (Some(search), Some(why)) = (&entry.search, workload.search_error()) {
+        diagnostics.push(with_place(
+            Diagnostic::new(format!("invalid `search` in the scenario `{}`", named.name)),
+            search.place.as_ref().or(named.name.place.as_ref()),
+            why,
+        ));
+    }
     check_dataset_keys(named, dataset, diagnostics);
     check_error_shares(entry, diagnostics);
     check_rate_profile(named, diagnostics);
