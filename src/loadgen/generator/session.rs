@@ -163,6 +163,17 @@ impl Sessions {
         released
     }
 
+    /// Whether a later prompt contains the answer to a request.
+    pub(super) fn needs_answer(&self, place: Option<SessionPlace>) -> bool {
+        place.is_some_and(|place| {
+            let nodes = &self.sessions[place.session].nodes;
+            let waiting = &nodes[place.position].waiting;
+            waiting
+                .iter()
+                .any(|waiting| nodes[*waiting].continues == Some(place.position))
+        })
+    }
+
     /// Makes the body of a request that is about to be sent.
     pub(super) fn encode(&self, pending: &mut PendingRequest, shared: &Shared) {
         let (Some(place), Some(planned), true) = (pending.place, &pending.planned, pending.bytes.is_empty())

@@ -113,11 +113,12 @@ impl LoopState {
 
     /// Creates the state of one attempt to send a request.
     pub(super) fn start_in_flight(&self, pending: &PendingRequest, request: Vec<u8>) -> InFlight {
+        let needs_text = pending.conversation.is_some() || self.sessions.needs_answer(pending.place);
         let shared = &self.event_loop.shared;
         let bounds = pending.bounds(shared);
         let mut decoder = Decoder::new(shared.target.dialect.protocol, bounds.line_bytes)
             .allow_empty(shared.stop_at_eos)
-            .spill_to(shared.spill.as_ref(), pending.conversation.is_some());
+            .spill_to(shared.spill.as_ref(), needs_text);
         decoder.reserve(pending.requested_tokens.min(MAX_EXPECTED_EVENTS) as usize);
         let mut in_flight = InFlight::start(request, decoder, bounds, self.zero);
         if shared.target.connections.retries > 0 {

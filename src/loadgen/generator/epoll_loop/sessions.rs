@@ -5,7 +5,8 @@
 
 use std::time::Duration;
 
-use super::{LoopState, take_from};
+use super::LoopState;
+use super::sending::take_from;
 use crate::base::clock::{self, MonotonicTime};
 use crate::loadgen::generator::concurrency_limit::Slot;
 use crate::loadgen::generator::pending::PendingRequest;
