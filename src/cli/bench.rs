@@ -9,6 +9,7 @@ mod connections;
 mod dataset_options;
 pub(super) mod foreign;
 mod images;
+mod lengths;
 pub(super) mod like;
 mod limits;
 mod profiler;
@@ -27,6 +28,7 @@ pub(crate) use self::dataset_options::{
     GroupDistributionArg, RerankArgs, SessionArgs, SharedPrefixArgs, TraceArgs,
 };
 pub(crate) use self::images::{ImageArgs, SpeedBenchArgs};
+pub(crate) use self::lengths::LengthArgs;
 pub(crate) use self::like::LikeTool;
 pub(crate) use self::limits::LimitArgs;
 pub(crate) use self::profiler::{Activity, ProfilerArgs};
@@ -64,6 +66,8 @@ pub(crate) struct BenchArgs {
     pub(crate) shared_prefix: SharedPrefixArgs,
     #[command(flatten)]
     pub(crate) rerank: RerankArgs,
+    #[command(flatten)]
+    pub(crate) lengths: LengthArgs,
     #[command(flatten)]
     pub(crate) trace: TraceArgs,
     #[command(flatten)]

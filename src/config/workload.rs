@@ -1,10 +1,14 @@
 //! What is sent: the data set, how many prompts, how long, under which rules. Reads no file and draws no prompt.
 
+use std::path::Path;
+
 use serde::de::Error as _;
 use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
 
+use crate::config::dataset::random::Random;
+use crate::config::dataset::random_ids::RandomIds;
 use crate::config::dataset::{
     Dataset, DatasetName, Facts, OPTIONS, Options, PromptForm, Rules, TemplateUse, WorkloadError, readers,
     too_many_tokens,
@@ -75,6 +79,17 @@ impl Workload {
         let suffix = self.foreign.get("prompt_suffix").and_then(Value::as_str);
         facts.prompt_suffix = facts.prompt_suffix.or(suffix);
         facts
+    }
+
+    /// Returns the workload with the path of its file of lengths resolved against a folder.
+    pub(crate) fn with_lengths_in(mut self, folder: &Path) -> Self {
+        if let Dataset::Random(Random { lengths, .. }) | Dataset::RandomIds(RandomIds { lengths, .. }) =
+            &mut self.dataset
+            && let Some(file) = lengths.as_mut().and_then(|lengths| lengths.file.as_mut())
+        {
+            *file = folder.join(&*file).to_string_lossy().into_owned();
+        }
+        self
     }
 
     /// The data set's own code.
@@ -212,8 +227,6 @@ impl<'de> Deserialize<'de> for Workload {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::dataset::random::Random;
-
     fn workload(text: &str) -> Workload {
         serde_json::from_str(text).unwrap()
     }
@@ -253,6 +266,8 @@ mod tests {
                 output_len: Some(64),
                 range_ratio,
                 tokenize_prompt: false,
+                lengths: None,
+                common_prefix: None,
             });
             assert_eq!(random.rules().lengths(Profile::Current), lengths);
         }

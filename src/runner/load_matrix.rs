@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::base::text::pluralize;
 use crate::config::builtin_scenarios;
 use crate::config::dataset::DatasetName;
+use crate::config::dataset::length_distribution::Lengths;
 use crate::config::engine::{Recipe, Recipes};
 use crate::config::matrix::{Matrix, engine_name};
 use crate::config::repeats::StartOrder;
@@ -195,7 +196,8 @@ fn exact_length_warning(matrix: &Matrix) -> Option<String> {
     let drew = matrix.scenarios.iter().filter(|named| {
         let entry = builtin_scenarios::completed(named);
         let draws = |name: DatasetName| name.reads("range_ratio");
-        entry.range_ratio.is_none() && entry.dataset.is_some_and(draws)
+        let sets_lengths = entry.lengths.as_ref().is_some_and(Lengths::sets_both);
+        !sets_lengths && entry.range_ratio.is_none() && entry.dataset.is_some_and(draws)
     });
     let names: Vec<&str> = drew.map(|named| named.name.value.as_str()).collect();
     let named = names.len().min(MAX_NAMED_SCENARIOS);

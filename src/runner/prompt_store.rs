@@ -70,7 +70,7 @@ impl PromptStore {
 
     fn prepare(&self, scenario: &Scenario, name: &str) -> Result<PreparedWorkload, String> {
         let tokenizer = self.open_tokenizer(name)?;
-        let work = &scenario.workload;
+        let work = &scenario.workload.clone().with_lengths_in(&self.folder);
         let file = dataset::locate(work, &self.folder, &self.caches).map_err(|error| error.to_string())?;
         let prepared = dataset::load_or_prepare(
             work,

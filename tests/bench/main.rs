@@ -11,6 +11,7 @@ mod encrypted;
 mod guard;
 mod harness;
 mod imports;
+mod lengths;
 mod limits;
 mod memory;
 #[path = "../nvml/stub.rs"]

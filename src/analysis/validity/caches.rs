@@ -79,10 +79,49 @@ pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
         return;
     }
     let proof = evidence.summary.cache_reset.as_ref();
+    let cache = CacheEvidence::from_evidence(evidence);
     reasons.extend(cache_reasons(
-        &CacheEvidence::from_evidence(evidence),
+        &cache,
         proof.is_some_and(|proof| proof.is_fresh_start),
     ));
+    reasons.extend(missed_cache_reason(&cache));
+}
+
+/// Notes that the engine found fewer tokens in its cache than the scenario makes prompts share.
+fn missed_cache_reason(evidence: &CacheEvidence<'_>) -> Option<Reason> {
+    evidence.scenario.workload.facts().common_prefix?;
+    let expected = evidence.shared_share?;
+    let counted =
+        counted_hits(evidence).map(|(hits, queries)| (hits / queries, counted_hits_in_words(hits, queries)));
+    let shares = [counted, cached_share_by_responses(evidence, 0.0)];
+    // If the two disagree, the worse one counts.
+    let (share, source) = shares
+        .into_iter()
+        .flatten()
+        .min_by(|(one, _), (other, _)| one.total_cmp(other))?;
+    let bound = expected - evidence.bounds.max_cache_hits;
+    (share < bound).then(|| {
+        let told_bound = format!(
+            "{}, because the prompts share {} of their tokens with each other",
+            percent(bound),
+            percent(expected)
+        );
+        new_reason(ReasonCode::CacheMissed, source, Some(told_bound))
+    })
+}
+
+/// Returns cache hits and looked-up tokens by the engine's counters.
+fn counted_hits(evidence: &CacheEvidence<'_>) -> Option<(f64, f64)> {
+    let proof = evidence.reset_proof?;
+    let (hits, queries) = (proof.hits_in_window?, proof.queries_in_window?);
+    (queries > 0.0).then_some((hits, queries))
+}
+
+fn counted_hits_in_words(hits: f64, queries: f64) -> String {
+    format!(
+        "{hits} cache hits of {queries} by the engine's counters ({})",
+        percent(hits / queries)
+    )
 }
 
 /// Merges the reasons of the points of a search to one per code: that of the worst point, with the number of
@@ -193,21 +232,9 @@ fn unique_prefix(proof: Option<&CacheResetRecord>) -> Option<&UniquePrefix> {
 /// Returns the share of prompt tokens that came from the cache, and a text with its source. Tokens that may
 /// be cached ([`CacheEvidence::expected_cached_tokens`]) are left out.
 fn cached_share(evidence: &CacheEvidence<'_>) -> Option<(f64, String)> {
-    let proof = evidence.reset_proof;
-    let counted = proof.and_then(|proof| {
-        let (hits, queries) = (proof.hits_in_window?, proof.queries_in_window?);
-        let source = || {
-            format!(
-                "{hits} cache hits of {queries} by the engine's counters ({})",
-                percent(hits / queries)
-            )
-        };
-        (queries > 0.0).then(|| {
-            (
-                (hits - evidence.expected_cached_tokens(queries)).max(0.0) / queries,
-                source(),
-            )
-        })
+    let counted = counted_hits(evidence).map(|(hits, queries)| {
+        let unexpected = (hits - evidence.expected_cached_tokens(queries)).max(0.0);
+        (unexpected / queries, counted_hits_in_words(hits, queries))
     });
     let reported = evidence
         .requests
@@ -258,4 +285,67 @@ fn cached_warm_up_tokens(evidence: &CacheEvidence<'_>) -> f64 {
     }
     let first = evidence.requests.iter().min_by_key(|request| request.index);
     first.map_or(0.0, |request| f64::from(request.prompt_sent()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::config::workload::Workload;
+    use crate::plan::{Plan, Protocol};
+
+    /// Judges 20 answers of 100 prompt tokens, each with so many of them cached, whose prompts share half of their tokens.
+    fn judged(is_planned: bool, cached: Option<u32>, counters: Option<(f64, f64)>) -> Option<Reason> {
+        let plan: Plan =
+            serde_json::from_str(include_str!("../../../tests/fixtures/run-format-1/plan.json")).unwrap();
+        let mut scenario = plan.cells[0].scenario.clone();
+        let prefix = is_planned.then(|| json!({"share": 0.5}));
+        let workload = json!({
+            "dataset": "random-ids", "path": null, "prompts": 20, "input_len": 100, "output_len": 4, "range_ratio": 1.0,
+            "common_prefix": prefix,
+        });
+        scenario.workload = serde_json::from_value::<Workload>(workload).unwrap();
+        let request = json!({
+            "index": 0, "prompt_tokens": 100, "asked_tokens": 4, "due_ns": 0, "sent_ns": 1, "chunks": [], "end_ns": 2,
+            "usage": {"prompt": 100, "completion": 4, "cached": cached},
+        });
+        let requests: Vec<Request> = vec![serde_json::from_value(request).unwrap(); 20];
+        let proof = counters.map(|(hits, queries)| -> CacheResetRecord {
+            serde_json::from_value(json!({
+                "is_fresh_start": true, "possible": false, "status": null, "success": null, "answer": null,
+                "hits_in_window": hits, "queries_in_window": queries,
+            }))
+            .unwrap()
+        });
+        missed_cache_reason(&CacheEvidence {
+            protocol: Protocol::Completions,
+            scenario: &scenario,
+            bounds: &ValidityBounds::default(),
+            shared_share: Some(0.5),
+            reset_proof: proof.as_ref(),
+            requests: &requests,
+        })
+    }
+
+    #[test]
+    fn a_cache_that_finds_less_than_the_prompts_share_is_noted_whichever_count_says_so() {
+        for (cached, counters, is_noted) in [
+            (Some(50), None, false),
+            (Some(46), None, false),
+            (Some(44), None, true),
+            (Some(0), None, true),
+            (None, None, false),
+            (None, Some((1000.0, 2000.0)), false),
+            (None, Some((400.0, 2000.0)), true),
+            // One of the two is wrong.
+            (Some(50), Some((0.0, 2000.0)), true),
+            (Some(0), Some((1000.0, 2000.0)), true),
+        ] {
+            let reason = judged(true, cached, counters);
+            assert_eq!(reason.is_some(), is_noted, "{cached:?} {counters:?}: {reason:?}");
+            assert!(reason.is_none_or(|reason| reason.weight == Verdict::Valid));
+        }
+        assert_eq!(judged(false, Some(0), None), None);
+    }
 }

@@ -23,13 +23,14 @@ pub struct CodeEntry {
 
 use MetricFamily::{Energy, Itl, Ttft};
 use ReasonCode::{
-    AnswersDegenerate, BoundsLoosened, CacheWarm, CancelIgnored, ChunkedTokens, ClientLate, ClientSaturated,
-    ClientSharesCpus, ClockJump, ClocksSpread, CpuStolen, EnergyDisagrees, EngineChanged, EngineRestarted,
-    Errors, FewSamples, FirstEventAhead, GpuErrors, GpuMemoryUnexplained, GpuNotAtRest, GpuShared, HostBusy,
-    Imported, KvCacheFull, ListenerUnverified, MetricsMixed, Neighbour, NeverSteady, NumaRemote, OutputLong,
-    OutputShort, PcieDowntrained, Preempted, PretendedGpus, PromptTokensDisagree, QueueGrowing, RateDrawn,
-    RateNotReached, ResetUnproven, Simulated, Swapping, TelemetryGap, ThrottledHardware, ThrottledPower,
-    ThrottledThermal, TokensDisagree, TokensUncounted, WindowShort, WrongModel, WrongPrecision,
+    AnswersDegenerate, BoundsLoosened, CacheMissed, CacheWarm, CancelIgnored, ChunkedTokens, ClientLate,
+    ClientSaturated, ClientSharesCpus, ClockJump, ClocksSpread, CpuStolen, EnergyDisagrees, EngineChanged,
+    EngineRestarted, Errors, FewSamples, FirstEventAhead, GpuErrors, GpuMemoryUnexplained, GpuNotAtRest,
+    GpuShared, HostBusy, Imported, KvCacheFull, ListenerUnverified, MetricsMixed, Neighbour, NeverSteady,
+    NumaRemote, OutputLong, OutputShort, PcieDowntrained, Preempted, PretendedGpus, PromptTokensDisagree,
+    QueueGrowing, RateDrawn, RateNotReached, ResetUnproven, Simulated, Swapping, TelemetryGap,
+    ThrottledHardware, ThrottledPower, ThrottledThermal, TokensDisagree, TokensUncounted, WindowShort,
+    WrongModel, WrongPrecision,
 };
 use Verdict::{Invalid, Suspect, Valid};
 
@@ -210,6 +211,16 @@ pub(crate) const TABLE: &[CodeEntry] = &[
         bound: "`max_cache_hits`: 0.05 of the prompt tokens above the share that prompts repeat of each other. The warm-up prompt and tokens that all prompts begin with may be cached: the first token, unique prefixes, and a chat template (64 tokens, or as many as the server counts beyond ours). If the engine's counters and its answers differ, the higher share counts. Each point of a search is judged by itself, and a warm one ends the search. `matrix bench` reads no metrics and uses only `cached_tokens` in the answers: if a server does not report them, running the same command twice measures a warm cache without a warning (use `--seed` or `--flush-cache`)",
         source: "prefix hits are near zero if a workload is meant to find cold caches",
         implied_codes: &[WindowShort, NeverSteady],
+    },
+    CodeEntry {
+        code: CacheMissed,
+        weight: Valid,
+        families: &[],
+        meaning: "The engine found fewer prompt tokens in its prefix cache than the scenario makes prompts share (`common_prefix`), so the figures are not those of the hit rate that was asked for.",
+        fix: "Check whether the prefix cache is on and large enough, and whether its block size divides `block_tokens`; prompts of a group that are due together may miss the prefix that the first of them still computes: send them later, or use fewer groups.",
+        bound: "`max_cache_hits`: 0.05 of the prompt tokens below the share that prompts repeat of each other. If the engine's counters and its answers differ, the lower share counts. Scenarios without `common_prefix` and searches are not judged",
+        source: "prompts are drawn so that the share of repeated tokens is known",
+        implied_codes: &[],
     },
     CodeEntry {
         code: ResetUnproven,

@@ -208,6 +208,13 @@ impl BenchResult<'_> {
                 .cancel
                 .map(|cancel| notes::cancellation_note(requests, cancel)),
         );
+        let common = self.config.scenario.workload.facts().common_prefix;
+        let expected = self.measured.summary.prompts_repeated;
+        notes.extend(
+            common
+                .zip(expected)
+                .map(|(common, expected)| notes::common_prefix_note(requests, common, expected)),
+        );
         notes.extend(notes::figure_notes(
             requests,
             &self.measured.basis,

@@ -1,6 +1,8 @@
 //! Lengths that are chosen or drawn: what is wrong with them, and how they read.
 
-use super::error::ReportError;
+use super::common_prefix::CommonPrefix;
+use super::error::{NOT_CLASSIC, ReportError};
+use super::length_distribution::Lengths;
 use crate::config::profile::Profile;
 
 /// Maximum number of tokens that a workload draws. Drawn prompts take about 8 bytes for each token.
@@ -17,10 +19,14 @@ pub(crate) struct Drawn {
 impl Drawn {
     /// `None` where a length is unknown.
     pub(super) fn in_words(self, profile: Profile) -> Option<String> {
+        let [input, output] = self.sides_in_words(profile)?;
+        Some(format!("{input} in / {output} out"))
+    }
+
+    fn sides_in_words(self, profile: Profile) -> Option<[String; 2]> {
         let input = range(self.input_len?, self.range_ratio, 1);
         let shortest = u32::from(profile == Profile::Current);
-        let output = range(self.output_len?, self.range_ratio, shortest);
-        Some(format!("{input} in / {output} out"))
+        Some([input, range(self.output_len?, self.range_ratio, shortest)])
     }
 
     /// Takes down what is wrong with the lengths of the data set `name`.
@@ -41,6 +47,55 @@ impl Drawn {
                     self.range_ratio
                 ),
             );
+        }
+    }
+}
+
+/// The options of data sets that draw lengths and common tokens.
+pub(super) struct DrawnOptions<'o> {
+    pub(super) drawn: Drawn,
+    pub(super) lengths: Option<&'o Lengths>,
+    pub(super) common_prefix: Option<CommonPrefix>,
+}
+
+impl DrawnOptions<'_> {
+    pub(super) fn in_words(&self, profile: Profile) -> String {
+        let drawn = self.drawn;
+        let Some(sides) = drawn.sides_in_words(profile) else {
+            return "lengths of the data set".to_owned();
+        };
+        let words = match self.lengths {
+            Some(lengths) => lengths.in_words([drawn.input_len, drawn.output_len], sides),
+            None => sides[0].clone() + " in / " + &sides[1] + " out",
+        };
+        match self.common_prefix {
+            Some(prefix) => format!("{words}; {prefix}"),
+            None => words,
+        }
+    }
+
+    /// Takes down what is wrong with distributions and common tokens.
+    pub(super) fn find_errors(&self, profile: Profile, report: &mut ReportError<'_>) {
+        let drawn = self.drawn;
+        if let Some(lengths) = self.lengths {
+            let errors = lengths.find_errors(drawn.input_len, drawn.output_len);
+            errors.into_iter().for_each(|why| report("lengths", why));
+        }
+        if let Some(why) = self
+            .common_prefix
+            .and_then(|prefix| prefix.find_error(drawn.input_len))
+        {
+            report("common_prefix", why);
+        }
+        if profile == Profile::Classic {
+            for (field, is_given) in [
+                ("lengths", self.lengths.is_some()),
+                ("common_prefix", self.common_prefix.is_some()),
+            ] {
+                if is_given {
+                    report(field, NOT_CLASSIC.to_owned());
+                }
+            }
         }
     }
 }

@@ -4,10 +4,12 @@
 
 pub(crate) mod agentic_sessions;
 pub(crate) mod agentic_trace;
+pub(crate) mod common_prefix;
 pub(crate) mod custom;
 mod error;
 pub(crate) mod generated_shared_prefix;
 pub(crate) mod image;
+pub(crate) mod length_distribution;
 mod lengths;
 pub(crate) mod longbench_v2;
 pub(crate) mod mmmu;
@@ -160,6 +162,12 @@ macro_rules! with_dataset_options {
             /// Lengths are drawn between this share of `input_len` and `output_len` and their full values, from
             /// 0 to 1; default 1: all have the full length.
             pub(crate) range_ratio: Option<$crate::config::yaml::Spanned<f64>>,
+            /// Distributions of lengths or a file with pairs of lengths, for `random` and `random-ids`, such as
+            /// `{ input: { lognormal: { median: 512, sigma: 1.0 } } }` or `{ file: lengths.csv }`; default: `range_ratio`.
+            pub(crate) lengths: Option<$crate::config::dataset::length_distribution::Lengths>,
+            /// Tokens that the prompts of a group have in common, for `random` and `random-ids`, such as
+            /// `{ share: 0.5, groups: 4, block_tokens: 16 }`; default: none.
+            pub(crate) common_prefix: Option<$crate::config::dataset::common_prefix::CommonPrefix>,
             /// Maximum number of tokens of prompt and answer together, for `sharegpt`, `custom` and
             /// `longbench-v2`; longer rows are left out.
             pub(crate) context_len: Option<u32>,

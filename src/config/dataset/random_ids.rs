@@ -2,8 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::lengths;
+use super::common_prefix::CommonPrefix;
+use super::error::ReportError;
+use super::length_distribution::Lengths;
+use super::lengths::{self, DrawnOptions};
 use super::rules::{Facts, Rules};
+use crate::config::profile::Profile;
 
 /// The options of `random-ids`, as `with_dataset_options!` describes them.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -16,13 +20,37 @@ pub(crate) struct RandomIds {
     pub(crate) range_ratio: f64,
     #[serde(default)]
     pub(crate) tokenize_prompt: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) lengths: Option<Lengths>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) common_prefix: Option<CommonPrefix>,
+}
+
+impl RandomIds {
+    fn drawn_options(&self) -> DrawnOptions<'_> {
+        DrawnOptions {
+            drawn: self.facts().drawn.expect("lengths are drawn"),
+            lengths: self.lengths.as_ref(),
+            common_prefix: self.common_prefix,
+        }
+    }
 }
 
 impl Rules for RandomIds {
     fn facts(&self) -> Facts<'_> {
         Facts {
             sends_ids: self.tokenize_prompt,
+            lengths_file: self.lengths.as_ref().and_then(|lengths| lengths.file.as_deref()),
+            common_prefix: self.common_prefix,
             ..Facts::of_drawn(self.input_len, self.output_len, self.range_ratio)
         }
+    }
+
+    fn lengths(&self, profile: Profile) -> String {
+        self.drawn_options().in_words(profile)
+    }
+
+    fn find_errors(&self, profile: Profile, report: &mut ReportError<'_>) {
+        self.drawn_options().find_errors(profile, report);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::common_prefix::CommonPrefix;
 use super::error::ReportError;
 use super::lengths::Drawn;
 use crate::config::api::ClientStyle;
@@ -52,6 +53,10 @@ pub(crate) struct Facts<'a> {
     pub(crate) template: TemplateUse,
     /// The lengths, where the data set draws them.
     pub(crate) drawn: Option<Drawn>,
+    /// File with pairs of lengths.
+    pub(crate) lengths_file: Option<&'a str>,
+    /// Tokens that prompts have in common by design.
+    pub(crate) common_prefix: Option<CommonPrefix>,
     /// Tokens to ask for, at most, where that is chosen.
     pub(crate) output_len: Option<u32>,
     /// The Python tool's flag for the output length, where it is not `--sharegpt-output-len`.

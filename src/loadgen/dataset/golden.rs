@@ -87,6 +87,8 @@ fn random(prompts: u32, input_len: u32, output_len: u32, range_ratio: f64) -> Wo
             output_len: Some(output_len),
             range_ratio,
             tokenize_prompt: false,
+            lengths: None,
+            common_prefix: None,
         })
     }
 }
@@ -99,6 +101,8 @@ fn random_ids(tokenize_prompt: bool) -> Workload {
             output_len: Some(4),
             range_ratio: 0.5,
             tokenize_prompt,
+            lengths: None,
+            common_prefix: None,
         })
     }
 }

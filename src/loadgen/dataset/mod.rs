@@ -11,6 +11,7 @@ mod hf_cache;
 mod image;
 pub(crate) mod images;
 mod jsonl;
+mod length_pairs;
 mod longbench;
 mod mmmu;
 mod mooncake;

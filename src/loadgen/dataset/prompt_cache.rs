@@ -87,7 +87,9 @@ impl CacheKey {
         file: Option<&Path>,
     ) -> Option<Self> {
         let facts = workload.facts();
-        if matches!(facts.prompts, PromptForm::Pictures | PromptForm::Sessions) {
+        let has_no_key = matches!(facts.prompts, PromptForm::Pictures | PromptForm::Sessions);
+        // The file of lengths is no part of the key.
+        if has_no_key || facts.lengths_file.is_some() {
             return None;
         }
         let templated = facts.template != TemplateUse::None;
@@ -336,6 +338,8 @@ mod tests {
                 output_len: Some(4),
                 range_ratio: 0.5,
                 tokenize_prompt: false,
+                lengths: None,
+                common_prefix: None,
             })
         }
     }

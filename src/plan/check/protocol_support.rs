@@ -224,6 +224,8 @@ mod tests {
             output_len: Some(1),
             range_ratio: 1.0,
             tokenize_prompt: true,
+            lengths: None,
+            common_prefix: None,
         });
         assert_eq!(
             refusing_protocols(&ids, false),

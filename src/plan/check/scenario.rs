@@ -4,6 +4,7 @@ use super::axes::empty_axis;
 use super::diagnostics::with_place;
 use crate::config::arrival::RateProfile;
 use crate::config::builtin_scenarios;
+use crate::config::dataset::length_distribution::Lengths;
 use crate::config::dataset::{DatasetName, WorkloadError};
 use crate::config::forms::Named;
 use crate::config::lora::Lora;
@@ -42,6 +43,13 @@ fn check_scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, diagnostics: &m
         errors.push(WorkloadError {
             field: "range_ratio".to_owned(),
             message: unread_option(dataset, "range_ratio"),
+        });
+    }
+    let sets_lengths = entry.lengths.as_ref().is_some_and(Lengths::sets_both);
+    if entry.range_ratio.is_some() && sets_lengths {
+        errors.push(WorkloadError {
+            field: "range_ratio".to_owned(),
+            message: "it has no effect, because `lengths` sets both lengths; remove one".to_owned(),
         });
     }
     for error in errors {

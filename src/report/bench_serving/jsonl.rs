@@ -273,6 +273,8 @@ mod tests {
             output_len: Some(8),
             range_ratio: 0.0,
             tokenize_prompt: false,
+            lengths: None,
+            common_prefix: None,
         });
         let line = line_of(&case);
         assert!(

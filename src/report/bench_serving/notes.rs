@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use crate::analysis::calibration;
 use crate::analysis::metrics::{
-    self, LatencyKind, Metric, MetricInputs, MetricSets, Quantity, Statistic, TokenCount,
+    self, CacheHits, LatencyKind, Metric, MetricInputs, MetricSets, Quantity, Statistic, TokenCount,
 };
 use crate::base::text::is_control;
 use crate::config::cancel::Cancel;
+use crate::config::dataset::common_prefix::CommonPrefix;
 use crate::config::workload::Profile;
 use crate::report::caveats::{Itl, latency_caveats, prompt_count_note, prompt_counts};
 use crate::results::record::cell::MetricValues;
@@ -163,6 +164,24 @@ pub(crate) fn cancellation_note(requests: &[Request], cancel: Cancel) -> String 
          failed, and neither in rates nor in latencies",
         cancelled.len(),
         requests.len()
+    )
+}
+
+/// Compares the hit rate of the prefix cache with the share that prompts have in common by design.
+pub(crate) fn common_prefix_note(requests: &[Request], common: CommonPrefix, expected: f64) -> String {
+    let hits = metrics::cache_hits(requests);
+    let is_impossible = requests.iter().any(Request::has_impossible_counts);
+    let measured = match (hits.is_reported, is_impossible) {
+        (true, true) => "the server reports more cached tokens than prompts have".to_owned(),
+        (true, false) => format!(
+            "the server reports {:.1} % as cached",
+            CacheHits::percentage(hits.cached, hits.prompt)
+        ),
+        (false, _) => "the server reports no cached tokens".to_owned(),
+    };
+    format!(
+        "{:.1} % of the prompt tokens repeat an earlier prompt (asked: {common}); {measured}",
+        100.0 * expected
     )
 }
 

@@ -39,6 +39,8 @@ pub enum ReasonCode {
     FirstEventAhead,
     /// Prompts that should be new to the engine were in its prefix cache.
     CacheWarm,
+    /// The prefix cache found fewer tokens than the prompts share by design.
+    CacheMissed,
     /// It is unknown whether the caches were empty.
     ResetUnproven,
     /// A GPU slowed down because of heat.
@@ -153,6 +155,7 @@ impl ReasonCode {
         Self::ChunkedTokens,
         Self::FirstEventAhead,
         Self::CacheWarm,
+        Self::CacheMissed,
         Self::ResetUnproven,
         Self::ThrottledThermal,
         Self::ThrottledPower,
@@ -208,6 +211,7 @@ impl ReasonCode {
             Self::ChunkedTokens => "chunked-tokens",
             Self::FirstEventAhead => "first-event-ahead",
             Self::CacheWarm => "cache-warm",
+            Self::CacheMissed => "cache-missed",
             Self::ResetUnproven => "reset-unproven",
             Self::ThrottledThermal => "throttled-thermal",
             Self::ThrottledPower => "throttled-power",

@@ -83,6 +83,8 @@ fn cell(launch: &LaunchId, scenario: &str) -> Cell {
                     output_len: Some(4),
                     range_ratio: 1.0,
                     tokenize_prompt: false,
+                    lengths: None,
+                    common_prefix: None,
                 })
             },
             arrival: Arrival {

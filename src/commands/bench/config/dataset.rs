@@ -3,14 +3,16 @@
 use serde_json::{Value, json};
 
 use crate::cli::bench::{
-    BenchArgs, GroupDistributionArg, ImageArgs, LoraDistribution, RerankArgs, SessionArgs, SharedPrefixArgs,
-    SpeedBenchArgs, TraceArgs,
+    BenchArgs, GroupDistributionArg, ImageArgs, LengthArgs, LoraDistribution, RerankArgs, SessionArgs,
+    SharedPrefixArgs, SpeedBenchArgs, TraceArgs,
 };
 use crate::config::api::{Feature, ServerTemplate};
 use crate::config::dataset::agentic_sessions;
 use crate::config::dataset::agentic_trace::Conversations;
+use crate::config::dataset::common_prefix::CommonPrefix;
 use crate::config::dataset::generated_shared_prefix::{GroupDistribution, SharedPrefix};
 use crate::config::dataset::image::Pictures;
+use crate::config::dataset::length_distribution::{Lengths, PairOrder};
 use crate::config::dataset::mooncake::Replay;
 use crate::config::dataset::random_rerank::Documents;
 use crate::config::dataset::speed_bench::Rows;
@@ -28,6 +30,7 @@ pub(super) fn workload(args: &BenchArgs, profile: Profile) -> Result<Workload, V
     let options = &args.dataset;
     let name = options.dataset_name;
     let mut errors = foreign_flags(args, name);
+    errors.extend(ineffective_lengths(args));
     let own = own_options(args, name).map_err(|why| errors.push(why)).ok();
     let given = given(args, profile, name).chain(own.flatten()).collect();
     let mut workload = match Workload::given(name, given, options.num_prompts) {
@@ -87,10 +90,54 @@ fn given(args: &BenchArgs, profile: Profile, name: DatasetName) -> impl Iterator
     let refused = [
         ("tokenize_prompt", options.tokenize_prompt.then(|| true.into())),
         ("apply_chat_template", is_templated.then(|| true.into())),
+        ("lengths", lengths(&args.lengths).map(|lengths| json!(lengths))),
+        (
+            "common_prefix",
+            common_prefix(&args.lengths).map(|prefix| json!(prefix)),
+        ),
     ];
     let read = passed_over.into_iter().filter(move |(key, _)| name.reads(key));
     let all = read.chain(refused);
     all.filter_map(|(key, value)| Some((key.to_owned(), value?)))
+}
+
+/// Returns the distributions of lengths, or the file with pairs, if one is given.
+fn lengths(args: &LengthArgs) -> Option<Lengths> {
+    let lengths = Lengths {
+        input: args.lengths_input,
+        output: args.lengths_output,
+        file: args.lengths_file.clone(),
+        order: args.lengths_in_order.then_some(PairOrder::InOrder),
+    };
+    (lengths != Lengths::default()).then_some(lengths)
+}
+
+/// Returns the tokens that prompts have in common, if they have any.
+fn common_prefix(args: &LengthArgs) -> Option<CommonPrefix> {
+    Some(CommonPrefix {
+        share: args.prefix_share?,
+        groups: args.prefix_groups,
+        block_tokens: args.prefix_block_tokens,
+    })
+}
+
+/// Returns errors for flags of lengths and common tokens that have no effect.
+fn ineffective_lengths(args: &BenchArgs) -> Vec<String> {
+    let flags = &args.lengths;
+    let sets_both = lengths(flags).is_some_and(|lengths| lengths.sets_both());
+    let has_groups = flags.prefix_groups.is_some() || flags.prefix_block_tokens.is_some();
+    let conflicts = [
+        (
+            sets_both && args.dataset.random_range_ratio != 0.0,
+            "`--random-range-ratio` has no effect, because both lengths have a distribution or come from a file; leave it out",
+        ),
+        (
+            has_groups && flags.prefix_share.is_none(),
+            "`--prefix-groups` and `--prefix-block-tokens` have no effect without `--prefix-share`; give the share of common tokens",
+        ),
+    ];
+    let conflicts = conflicts.into_iter().filter(|(is_wrong, _)| *is_wrong);
+    conflicts.map(|(_, why)| why.to_owned()).collect()
 }
 
 /// Returns the option that only this data set has.
@@ -133,6 +180,8 @@ fn python_flag(field: &str, dataset: DatasetName) -> Option<&'static str> {
         "tokenize_prompt" => "tokenize-prompt",
         "apply_chat_template" => "apply-chat-template",
         "dataset" => "dataset-name",
+        "lengths" => "lengths-*",
+        "common_prefix" => "prefix-share",
         "shared_prefix" => "gsp-*",
         "rerank" => "rerank-*",
         "agentic_trace" => "agentic-max-turns",

@@ -4,7 +4,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::LoopState;
-use crate::base::clock;
 use crate::loadgen::generator::concurrency_limit::Slot;
 use crate::loadgen::generator::pending::PendingRequest;
 use crate::loadgen::generator::request_outcome::{RequestOutcome, blank_record, fill_record};
