@@ -71,7 +71,9 @@ fn serve(stream: &mut TcpStream, keep: &Mutex<Vec<Heard>>, flush: Flush, delay: 
     let (method, path) = (words.next()?, words.next()?.to_owned());
     if method == "GET" {
         let answer = match path.as_str() {
-            "/v1/models" => json!({"object": "list", "data": [{"id": "m", "object": "model"}]}),
+            "/v1/models" => {
+                json!({"object": "list", "data": [{"id": "m", "object": "model", "root": "models/m"}]})
+            }
             "/" => json!({}),
             "/server_info" => json!({"internal_states": [{}]}),
             _ => return reply(stream, "404 Not Found", "text/plain", ""),

@@ -179,7 +179,9 @@ impl Batch {
         if ran.code != Some(0) {
             return vec![format!("ours fails with {args:?}: {}", ran.stderr)];
         }
-        let is_ordered = args_value(args, "--max-concurrency") == Some("1");
+        // Prompts are counted all at once.
+        let is_counted = args_value(args, "--model") == Some("bytes");
+        let is_ordered = args_value(args, "--max-concurrency") == Some("1") && !is_counted;
         let (ours, theirs) = (facts(ours, is_ordered), facts(theirs, is_ordered));
         assert!(!theirs.is_empty(), "vLLM's tool sends nothing with {args:?}");
         let printed = std::fs::read_to_string(their_folder.join("stdout")).expect("the driver wrote it");
@@ -226,6 +228,8 @@ fn facts(heard: Vec<Heard>, is_ordered: bool) -> Vec<String> {
             .headers
             .iter()
             .filter(|header| !CLIENT_HEADERS.contains(&name(header).as_str()))
+            // vLLM's client names the type of a body that it does not send.
+            .filter(|header| !request.body.is_null() || name(header) != "content-type")
             .collect();
         headers.sort();
         // The text has the fields in their order.
@@ -529,6 +533,32 @@ fn add_files(batch: &mut Batch, seed: &str) {
     );
 }
 
+/// A folder with a file of SPEED-Bench's layout.
+fn add_speed_bench(batch: &mut Batch, seed: &str) {
+    let row = |row: usize| {
+        let category = ["coding", "math"][row % 2];
+        json!({"messages": [{"role": "user", "content": format!("Solve {row}.")}], "category": category})
+    };
+    let rows: Vec<Value> = (0..6).map(row).collect();
+    batch.lines("throughput_1k.jsonl", &rows);
+    let folder = batch.desk.path().display().to_string();
+    let speed = [
+        "--dataset-name",
+        "speed_bench",
+        "--dataset-path",
+        &folder,
+        "--speed-bench-dataset-subset",
+        "throughput_1k",
+        "--speed-bench-output-len",
+        "6",
+        "--seed",
+        seed,
+        "--num-prompts",
+    ];
+    batch.add(&[&speed[..], &["4", "--speed-bench-category", "math"]].concat());
+    batch.add(&[&speed[..], &["3", "--skip-chat-template", "--output-len", "9"]].concat());
+}
+
 fn add_generated(batch: &mut Batch, seed: &str) {
     let few = ["--seed", seed, "--num-prompts"];
     batch.add(
@@ -629,8 +659,7 @@ fn add_options(batch: &mut Batch, seed: &str) {
         "0.1",
         "--temperature",
         "0",
-        "--frequency-penalty",
-        "-0.5",
+        "--frequency-penalty=-0.5",
         "--presence-penalty",
         "0.25",
         "--repetition-penalty",
@@ -758,6 +787,7 @@ fn requests_blocks_and_result_files_are_those_of_vllm_bench_serve() {
         add_random(&mut batch, seed);
         add_files(&mut batch, seed);
         add_generated(&mut batch, seed);
+        add_speed_bench(&mut batch, seed);
         add_options(&mut batch, seed);
         add_bare(&mut batch, seed);
     }

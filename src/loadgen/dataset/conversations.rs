@@ -78,12 +78,7 @@ impl ConversationFile {
 
     /// Returns the first two turns of every record with at least two, in file order.
     pub(super) fn pairs(&self, profile: Profile) -> Result<Vec<TurnPair<'_>>, DatasetError> {
-        self.parsed(|at, record| match profile {
-            Profile::Classic => record.conversations.ok_or_else(|| {
-                format!("record {at} has no `conversations`, which the `classic` profile needs")
-            }),
-            Profile::Current => Ok(record.conversations.or(record.conversation).unwrap_or_default()),
-        })
+        self.parsed(profile_turns(profile))
     }
 
     /// Like [`Self::pairs`], but passes over every record without `conversations`, as `vllm bench serve` does.
@@ -99,6 +94,16 @@ impl ConversationFile {
             path: self.path.clone(),
             reason,
         })
+    }
+}
+
+/// Returns the turns of a record under a profile's rules.
+fn profile_turns<'a>(profile: Profile) -> impl Fn(usize, Record<'a>) -> Result<Turns<'a>, String> {
+    move |at, record| match profile {
+        Profile::Classic => record
+            .conversations
+            .ok_or_else(|| format!("record {at} has no `conversations`, which the `classic` profile needs")),
+        Profile::Current => Ok(record.conversations.or(record.conversation).unwrap_or_default()),
     }
 }
 
@@ -284,7 +289,7 @@ mod tests {
     }
 
     fn current(text: &str) -> Result<Vec<(String, String)>, String> {
-        let pairs = parse(text.as_bytes(), Profile::Current)?;
+        let pairs = parse(text.as_bytes(), profile_turns(Profile::Current))?;
         Ok(pairs
             .into_iter()
             .map(|pair| (pair.prompt.into_text(), pair.completion.into_text()))
@@ -311,7 +316,7 @@ mod tests {
         let text = r#"[{"conversation": [{"value": "a"}, {"value": "b"}]},
             {"conversations": [], "conversation": [{"value": "c"}, {"value": "d"}]}]"#;
         assert_eq!(current(text).unwrap(), [pair("a", "b")]);
-        let error = parse(text.as_bytes(), Profile::Classic).unwrap_err();
+        let error = parse(text.as_bytes(), profile_turns(Profile::Classic)).unwrap_err();
         assert!(error.contains("record 0 has no `conversations`"), "{error}");
     }
 

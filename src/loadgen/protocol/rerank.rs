@@ -92,7 +92,7 @@ mod tests {
     use super::*;
     use crate::loadgen::dataset::Extras;
     use crate::loadgen::protocol::{Decoder, LineKind, encode};
-    use crate::plan::{Protocol, ProtocolSpec, UsageRequest};
+    use crate::plan::{ClientStyle, Protocol, ProtocolSpec, UsageRequest};
 
     #[test]
     fn a_body_has_the_documents_of_the_row_or_the_query_itself() {
@@ -101,6 +101,7 @@ mod tests {
             path: None,
             usage: UsageRequest::StreamOptions,
             body: Map::new(),
+            style: ClientStyle::BenchServing,
         };
         let extras = Extras {
             body: Map::from_iter([("documents".to_owned(), json!(["a", "b"]))]),

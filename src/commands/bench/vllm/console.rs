@@ -25,6 +25,8 @@ pub(super) struct Console<'a> {
     bar: Option<Bar>,
     /// Whether the lines ahead of the load are printed.
     has_begun: bool,
+    /// Lines that follow the block.
+    last_lines: Vec<String>,
     /// The pages with the server's counters before and after the load.
     pages: Vec<Option<String>>,
     exit: Exit,
@@ -39,6 +41,7 @@ impl<'a> Console<'a> {
             model: String::new(),
             bar: None,
             has_begun: false,
+            last_lines: Vec::new(),
             pages: Vec::new(),
             exit: Exit::Done,
             error: None,
@@ -97,6 +100,29 @@ impl<'a> Console<'a> {
         print_line(&format!("Maximum request concurrency: {limit}"));
     }
 
+    /// Prints that the profiler is started. vLLM stops it after it has printed the block.
+    fn profiler_event(&mut self, event: &ProfilerEvent<'_>) {
+        match event {
+            ProfilerEvent::Starting { .. } => print_line("Starting profiler..."),
+            ProfilerEvent::Stopping => self.last_lines.push("Stopping profiler...".to_owned()),
+            ProfilerEvent::Asked {
+                to_start: true,
+                error: None,
+                ..
+            } => print_line("Profiler started"),
+            ProfilerEvent::Asked { error: None, .. } => self.last_lines.push("Profiler stopped".to_owned()),
+            ProfilerEvent::Asked {
+                to_start,
+                error: Some(error),
+                ..
+            } => {
+                let done = if *to_start { "started" } else { "stopped" };
+                eprint(&format!("note: the profiler was not {done}: {error}\n"));
+            }
+            ProfilerEvent::NoWorkers => {}
+        }
+    }
+
     fn growth(&self) -> CounterGrowth {
         match &self.pages[..] {
             [Some(before), Some(after)] => vllm_serve::growth(before, after),
@@ -142,7 +168,7 @@ impl CellObserver for Console<'_> {
             }
             CellEvent::Counters(page) => self.pages.push(page),
             CellEvent::Profiler(event) => {
-                print_profiler_event(&event);
+                self.profiler_event(&event);
                 if let ProfilerEvent::Asked { to_start: true, .. } = event {
                     self.print_traffic();
                 }
@@ -191,6 +217,7 @@ impl BenchObserver for Console<'_> {
         let (figures, growth) = (result::figures(self.settings, measured), self.growth());
         let load = result::load(self.settings, &figures, &growth);
         print(&vllm_serve::block(&load));
+        self.last_lines.drain(..).for_each(|line| print_line(&line));
         let requests = &measured.load.requests;
         let mut text = notes::failure_lines(requests).join("");
         for reason in &measured.reasons {
@@ -220,20 +247,5 @@ impl BenchObserver for Console<'_> {
             self.exit = Exit::CellFailed;
         }
         self.error.is_none()
-    }
-}
-
-fn print_profiler_event(event: &ProfilerEvent<'_>) {
-    match event {
-        ProfilerEvent::Starting { .. } => print_line("Starting profiler..."),
-        ProfilerEvent::Stopping => print_line("Stopping profiler..."),
-        ProfilerEvent::Asked { to_start, error, .. } => {
-            let done = if *to_start { "started" } else { "stopped" };
-            match error {
-                None => print_line(&format!("Profiler {done}")),
-                Some(error) => eprint(&format!("note: the profiler was not {done}: {error}\n")),
-            }
-        }
-        ProfilerEvent::NoWorkers => {}
     }
 }

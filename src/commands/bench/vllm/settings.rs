@@ -109,7 +109,11 @@ impl Settings {
                 .ok()
                 .filter(|seconds| *seconds > 0)
                 .map(Duration::from_secs),
-            aligns_prompts: ["random", "prefix_repetition"].contains(&args.dataset.dataset_name.as_str()),
+            aligns_prompts: match args.dataset.dataset_name.as_str() {
+                // Several prompts of one request are not compared.
+                "random" => args.sources.random_batch_size <= 1,
+                name => name == "prefix_repetition",
+            },
             profiler: profiler(args),
             has_temperature: !generates_text || args.requests.temperature.is_some(),
             output: VllmOutput {

@@ -1,0 +1,15 @@
+#!/bin/bash
+# Compares the load generator with the Python tools whose flags it has, in their long forms: the same arguments, the same requests one by one.
+#
+#     tests/peers.sh [SEEDS]     3, at most 3; takes about two minutes for each seed
+#
+# `vllm bench serve` is that of MATRIX_ENGINES (tests/engines/cpu.sh), `sglang.bench_serving` that of MATRIX_PEERS
+# (tests/engines/bench_serving_peer.sh).
+set -Eeuo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+export MATRIX_VLLM_SEEDS=${1:-3}
+export MATRIX_ENGINES="${MATRIX_ENGINES:-$PWD/target/engines}" MATRIX_PEERS="${MATRIX_PEERS:-$PWD/target/peers}"
+export MATRIX_REQUIRE_ENGINES=1 MATRIX_REQUIRE_PEERS=1
+export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=false RUST_TEST_THREADS=1
+cargo test --locked --test bench -- vllm_serve:: python:: --nocapture
