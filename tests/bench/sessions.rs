@@ -126,6 +126,10 @@ fn sessions_that_run_side_by_side_have_their_own_hits() {
     bench(&desk, "vllm", sim.port, &args).exits(0);
     let line = &desk.lines()[0];
     assert_eq!(line["completed"], 48);
+    assert_eq!(
+        line["matrix"]["pacing"],
+        json!({"sessions": 4, "think_time": "10ms"})
+    );
     // Sub-agents of a session begin together, and share two blocks at most.
     for (measured, theoretical) in shares(line) {
         let (measured, theoretical) = (measured.as_f64().unwrap(), theoretical.as_f64().unwrap());

@@ -331,11 +331,20 @@ impl BenchResult<'_> {
             "figures": sets.matrix,
             "bench_serving_figures": sets.as_published,
         });
+        let pacing = &self.config.scenario.pacing;
+        let optional = [
+            ("pacing", (!pacing.is_default()).then(|| json!(pacing))),
+            (
+                "sessions",
+                metrics::session_hits(self.requests()).map(|sessions| json!(sessions)),
+            ),
+        ];
         if let Value::Object(fields) = &mut fields {
             fields.extend(self.connections().fields());
-            if let Some(sessions) = metrics::session_hits(self.requests()) {
-                fields.insert("sessions".to_owned(), json!(sessions));
-            }
+            let given = optional
+                .into_iter()
+                .filter_map(|(key, value)| Some((key.to_owned(), value?)));
+            fields.extend(given);
         }
         fields
     }
