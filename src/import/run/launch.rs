@@ -161,6 +161,7 @@ fn api(backend: &str, port: Option<u16>) -> Api {
     // Names of other tools.
     let protocol = known.unwrap_or_else(|| match backend {
         name if name.ends_with("chat") => Protocol::Chat,
+        name if name.ends_with("responses") => Protocol::Responses,
         name if name.ends_with("embedding") || name.ends_with("embeddings") => Protocol::Embeddings,
         _ => Protocol::Completions,
     });

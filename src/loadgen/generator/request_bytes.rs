@@ -128,4 +128,34 @@ mod tests {
             .collect();
         assert_eq!(encodings, ["Accept-Encoding: identity"]);
     }
+
+    #[test]
+    fn a_header_that_a_protocol_needs_is_sent_once_and_the_users_own_wins() {
+        let versions = |headers: &[(&str, &str)]| {
+            let own = headers
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+            let target = Target {
+                address: Address::local(1),
+                headers: Headers::new(own.collect()).unwrap(),
+                dialect: ProtocolSpec {
+                    protocol: Protocol::Messages,
+                    path: None,
+                    usage: UsageRequest::Unasked,
+                    body: serde_json::Map::new(),
+                },
+                model: "m".to_owned(),
+            };
+            let request = String::from_utf8(http_request(&target, None, b"{}")).unwrap();
+            let lines = request.lines().map(str::to_lowercase);
+            lines
+                .filter(|line| line.starts_with("anthropic-version"))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(versions(&[]), ["anthropic-version: 2023-06-01"]);
+        assert_eq!(
+            versions(&[("Anthropic-Version", "2099-01-01")]),
+            ["anthropic-version: 2099-01-01"]
+        );
+    }
 }

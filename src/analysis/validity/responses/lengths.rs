@@ -55,9 +55,9 @@ fn response_length(request: &Request) -> Option<(u32, Length)> {
     }
     let own = request.counted_tokens?;
     let events = u32::try_from(request.chunks.len()).unwrap_or(u32::MAX);
-    let min_share = match request.finish.as_deref() {
-        Some("length") => COUNTED_SHORT_THOUGH_FULL,
-        _ => COUNTED_SHORT,
+    let min_share = match request.finish.as_deref().is_some_and(is_limit_finish) {
+        true => COUNTED_SHORT_THOUGH_FULL,
+        false => COUNTED_SHORT,
     };
     let requested = f64::from(requested);
     let length = match () {
