@@ -102,15 +102,15 @@ mod tests {
     use crate::loadgen::target::Headers;
     use crate::plan::{ClientStyle, Protocol, ProtocolSpec, UsageRequest};
 
-    /// Source: docs/bench-serving.md 1.3. The Python tool offers compression, whose blocks would hide when an
-    /// event was sent.
-    #[test]
-    fn no_compression_is_offered() {
+    fn request(protocol: Protocol, headers: &[(&str, &str)]) -> String {
+        let headers = headers
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         let target = Target {
             address: Address::local(1),
-            headers: Headers::default(),
+            headers: Headers::new(headers.collect()).unwrap(),
             dialect: ProtocolSpec {
-                protocol: Protocol::Chat,
+                protocol,
                 path: None,
                 usage: UsageRequest::Unasked,
                 body: serde_json::Map::new(),
@@ -121,37 +121,26 @@ mod tests {
         };
         let fields = serde_json::Map::new();
         let params = RequestParams::without_extras("m", 1, false, &fields);
-        let request = String::from_utf8(http_request(&target, &params, b"{}")).unwrap();
-        let encodings: Vec<&str> = request
-            .lines()
-            .filter(|line| line.to_lowercase().starts_with("accept-encoding"))
-            .collect();
-        assert_eq!(encodings, ["Accept-Encoding: identity"]);
+        String::from_utf8(http_request(&target, &params, b"{}")).unwrap()
+    }
+
+    fn lines_of(request: &str, header: &str) -> Vec<String> {
+        let lines = request.lines().map(str::to_lowercase);
+        lines.filter(|line| line.starts_with(header)).collect()
+    }
+
+    /// Source: docs/bench-serving.md 1.3. The Python tool offers compression, whose blocks would hide when an
+    /// event was sent.
+    #[test]
+    fn no_compression_is_offered() {
+        let encodings = lines_of(&request(Protocol::Chat, &[]), "accept-encoding");
+        assert_eq!(encodings, ["accept-encoding: identity"]);
     }
 
     #[test]
     fn a_header_that_a_protocol_needs_is_sent_once_and_the_users_own_wins() {
-        let versions = |headers: &[(&str, &str)]| {
-            let own = headers
-                .iter()
-                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-            let target = Target {
-                address: Address::local(1),
-                headers: Headers::new(own.collect()).unwrap(),
-                dialect: ProtocolSpec {
-                    protocol: Protocol::Messages,
-                    path: None,
-                    usage: UsageRequest::Unasked,
-                    body: serde_json::Map::new(),
-                },
-                model: "m".to_owned(),
-            };
-            let request = String::from_utf8(http_request(&target, None, b"{}")).unwrap();
-            let lines = request.lines().map(str::to_lowercase);
-            lines
-                .filter(|line| line.starts_with("anthropic-version"))
-                .collect::<Vec<_>>()
-        };
+        let versions =
+            |headers: &[(&str, &str)]| lines_of(&request(Protocol::Messages, headers), "anthropic-version");
         assert_eq!(versions(&[]), ["anthropic-version: 2023-06-01"]);
         assert_eq!(
             versions(&[("Anthropic-Version", "2099-01-01")]),
