@@ -807,8 +807,9 @@ fn requests_blocks_and_result_files_are_those_of_vllm_bench_serve() {
     let help = String::from_utf8_lossy(&help.stdout).into_owned();
     for (flag, has_value) in &known {
         let line = help.lines().find(|line| {
-            let words: Vec<&str> = line.split_whitespace().collect();
-            words.contains(&flag.as_str())
+            // A flag begins its line, after its short form if it has one.
+            let mut words = line.split_whitespace().filter(|word| *word != "-h,");
+            line.starts_with(' ') && words.next() == Some(flag.as_str())
         });
         let line = line.unwrap_or_else(|| panic!("`{flag}` of vLLM is unknown"));
         assert_eq!(line.contains('<'), *has_value, "{line}");
