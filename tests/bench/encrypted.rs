@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-use crate::harness::{Desk, Ran, Sim, repository};
+use crate::harness::{Desk, Ran, Sim, data, repository};
 
 /// A proxy that speaks TLS on the port it returns and passes bytes on to another one; it ends with the test process.
 fn proxy(to: u16) -> u16 {
@@ -90,4 +90,29 @@ fn a_certificate_that_nobody_signed_and_a_server_without_tls_are_named() {
         bench(&desk, proxy(sim.port), bundle).says("certificate");
     }
     bench(&desk, sim.port, trusted()).says("TLS");
+}
+
+#[test]
+fn a_certificate_that_nobody_signed_is_accepted_by_a_bench_like_vllms_if_it_may_be() {
+    let sim = Sim::start("vllm", &[]);
+    let (desk, tokenizer) = (Desk::new(), data("tokenizer.json"));
+    let url = format!("https://localhost:{}", proxy(sim.port));
+    let bench = |more: &[&str]| {
+        let flags = [
+            "bench",
+            "--like",
+            "vllm",
+            "--base-url",
+            &url,
+            "--tokenizer",
+            &tokenizer,
+        ];
+        let load = ["--num-prompts", "3", "--input-len", "8", "--output-len", "4"];
+        desk.call(&[&flags[..], &load, more].concat())
+    };
+    bench(&["--insecure"])
+        .exits(0)
+        .says("is not checked")
+        .shows("Successful requests:");
+    assert_ne!(bench(&[]).code, Some(0));
 }

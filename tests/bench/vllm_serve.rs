@@ -821,12 +821,11 @@ fn requests_blocks_and_result_files_are_those_of_vllm_bench_serve() {
 fn what_cannot_be_sent_is_refused_with_what_to_use() {
     let desk = Desk::new();
     for (args, why) in [
-        (&["--insecure"][..], "SSL_CERT_FILE"),
         (
-            &["--hf-name", "a/b", "--plot_timeline"],
+            &["--hf-name", "a/b", "--plot_timeline"][..],
             "`--dataset-name custom`",
         ),
-        (&["--backend", "vllm-rerank"], "use `openai-embeddings`"),
+        (&["--backend", "vllm-rerank"], "`--backend vllm-rerank`"),
         (&["--backend", "tgi"], "there is no backend `tgi`"),
         (
             &["--backend", "openai-chat"],

@@ -63,6 +63,9 @@ pub(crate) struct VllmServerArgs {
     /// The path of requests.
     #[arg(long, value_name = "PATH", default_value = "/v1/completions")]
     pub(crate) endpoint: String,
+    /// Accept every certificate of the server.
+    #[arg(long)]
+    pub(crate) insecure: bool,
     /// Headers of every request; they override the header from OPENAI_API_KEY.
     #[arg(long, num_args = 0.., action = ArgAction::Set, value_name = "KEY=VALUE")]
     pub(crate) header: Option<Vec<String>>,

@@ -31,7 +31,7 @@ pub(crate) const REFUSED_FLAGS: &[RefusedFlag] = &[
     (
         "no-reranker",
         false,
-        "requests of rerankers are not supported; leave it out",
+        "requests of rerankers are not sent in the form of vLLM's tool; use `matrix bench --backend vllm-rerank --dataset-name random-rerank` without `--like`",
     ),
     (
         "use-beam-search",
@@ -42,11 +42,6 @@ pub(crate) const REFUSED_FLAGS: &[RefusedFlag] = &[
         "skip-tokenizer-init",
         false,
         "tokens are always counted; name a tokenizer with `--tokenizer`",
-    ),
-    (
-        "insecure",
-        false,
-        "certificates are always checked; name that of the server with the variable SSL_CERT_FILE",
     ),
     (
         "probe-request-rate",
@@ -66,7 +61,7 @@ pub(crate) const REFUSED_DATASETS: &[(&str, &str)] = &[
     ("custom_audio", MEDIA),
     (
         "random-rerank",
-        "requests of rerankers are not supported; use `--dataset-name random`",
+        "its draws are not supported; use `matrix bench --backend vllm-rerank --dataset-name random-rerank` without `--like`",
     ),
 ];
 
@@ -74,7 +69,7 @@ pub(crate) const REFUSED_DATASETS: &[(&str, &str)] = &[
 pub(crate) const REFUSED_BACKENDS: &[(&str, &str)] = &[
     (
         "openai-responses",
-        "the Responses API is not supported; use `openai-chat`",
+        "it is not sent in the form of vLLM's tool; use `matrix bench --backend vllm-responses` without `--like`",
     ),
     ("openai-audio", MEDIA),
     (
@@ -94,7 +89,7 @@ pub(crate) const REFUSED_BACKENDS: &[(&str, &str)] = &[
     ),
     (
         "vllm-rerank",
-        "the rerank API is not supported; use `openai-embeddings`",
+        "it is not sent in the form of vLLM's tool; use `matrix bench --backend vllm-rerank --dataset-name random-rerank` without `--like`",
     ),
 ];
 

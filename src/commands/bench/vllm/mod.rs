@@ -41,6 +41,11 @@ pub(crate) fn execute(args: &VllmArgs) -> Outcome {
             "error: there is no file `{path}`\n  = help: name a data file of the data set with `--dataset-path`\nnothing was sent\n"
         )));
     }
+    if settings.connections.tls.is_some() {
+        eprint(
+            "note: the certificate of the server is not checked (`--insecure`), so another server may answer\n",
+        );
+    }
     if !settings.has_temperature {
         eprint(
             "note: requests have no `temperature`, so the server's default applies; `--temperature 0` samples greedily\n",
@@ -71,7 +76,7 @@ fn bench_request(settings: &Settings, places: &CacheArgs) -> BenchRequest {
         address: settings.address.clone(),
         auth: None,
         headers: settings.headers.clone(),
-        connections: Default::default(),
+        connections: settings.connections.clone(),
         dialect: settings.dialect.clone(),
         backend: settings.backend.clone(),
         scenarios: vec![settings.scenario.clone()],

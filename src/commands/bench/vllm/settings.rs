@@ -9,6 +9,7 @@ use super::arrival;
 use super::dataset;
 use crate::analysis::metrics::GoodputTargets;
 use crate::base::secrets::is_secret_name;
+use crate::base::tls::{TlsConfig, TlsSettings, Trust};
 use crate::base::units::HumanDuration;
 use crate::cli::bench::{LoraAssignment, REFUSED_BACKENDS, VllmArgs};
 use crate::commands::bench::Environment;
@@ -17,7 +18,7 @@ use crate::config::scenario::{LoadLimits, Scenario};
 use crate::config::workload::{Profile, Workload};
 use crate::plan::{ClientStyle, Protocol, ProtocolSpec, UsageRequest};
 use crate::report::vllm_serve::TIMES;
-use crate::runner::bench::{Address, Headers, Scheme};
+use crate::runner::bench::{Address, Connections, Headers, Scheme};
 use crate::runner::profiler::{ProfiledServers, Profiler};
 
 /// The backends, with their protocols and the end of their paths.
@@ -34,6 +35,7 @@ pub(super) struct Settings {
     /// The name of the backend, as it was given.
     pub(super) backend: String,
     pub(super) address: Address,
+    pub(super) connections: Connections,
     pub(super) headers: Headers,
     pub(super) dialect: ProtocolSpec,
     pub(super) scenario: Scenario,
@@ -73,6 +75,7 @@ impl Settings {
         let mut or_say = |wrong: Vec<String>| errors.extend(wrong);
         let protocol = protocol(args).map_err(&mut or_say).ok();
         let address = address(args).map_err(|error| or_say(vec![error])).ok();
+        let connections = connections(args).map_err(|error| or_say(vec![error])).ok();
         let headers = headers(args, environment).map_err(&mut or_say).ok();
         let arrival = arrival::arrival(args).map_err(&mut or_say).ok();
         let metadata = pairs("metadata", args.output.metadata.as_deref())
@@ -87,7 +90,8 @@ impl Settings {
         else {
             return Err(errors);
         };
-        let (Some(goodput), Some((selected, percents)), Some(workload)) = (goodput, statistics, workload)
+        let (Some(goodput), Some((selected, percents)), Some(workload), Some(connections)) =
+            (goodput, statistics, workload, connections)
         else {
             return Err(errors);
         };
@@ -99,6 +103,7 @@ impl Settings {
         Ok(Self {
             backend: args.server.backend.clone(),
             address,
+            connections,
             headers,
             dialect: dialect(args, protocol),
             scenario: scenario(args, protocol, workload, arrival),
@@ -156,6 +161,20 @@ fn protocol(args: &VllmArgs) -> Result<Protocol, Vec<String>> {
         )]);
     }
     Ok(*protocol)
+}
+
+fn connections(args: &VllmArgs) -> Result<Connections, String> {
+    let unchecked = TlsSettings {
+        trust: Trust::Any,
+        identity: None,
+    };
+    let tls = args.server.insecure.then(|| TlsConfig::load(&unchecked));
+    Ok(Connections {
+        tls: tls
+            .transpose()
+            .map_err(|error| format!("the TLS connection cannot be set up: {error}"))?,
+        ..Connections::default()
+    })
 }
 
 fn address(args: &VllmArgs) -> Result<Address, String> {
