@@ -143,6 +143,7 @@ datasets! {
     /// First turns of SPEED-Bench, in a file of JSON lines.
     SpeedBench = speed_bench as "speed-bench",
     /// The data sets of `vllm bench serve`; only `matrix bench --like vllm` sends them.
+    #[serde(skip_deserializing)]
     #[schemars(skip)]
     VllmServe = vllm_serve as "vllm-serve",
 }

@@ -191,16 +191,6 @@ fn check_dataset_keys(named: &Named<ScenarioEntry>, dataset: DatasetName, diagno
             .with_help("set `groups` and `prompts_per_group` of `shared_prefix`; their product is the number of prompts"),
         );
     }
-    if dataset == DatasetName::VllmServe {
-        diagnostics.push(
-            with_place(
-                Diagnostic::new(format!("invalid `dataset` in the scenario `{}`", named.name)),
-                named.name.place.as_ref(),
-                "`vllm-serve` is sent only by `matrix bench --like vllm`",
-            )
-            .with_help("use another data set, such as `random-ids` or `sharegpt`"),
-        );
-    }
     if dataset == DatasetName::Mooncake && (entry.rate.is_some() || entry.rate_profile().is_some()) {
         diagnostics.push(
             with_place(

@@ -4,7 +4,7 @@
 //! A forked conversation continues the messages and the answer of the turn that forks it; a spawned one begins with
 //! its own messages, and a later turn waits for its end.
 //!
-//! Source: docs/benchmark-modes/dag.md of ai-dynamo/aiperf.
+//! Source: the guide to DAG files of ai-dynamo/aiperf 0.13.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;

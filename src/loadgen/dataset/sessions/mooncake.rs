@@ -1,6 +1,6 @@
 //! Traces as Mooncake's, whose lines may belong to sessions: a request per line, with ids of KV blocks.
 //!
-//! Source: docs/benchmark-modes/trace-replay.md of ai-dynamo/aiperf.
+//! Source: the guide to trace replay of ai-dynamo/aiperf 0.13.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -5,7 +5,7 @@
 //! are spans with calls below them. A call waits for what ended last before it began.
 //!
 //! Source: the semantic conventions for generative AI of OpenTelemetry, its OTLP/JSON encoding, and
-//! docs/otel_trace_replay.md of kubernetes-sigs/inference-perf.
+//! the guide to the replay of OpenTelemetry traces of kubernetes-sigs/inference-perf.
 
 mod span;
 

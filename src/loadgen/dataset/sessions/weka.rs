@@ -4,8 +4,8 @@
 //! A sub-agent begins after the request before it in the list, and the next request waits for its end, unless it
 //! was launched in the background.
 //!
-//! Source: docs/trace_replay_tester.md of callanjfox/kv-cache-tester, docs/tutorials/weka-trace.md of
-//! ai-dynamo/aiperf.
+//! Source: the guide to the replay tester of callanjfox/kv-cache-tester, and that to Weka traces of
+//! ai-dynamo/aiperf 0.13.
 
 use std::time::Duration;
 
