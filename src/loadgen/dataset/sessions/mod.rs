@@ -179,8 +179,7 @@ pub(crate) fn as_text(ids: &[u32], tokenizer: &Tokenizer) -> Result<String, Stri
         true => Ok(text),
         false => Err(format!(
             "the tokenizer `{}` does not read the same tokens in the text of a prompt of {} tokens, so that its length and its \
-             blocks would differ from the trace; use a protocol that takes token ids, such as `completions` (in \
-             `matrix bench`, `--backend vllm`)",
+             blocks would differ from the trace; use a protocol that takes token ids, such as `completions`",
             tokenizer.name(),
             ids.len()
         )),
