@@ -98,15 +98,7 @@ fn a_certificate_that_nobody_signed_is_accepted_by_a_bench_like_vllms_if_it_may_
     let (desk, tokenizer) = (Desk::new(), data("tokenizer.json"));
     let url = format!("https://localhost:{}", proxy(sim.port));
     let bench = |more: &[&str]| {
-        let flags = [
-            "bench",
-            "--like",
-            "vllm",
-            "--base-url",
-            &url,
-            "--tokenizer",
-            &tokenizer,
-        ];
+        let flags = ["--like", "vllm", "--base-url", &url, "--tokenizer", &tokenizer];
         let load = ["--num-prompts", "3", "--input-len", "8", "--output-len", "4"];
         desk.call(&[&flags[..], &load, more].concat())
     };

@@ -294,7 +294,7 @@ fn a_redirect_names_where_it_leads() {
     assert_eq!(failure.class, RequestFailureClass::Status);
     assert_eq!(
         failure.message,
-        "Temporary Redirect: redirects are not followed; send to `http://other/v1` instead"
+        "Temporary Redirect: redirects are not followed; the server names `http://other/v1`, so give the base URL of that address"
     );
 }
 
