@@ -1,6 +1,7 @@
 //! What these tests share: a simulated engine as a process of its own, and the binary beside it.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -41,6 +42,18 @@ impl Sim {
         // Its pipe must not fill up.
         std::thread::spawn(move || log.lines().for_each(drop));
         Self { child, port }
+    }
+
+    /// The value of a counter or gauge of its metrics.
+    pub fn counter(&self, name: &str) -> f64 {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("the engine listens");
+        let request = b"GET /metrics HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+        stream.write_all(request).expect("it reads");
+        let mut page = String::new();
+        stream.read_to_string(&mut page).expect("it answers");
+        let line = page.lines().find(|line| line.starts_with(name));
+        let value = line.and_then(|line| line.rsplit(' ').next()?.parse().ok());
+        value.unwrap_or_else(|| panic!("no {name} in {page}"))
     }
 
     pub fn pid(&self) -> u32 {

@@ -1,8 +1,5 @@
 //! Sessions of agents: their order, their caps, and the hits of the prefix cache against those that are possible.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
-
 use serde_json::{Value, json};
 
 use crate::harness::{Desk, Ran, Sim, data};
@@ -29,7 +26,7 @@ fn session(number: u64) -> Value {
 /// A bench of eight sessions.
 fn bench(desk: &Desk, backend: &str, port: u16, more: &[&str]) -> Ran {
     let trace: String = (0..8).map(|number| session(number).to_string() + "\n").collect();
-    std::fs::write(desk.path().join("trace.jsonl"), trace).unwrap();
+    std::fs::write(desk.path().join("trace.jsonl"), trace).expect("the folder is ours");
     let (port, tokenizer) = (port.to_string(), data("tokenizer.json"));
     let args = [
         "--backend",
@@ -52,21 +49,11 @@ fn bench(desk: &Desk, backend: &str, port: u16, more: &[&str]) -> Ran {
     desk.call(&[&args, more].concat())
 }
 
-/// The growth of two counters of vLLM's metrics.
-fn counters(port: u16) -> (f64, f64) {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    stream
-        .write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
-        .unwrap();
-    let mut page = String::new();
-    stream.read_to_string(&mut page).unwrap();
-    let value = |name: &str| -> f64 {
-        let line = page.lines().find(|line| line.starts_with(name)).unwrap();
-        line.rsplit(' ').next().unwrap().parse().unwrap()
-    };
+/// Found and queried tokens of the prefix cache by vLLM's metrics.
+fn counters(sim: &Sim) -> (f64, f64) {
     (
-        value("vllm:prefix_cache_hits_total"),
-        value("vllm:prefix_cache_queries_total"),
+        sim.counter("vllm:prefix_cache_hits_total"),
+        sim.counter("vllm:prefix_cache_queries_total"),
     )
 }
 
@@ -76,7 +63,7 @@ fn shares(line: &serde_json::Map<String, Value>) -> Vec<(Value, Value)> {
     let figures = &ours["figures"];
     let all = ("prefix_cache_hit_share", "theoretical_prefix_cache_hit_share");
     let mut shares = vec![(figures[all.0].clone(), figures[all.1].clone())];
-    let sessions = ours["sessions"].as_array().unwrap();
+    let sessions = ours["sessions"].as_array().expect("sessions are listed");
     shares.extend(sessions.iter().map(|session| {
         (
             session["measured_hit_share"].clone(),
@@ -105,7 +92,7 @@ fn the_hits_in_theory_are_those_of_the_engine() {
             assert!(theoretical.as_f64().unwrap() > 0.2, "{shares:?}");
             assert_eq!(measured, theoretical, "blocks of {engine_block}");
         }
-        let (hits, queries) = counters(sim.port);
+        let (hits, queries) = counters(&sim);
         assert_eq!(json!(hits / queries), shares[0].1);
         assert!(ran.stdout.contains("Theoretical hit rate (%):"), "{}", ran.stdout);
     }
@@ -158,7 +145,7 @@ fn sessions_that_begin_in_the_middle_find_what_was_sent_before() {
     for (measured, theoretical) in shares(line) {
         assert_eq!(measured, theoretical);
     }
-    let (_, queries) = counters(sim.port);
+    let (_, queries) = counters(&sim);
     assert!(
         queries > line["total_input_tokens"].as_f64().unwrap(),
         "the cache was filled before"

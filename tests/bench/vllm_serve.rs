@@ -285,11 +285,7 @@ fn results(folder: &Path) -> Vec<(String, Vec<String>)> {
                 folders.push(path);
             } else if !["stdout", "error"].contains(&name.as_str()) {
                 let text = std::fs::read_to_string(&path).expect("it is text");
-                let lines = text
-                    .split('\n')
-                    .map(|line| result(line))
-                    .collect::<Vec<_>>()
-                    .concat();
+                let lines = text.split('\n').map(result).collect::<Vec<_>>().concat();
                 results.push((without_date(&name), lines));
             }
         }

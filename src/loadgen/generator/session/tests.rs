@@ -3,6 +3,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::base::units::HumanDuration;
@@ -289,10 +290,12 @@ async fn what_never_falls_due_has_no_record() {
     short.limits.duration = Some(HumanDuration(Duration::from_millis(300)));
     assert_eq!(run_over(short, true).await.len(), 1);
     let stop = CancellationToken::new();
-    let running = tokio::spawn(run_load(load(server.port, planned), Arc::default(), stop.clone()));
+    let mut running = JoinSet::new();
+    running.spawn(run_load(load(server.port, planned), Arc::default(), stop.clone()));
     while server.stats.total() < 2 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     stop.cancel();
-    assert_eq!(running.await.unwrap().unwrap().records.len(), 1);
+    let load = running.join_next().await.unwrap().unwrap();
+    assert_eq!(load.unwrap().records.len(), 1);
 }
