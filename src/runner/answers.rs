@@ -37,7 +37,17 @@ pub(super) fn count_prompts(requests: &mut [Request], prompts: &[Prompt], tokeni
         let prompt = usize::try_from(request.index)
             .ok()
             .and_then(|row| prompts.get(row));
-        let counted = match prompt.map(|prompt| &prompt.content) {
+        // The documents of a query may be counted with the query, each or once.
+        let has_documents = |prompt: &&Prompt| {
+            prompt
+                .extras
+                .as_ref()
+                .is_some_and(|extras| extras.documents().is_some())
+        };
+        let counted = match prompt
+            .filter(|prompt| !has_documents(prompt))
+            .map(|prompt| &prompt.content)
+        {
             Some(Content::Text(text)) => tokenizer.count(text, false).ok(),
             Some(Content::Ids(ids)) => Some(ids.len()),
             Some(Content::Messages(_) | Content::Images { .. }) | None => None,

@@ -71,7 +71,8 @@ impl SentPrompts {
             cache.add(&reader.tokens(prompt)?);
         }
         let mut order: Vec<usize> = (0..requests.len()).collect();
-        order.retain(|place| requests[*place].sent_ns.is_some());
+        // What was not answered at all may not have been computed either.
+        order.retain(|place| !requests[*place].is_failed() || !requests[*place].chunks.is_empty());
         order.sort_by_key(|place| (requests[*place].sent_ns, *place));
         let mut counts = vec![None; requests.len()];
         for place in order {

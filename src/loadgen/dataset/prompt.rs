@@ -153,6 +153,13 @@ pub struct Extras {
     pub(crate) session: Option<SessionLink>,
 }
 
+impl Extras {
+    /// Returns the documents that the row has for its query to rank.
+    pub(crate) fn documents(&self) -> Option<&[Value]> {
+        Some(self.body.get("documents")?.as_array()?.as_slice())
+    }
+}
+
 /// The place of a request in its session. The rows of a session follow one another, so a request's
 /// position in the session is its distance from the session's first row.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

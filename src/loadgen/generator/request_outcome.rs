@@ -163,6 +163,7 @@ pub(super) fn unreachable_result(load: &LoadSpec, progress: &Progress, error: &R
                 requested_tokens: planned.requested_tokens,
                 limit_tokens: None,
                 model: None,
+                ranking: None,
                 due: planned.due,
                 bytes: Vec::new(),
                 planned: None,

@@ -34,6 +34,8 @@ pub struct Decoded {
     pub(crate) models: Vec<String>,
     /// Number of vectors or scores in an answer without text.
     pub(super) vectors: usize,
+    /// The largest index of a document in a ranking.
+    pub(super) last_document: Option<u64>,
     /// Whether the event arrived that ends every complete stream of the protocol.
     pub(crate) is_ended: bool,
     /// The first error in the content of the answer.

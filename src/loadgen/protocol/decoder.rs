@@ -6,6 +6,7 @@ use super::decoded::{Decoded, error_text, event_error_text, truncated};
 use super::fast_path::EventShape;
 use super::lenient;
 use super::reasoning::ReasoningScanner;
+use super::rerank::ExpectedRanking;
 use crate::loadgen::spill::{HeldBytes, Spill};
 use crate::plan::Protocol;
 use crate::results::record::request::{Failure, RequestFailureClass};
@@ -38,6 +39,8 @@ pub struct Decoder {
     plain_limit: usize,
     /// Whether an answer may end before its first token.
     may_be_empty: bool,
+    /// What a complete ranking has; `None` for other protocols.
+    expected_ranking: Option<ExpectedRanking>,
     /// The start of the last event before any output.
     first_silent_event: String,
     reasoning: ReasoningScanner,
@@ -66,6 +69,7 @@ impl Decoder {
             plain_at_ns: 0,
             plain_limit,
             may_be_empty: false,
+            expected_ranking: None,
             first_silent_event: String::new(),
             reasoning: ReasoningScanner::default(),
             spilling: None,
@@ -105,6 +109,13 @@ impl Decoder {
                 relief.scanned = 0;
             }
         }
+    }
+
+    /// Rejects an answer with other results.
+    #[must_use]
+    pub(crate) fn expect_ranking(mut self, ranking: Option<ExpectedRanking>) -> Self {
+        self.expected_ranking = ranking;
+        self
     }
 
     /// Accepts an answer without output if it has a finish reason: the model may end it with its first token.
@@ -194,6 +205,10 @@ impl Decoder {
                     ),
                 );
             }
+        }
+        let ranking = self.expected_ranking.filter(|_| is_whole);
+        if let Some(message) = ranking.and_then(|ranking| ranking.error(&self.decoded)) {
+            self.set_failure(RequestFailureClass::Garbled, message);
         }
         let reported = self.decoded.usage.and_then(|usage| usage.completion);
         let ended_at_once = self.may_be_empty && self.decoded.finish.is_some();

@@ -3,9 +3,10 @@
 use serde_json::{Map, Value, json};
 
 use super::params::{EncodeError, RequestParams};
+use super::rerank::ExpectedRanking;
 use super::{messages, responses, vllm_serve};
 use crate::config::api::{ClientStyle, Feature, SamplingFields};
-use crate::loadgen::dataset::Content;
+use crate::loadgen::dataset::{Content, Extras};
 use crate::plan::{Protocol, ProtocolSpec, UsageRequest};
 
 /// The header by which a router recognises requests that belong together.
@@ -113,6 +114,29 @@ pub(crate) fn other_model(dialect: &ProtocolSpec, params: &RequestParams<'_>) ->
         .find_map(|fields| fields.get("model")?.as_str());
     let name = params.lora.or(named)?;
     (name != params.model).then(|| name.to_owned())
+}
+
+/// Returns what a complete ranking has: a result for each document of the query, or as many as the body asks for.
+/// `None` for other protocols.
+pub(crate) fn expected_ranking(
+    dialect: &ProtocolSpec,
+    params: &RequestParams<'_>,
+) -> Option<ExpectedRanking> {
+    if dialect.protocol != Protocol::Rerank {
+        return None;
+    }
+    // A prompt without documents is ranked against itself.
+    let documents = params
+        .extras
+        .and_then(Extras::documents)
+        .map_or(1, <[Value]>::len);
+    let most = [params.body, &dialect.body]
+        .into_iter()
+        .find_map(|fields| usize::try_from(fields.get("top_n")?.as_u64()?).ok());
+    Some(ExpectedRanking {
+        results: most.map_or(documents, |most| documents.min(most)),
+        documents,
+    })
 }
 
 /// Rejects what a row carries and the protocol cannot.

@@ -32,11 +32,12 @@ use serde_json::{Map, Value};
 pub use self::decoded::Decoded;
 pub use self::decoder::{Decoder, LineKind};
 pub(crate) use self::encode::{
-    REQUEST_ID_HEADER, ROUTING_KEY_HEADER, encode, other_model, output_limit, path,
+    REQUEST_ID_HEADER, ROUTING_KEY_HEADER, encode, expected_ranking, other_model, output_limit, path,
 };
 use self::fast_path::EventShape;
 pub(crate) use self::params::EncodeError;
 pub(crate) use self::params::RequestParams;
+pub(crate) use self::rerank::ExpectedRanking;
 use crate::loadgen::dataset::Content;
 use crate::plan::Protocol;
 

@@ -1,8 +1,9 @@
 //! Rerank, as Jina and Cohere have it: `POST /v1/rerank`. A request has a query and documents; an answer is one
 //! JSON object with a score for each document. Scores are counted and not kept.
 
+use std::collections::BTreeSet;
+
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -29,7 +30,7 @@ pub(super) fn body(prompt: &Content, params: &RequestParams<'_>) -> Result<Map<S
 #[derive(Deserialize)]
 struct Answer<'a> {
     #[serde(default)]
-    results: Option<Vec<IgnoredAny>>,
+    results: Option<Vec<RankedDocument>>,
     #[serde(borrow, default)]
     model: Option<BorrowedStr<'a>>,
     #[serde(default)]
@@ -42,6 +43,55 @@ struct Answer<'a> {
     /// Web frameworks put an error message here, without any other field.
     #[serde(borrow, default)]
     detail: Option<&'a RawValue>,
+}
+
+/// What a complete answer has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ExpectedRanking {
+    /// The number of results.
+    pub(super) results: usize,
+    /// The number of documents that were sent.
+    pub(super) documents: usize,
+}
+
+impl ExpectedRanking {
+    /// Says what an answer has instead.
+    pub(super) fn error(self, decoded: &Decoded) -> Option<String> {
+        let Self { results, documents } = self;
+        if decoded.vectors != results {
+            return Some(format!(
+                "the ranking has {} results instead of {results}",
+                decoded.vectors
+            ));
+        }
+        let last = decoded.last_document.filter(|last| *last >= documents as u64)?;
+        Some(format!(
+            "the ranking has document {last}, and {documents} were sent, from 0"
+        ))
+    }
+}
+
+#[derive(Deserialize)]
+struct RankedDocument {
+    #[serde(default)]
+    index: Option<u64>,
+    /// Some servers call it `score`.
+    #[serde(default, alias = "score")]
+    relevance_score: Option<f64>,
+}
+
+/// Says what is wrong with a ranking: it has each document once, with a score.
+fn ranking_error(results: &[RankedDocument]) -> Option<String> {
+    let mut indexes = BTreeSet::new();
+    results.iter().enumerate().find_map(|(place, result)| {
+        let Some(index) = result.index else {
+            return Some(format!("result {place} of the ranking has no index"));
+        };
+        if result.relevance_score.is_none() {
+            return Some(format!("result {place} of the ranking has no score"));
+        }
+        (!indexes.insert(index)).then(|| format!("document {index} is ranked twice"))
+    })
 }
 
 /// Some servers report only the total, which consists of prompt tokens.
@@ -84,7 +134,8 @@ pub(super) fn read(json: &str, decoded: &mut Decoded) -> Result<Option<String>, 
     }
     decoded.note_model(answer.model);
     decoded.vectors += results.len();
-    Ok(None)
+    decoded.last_document = results.iter().filter_map(|result| result.index).max();
+    Ok(ranking_error(&results))
 }
 
 #[cfg(test)]
@@ -121,6 +172,42 @@ mod tests {
             r#"{"model":"m","query":"q","documents":["a","b"]}"#
         );
         assert_eq!(encoded(None), r#"{"model":"m","query":"q","documents":["q"]}"#);
+    }
+
+    #[test]
+    fn a_ranking_has_each_document_once_with_a_score() {
+        let error = |results: Value| {
+            let mut decoder = Decoder::new(Protocol::Rerank, 1 << 20).expect_ranking(Some(ExpectedRanking {
+                results: 2,
+                documents: 3,
+            }));
+            decoder.push(
+                LineKind::Plain,
+                json!({"results": results}).to_string().as_bytes(),
+                1,
+            );
+            decoder.finish(true).failure.map(|failure| failure.message)
+        };
+        let ranked = |index: u64| json!({"index": index, "relevance_score": 0.5});
+        assert_eq!(error(json!([ranked(2), ranked(0)])), None);
+        assert_eq!(error(json!([ranked(2), {"index": 1, "score": 1}])), None);
+        for (results, message) in [
+            (json!([ranked(0)]), "has 1 results instead of 2"),
+            (
+                json!([ranked(0), ranked(1), ranked(2)]),
+                "has 3 results instead of 2",
+            ),
+            (json!([ranked(0), ranked(0)]), "document 0 is ranked twice"),
+            (json!([ranked(0), ranked(3)]), "has document 3, and 3 were sent"),
+            (
+                json!([ranked(0), {"index": 1, "relevance_score": null}]),
+                "no score",
+            ),
+            (json!([ranked(0), {"relevance_score": 0.5}]), "no index"),
+        ] {
+            let failure = error(results.clone()).unwrap_or_default();
+            assert!(failure.contains(message), "{results}: {failure}");
+        }
     }
 
     #[test]

@@ -403,9 +403,10 @@ impl ResponseTrace {
             RequestEnd::Failed(failure) => return Some(failure),
             RequestEnd::Complete(_) => {
                 // A server that dies ends such a body too, so only its content proves that it is complete.
-                let has_last_event = self.end_mark == EndMark::LastEvent;
-                let is_marked =
-                    self.lines.is_done || decoded.is_ended || !has_last_event && decoded.finish.is_some();
+                let is_marked = match self.end_mark {
+                    EndMark::LastEvent => decoded.is_ended,
+                    EndMark::None | EndMark::FinishOrUsage => self.lines.is_done || decoded.finish.is_some(),
+                };
                 let is_open = self.lines.is_stream && !is_marked;
                 // A proxy may end the stream properly although its engine died. Complete answers of OpenAI
                 // protocols mark their end in some way.
