@@ -9,6 +9,7 @@ pub mod http1;
 pub mod ids;
 pub(crate) mod private_files;
 pub(crate) mod proc;
+pub(crate) mod regular_file;
 pub(crate) mod secrets;
 pub(crate) mod text;
 pub(crate) mod threads;

@@ -15,6 +15,8 @@ use rustls::{
 };
 use thiserror::Error;
 
+use crate::base::regular_file;
+
 /// The only supported protocol, offered by ALPN so that no server chooses HTTP/2.
 const HTTP_1_1: &[u8] = b"http/1.1";
 /// The explanation if the first bytes of a server are not a TLS record.
@@ -121,7 +123,9 @@ impl TlsConfig {
             None => builder.with_no_client_auth(),
             Some(identity) => {
                 let chain = certificates(&identity.certificate)?;
-                let key = PrivateKeyDer::from_pem_file(&identity.key)
+                let key = regular_file::check(&identity.key)
+                    .map_err(pem::Error::Io)
+                    .and_then(|()| PrivateKeyDer::from_pem_file(&identity.key))
                     .map_err(|error| pem_error(&identity.key, "private key", error))?;
                 builder
                     .with_client_auth_cert(chain, key)
@@ -172,8 +176,11 @@ fn roots_of(file: &Path) -> Result<RootCertStore, TlsError> {
 
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let what = "certificate";
-    let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let certificates = read.map_err(|error| pem_error(file, what, error))?;
+    let read = || {
+        regular_file::check(file).map_err(pem::Error::Io)?;
+        CertificateDer::pem_file_iter(file)?.collect::<Result<Vec<_>, _>>()
+    };
+    let certificates = read().map_err(|error| pem_error(file, what, error))?;
     match certificates.is_empty() {
         true => Err(pem_error(file, what, pem::Error::NoItemsFound)),
         false => Ok(certificates),

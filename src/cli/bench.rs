@@ -148,7 +148,7 @@ pub(crate) struct ServerArgs {
     /// The base URL of the server, instead of `--host` and `--port`; `unix:///run/engine.sock` for a Unix socket, and
     /// `unix:///run/engine.sock:/prefix` with a prefix of every path. Requests are distributed over several URLs (`--balance`); the model
     /// and the server's information are those of the first.
-    #[arg(long, num_args = 1.., action = ArgAction::Set, value_name = "URL")]
+    #[arg(long, num_args = 1.., action = ArgAction::Append, value_name = "URL")]
     pub(crate) base_url: Vec<String>,
     /// The host of the server.
     #[arg(long, default_value = "0.0.0.0")]

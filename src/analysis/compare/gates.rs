@@ -2,6 +2,7 @@
 //! all use this selection, so no cell is judged by two different metrics.
 
 use crate::analysis::metrics::{self, LatencyKind, Metric, Quantity, Statistic};
+use crate::config::dataset::PromptForm;
 use crate::config::scenario::Scenario;
 use crate::config::search::SearchVariable;
 use crate::results::record::cell::MetricValues;
@@ -39,8 +40,11 @@ impl Load {
         if arrival.pace.is_some() || !arrival.rate.is_infinite() || workload.is_replayed() {
             return Self::FixedRate;
         }
+        // Requests of a session wait for one another.
+        let is_session = workload.facts().prompts == PromptForm::Sessions;
         match arrival.concurrency {
             Some(limit) if limit.get() < workload.prompts => Self::ClosedLoop,
+            _ if is_session => Self::ClosedLoop,
             _ => Self::Burst,
         }
     }

@@ -11,6 +11,7 @@ use crate::commands::bench::sweep;
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::measure::notice_line;
 use crate::commands::output::{eprint, print};
+use crate::config::dataset::PromptForm;
 use crate::exit::Exit;
 use crate::progress::bar::Bar;
 use crate::report::bench_serving::bench_line::BenchRecords;
@@ -195,7 +196,10 @@ impl<'a> Console<'a> {
             .preparation_lines()
             .iter()
             .for_each(|line| print_line(line));
-        let requested = config.scenario.workload.requests();
+        let workload = &config.scenario.workload;
+        // The number of a workload of sessions is that of its sessions.
+        let is_session = workload.facts().prompts == PromptForm::Sessions;
+        let requested = workload.requests().filter(|_| !is_session);
         let (rows, prompts) = (session.rows() as u64, session.prompts() as u64);
         if let Some(requested) = requested.filter(|requested| rows < *requested) {
             eprint(&match prompts < requested {

@@ -6,6 +6,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::DatasetError;
+use crate::base::regular_file;
 use crate::config::dataset::DatasetName;
 
 /// Prompt and output length.
@@ -27,7 +28,8 @@ pub(super) fn read(
     path: &Path,
     max: LengthPair,
 ) -> Result<Vec<LengthPair>, DatasetError> {
-    let text = fs::read_to_string(path).map_err(|error| DatasetError::Unreadable {
+    let read = regular_file::check(path).and_then(|()| fs::read_to_string(path));
+    let text = read.map_err(|error| DatasetError::Unreadable {
         path: path.to_owned(),
         error,
     })?;

@@ -69,7 +69,8 @@ impl ConnectionReport<'_> {
             }
             if self.client.surplus_connections > 0 {
                 notes.push(format!(
-                    "{} connections were closed instead of reused, because the server sent bytes that belong to no request",
+                    "{} connections were closed instead of reused, because the server sent bytes that belong to no request; \
+                     other responses on reused connections may be such bytes too",
                     self.client.surplus_connections
                 ));
             }
