@@ -150,6 +150,14 @@ fn situations() -> Vec<Situation> {
         lies("sends-no-text-at-all", "tokens-disagree", MARKED, |_, answer| {
             answer.events.iter_mut().for_each(|event| event.text.clear());
         }),
+        lies(
+            "counts-and-sends-nothing",
+            "tokens-disagree",
+            MARKED,
+            |_, answer| {
+                answer.events.clear();
+            },
+        ),
         // Three canned tokens at the pace of the model, before it has read the prompt.
         lies("begins-canned", "first-event-ahead", MARKED, |_, answer| {
             let pace = answer.events[1].after;
@@ -443,7 +451,11 @@ fn servers_that_lie_are_named_and_win_nothing() {
     // What an honest server does is no lie.
     let honest = honest.iter().flat_map(|(name, _)| {
         let (row, cell) = placed(&report, name);
-        let doubts = reasons(cell).filter(|reason| !is_note(reason));
+        // A client that reads late beside other tests says nothing of the server.
+        let is_of_client = |reason: &&Value| {
+            ["client-late", "host-busy"].contains(&reason["code"].as_str().unwrap_or_default())
+        };
+        let doubts = reasons(cell).filter(|reason| !is_note(reason) && !is_of_client(reason));
         let doubts: Vec<String> = doubts
             .map(|reason| format!("{name}: {}", reason["code"]))
             .collect();

@@ -6,7 +6,7 @@ use super::params::{EncodeError, RequestParams};
 use super::rerank::ExpectedRanking;
 use super::{messages, responses, vllm_serve};
 use crate::config::api::{ClientStyle, Feature, SamplingFields};
-use crate::loadgen::dataset::{Content, Extras};
+use crate::loadgen::dataset::Content;
 use crate::plan::{Protocol, ProtocolSpec, UsageRequest};
 
 /// The header by which a router recognises requests that belong together.
@@ -116,8 +116,8 @@ pub(crate) fn other_model(dialect: &ProtocolSpec, params: &RequestParams<'_>) ->
     (name != params.model).then(|| name.to_owned())
 }
 
-/// Returns what a complete ranking has: a result for each document of the query, or as many as the body asks for.
-/// `None` for other protocols.
+/// Returns what a complete ranking has: a result for each document of the row, or as many as the body asks for.
+/// `None` for other protocols and for rows without documents, such as that of the warm-up.
 pub(crate) fn expected_ranking(
     dialect: &ProtocolSpec,
     params: &RequestParams<'_>,
@@ -125,11 +125,7 @@ pub(crate) fn expected_ranking(
     if dialect.protocol != Protocol::Rerank {
         return None;
     }
-    // A prompt without documents is ranked against itself.
-    let documents = params
-        .extras
-        .and_then(Extras::documents)
-        .map_or(1, <[Value]>::len);
+    let documents = params.extras?.documents()?.len();
     let most = [params.body, &dialect.body]
         .into_iter()
         .find_map(|fields| usize::try_from(fields.get("top_n")?.as_u64()?).ok());

@@ -31,7 +31,11 @@ impl ResponseTokens {
     /// Returns `None` if a count is missing or includes reasoning that no event showed.
     pub(crate) fn from_request(request: &Request) -> Option<Self> {
         let reported = request.usage?.completion.filter(|tokens| *tokens > 0)?;
-        let own = request.counted_tokens.filter(|tokens| *tokens > 0)?;
+        let own = match request.chunks.is_empty() {
+            // No event had any output.
+            true => 0,
+            false => request.counted_tokens.filter(|tokens| *tokens > 0)?,
+        };
         (request.is_completed() && request.hidden_tokens() == 0).then(|| Self {
             reported: f64::from(reported),
             counted: f64::from(own),
