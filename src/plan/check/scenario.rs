@@ -65,6 +65,29 @@ fn check_scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, diagnostics: &m
             error.message,
         ));
     }
+    check_load_keys(named, &workload, diagnostics);
+    check_dataset_keys(named, dataset, diagnostics);
+    check_error_shares(entry, diagnostics);
+    check_rate_profile(named, diagnostics);
+    check_drain(named, diagnostics);
+    if dataset == DatasetName::Mooncake {
+        check_trace_arrival(named, diagnostics);
+    }
+    if entry.rate.as_ref().is_some_and(|list| list.0.is_empty()) {
+        diagnostics.push(empty_axis(
+            entry.rate.as_ref().and_then(|list| list.place.as_ref()),
+        ));
+    }
+    if entry.concurrency.as_ref().is_some_and(|list| list.0.is_empty()) {
+        diagnostics.push(empty_axis(
+            entry.concurrency.as_ref().and_then(|list| list.place.as_ref()),
+        ));
+    }
+}
+
+/// Errors about adapters, pauses, cancellation and a search, which some workloads do not allow.
+fn check_load_keys(named: &Named<ScenarioEntry>, workload: &Workload, diagnostics: &mut Vec<Diagnostic>) {
+    let entry = &named.value;
     if let Some(why) = entry.lora.as_ref().and_then(Lora::find_error) {
         let message = format!("invalid `lora` in the scenario `{}`", named.name);
         diagnostics.push(with_place(
@@ -73,7 +96,7 @@ fn check_scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, diagnostics: &m
             why,
         ));
     }
-    for (key, why) in entry.pacing().find_errors(&workload) {
+    for (key, why) in entry.pacing().find_errors(workload) {
         diagnostics.push(with_place(
             Diagnostic::new(format!("invalid `{key}` in the scenario `{}`", named.name)),
             named.name.place.as_ref(),
@@ -94,23 +117,6 @@ fn check_scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, diagnostics: &m
             Diagnostic::new(format!("invalid `search` in the scenario `{}`", named.name)),
             search.place.as_ref().or(named.name.place.as_ref()),
             why,
-        ));
-    }
-    check_dataset_keys(named, dataset, diagnostics);
-    check_error_shares(entry, diagnostics);
-    check_rate_profile(named, diagnostics);
-    check_drain(named, diagnostics);
-    if dataset == DatasetName::Mooncake {
-        check_trace_arrival(named, diagnostics);
-    }
-    if entry.rate.as_ref().is_some_and(|list| list.0.is_empty()) {
-        diagnostics.push(empty_axis(
-            entry.rate.as_ref().and_then(|list| list.place.as_ref()),
-        ));
-    }
-    if entry.concurrency.as_ref().is_some_and(|list| list.0.is_empty()) {
-        diagnostics.push(empty_axis(
-            entry.concurrency.as_ref().and_then(|list| list.place.as_ref()),
         ));
     }
 }
