@@ -298,6 +298,21 @@ fn a_redirect_names_where_it_leads() {
     );
 }
 
+#[test]
+fn messages_that_end_with_done_instead_of_their_last_event_were_cut() {
+    let failure = |end: &str| {
+        let event =
+            r#"data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"a"}}"#;
+        let answer =
+            format!("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n{event}\n\ndata: {end}\n\n");
+        parse_pieces(Protocol::Messages, [answer.as_bytes()])
+            .decoded
+            .failure
+    };
+    assert!(failure("[DONE]").is_some());
+    assert_eq!(failure(r#"{"type":"message_stop"}"#), None);
+}
+
 /// JSON over many lines is not an endless stream. A body that never ends is cut by its size.
 #[test]
 fn lines_that_are_no_events_are_bounded_by_their_bytes() {
