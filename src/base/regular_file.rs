@@ -1,4 +1,4 @@
-//! Tells regular files from devices and pipes, which can be read without end or wait for a writer.
+//! Distinguishes regular files from devices and pipes, which can be read without end or wait for a writer.
 
 use std::path::Path;
 use std::{fs, io};

@@ -35,7 +35,7 @@ pub(crate) async fn stream_events(
         loop {
             let Some(batch) = stream.next_batch(&mut source, connection, engine).await else {
                 if engine.options.faults.ignore_disconnects {
-                    generate_for_nobody(&mut source, engine, &mut active).await;
+                    generate_after_disconnect(&mut source, engine, &mut active).await;
                 }
                 return Ok(KeepAlive::Close);
             };
@@ -52,7 +52,7 @@ pub(crate) async fn stream_events(
                 .write_tokens(batch.count, is_last.then_some(finish), connection)
                 .await;
             if written.is_err() && engine.options.faults.ignore_disconnects && !batch.is_last {
-                generate_for_nobody(&mut source, engine, &mut active).await;
+                generate_after_disconnect(&mut source, engine, &mut active).await;
             }
             written?;
             active.check_die_after();
@@ -73,7 +73,7 @@ pub(crate) async fn stream_events(
 }
 
 /// Generates the rest of an answer whose client is gone.
-async fn generate_for_nobody(source: &mut TokenSource, engine: &Engine, active: &mut ActiveRequest) {
+async fn generate_after_disconnect(source: &mut TokenSource, engine: &Engine, active: &mut ActiveRequest) {
     while let Some(token) = source.next(engine).await {
         active.count_write(1);
         if token.is_last {

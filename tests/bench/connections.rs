@@ -245,7 +245,7 @@ fn pass_on(mut client: UnixStream, to: u16, heard: &Mutex<Vec<String>>) -> std::
     let length = client.read(&mut buffer)?;
     let request = String::from_utf8_lossy(&buffer[..length]).into_owned();
     let head = request.split("\r\n\r\n").next().unwrap_or_default().to_owned();
-    heard.lock().expect("nobody panics with it").push(head);
+    heard.lock().expect("no holder panics").push(head);
     server.write_all(&buffer[..length])?;
     std::io::copy(&mut client, &mut server).map(drop)
 }
@@ -266,7 +266,7 @@ fn a_server_on_a_unix_socket_is_measured_with_its_helper_requests() {
     // The kernel takes no times on Unix sockets.
     assert_eq!(line["matrix"]["stamps"], "user");
     assert!(line["mean_ttft_ms"].as_f64().is_some_and(|ttft| ttft >= 20.0));
-    let heads = heads.lock().expect("nobody panics with it").clone();
+    let heads = heads.lock().expect("no holder panics").clone();
     for path in [
         "GET /v1/models ",
         "POST /reset_prefix_cache ",
@@ -322,7 +322,7 @@ fn a_prefix_of_a_unix_socket_stands_before_every_path() {
     let heads = unix_proxy(&socket, serve_in_turn(&[stream(&["a", " b", " c"].map(text))]));
     let url = format!("unix://{}:/proxy/", socket.display());
     desk.random("vllm", 9, &["--base-url", &url]).exits(0);
-    let heads = heads.lock().expect("nobody panics with it").clone();
+    let heads = heads.lock().expect("no holder panics").clone();
     let is_below = |head: &String| {
         head.split(' ')
             .nth(1)

@@ -93,7 +93,7 @@ fn a_certificate_that_nobody_signed_and_a_server_without_tls_are_named() {
 }
 
 #[test]
-fn a_certificate_that_nobody_signed_is_accepted_by_a_bench_like_vllms_if_it_may_be() {
+fn an_unsigned_certificate_is_accepted_by_a_bench_like_vllms_if_asked() {
     let sim = Sim::start("vllm", &[]);
     let (desk, tokenizer) = (Desk::new(), data("tokenizer.json"));
     let url = format!("https://localhost:{}", proxy(sim.port));

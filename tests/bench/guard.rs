@@ -157,7 +157,7 @@ fn recorded(flags: &str, texts: &Mutex<BTreeMap<String, String>>) -> Vec<String>
     let keep = |kind: &str, long: String| {
         let digest = hashed(&long);
         let line = format!("{kind} {digest}");
-        texts.lock().expect("nobody panics with it").insert(digest, long);
+        texts.lock().expect("no holder panics").insert(digest, long);
         line
     };
     let code = ran
@@ -208,7 +208,7 @@ fn what_bench_sends_and_says_is_what_was_recorded() {
             .flat_map(|part| part.join().expect("it did not panic"));
         joined.collect()
     });
-    let texts = texts.into_inner().expect("nobody panics with it");
+    let texts = texts.into_inner().expect("no holder panics");
     now.extend(
         texts
             .iter()

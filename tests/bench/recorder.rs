@@ -60,7 +60,7 @@ impl Recorder {
 
     /// What came since the last look.
     pub fn take(&self) -> Vec<Heard> {
-        std::mem::take(&mut *self.heard.lock().expect("nobody panics with it"))
+        std::mem::take(&mut *self.heard.lock().expect("no holder panics"))
     }
 }
 

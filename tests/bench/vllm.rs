@@ -83,7 +83,7 @@ impl Vllm {
     }
 }
 
-/// The folder of the engines; `None` where vLLM is not installed, which is said or is a failure.
+/// The folder of the engines; `None` where vLLM is not installed, which is printed, or fails the test if vLLM is required.
 fn engines() -> Option<PathBuf> {
     let engines =
         env_variable("MATRIX_ENGINES").map_or_else(|| repository().join("target/engines"), PathBuf::from);

@@ -18,7 +18,7 @@ use crate::recorder::{Heard, Recorder};
 
 const MISSING: &str = "needs vLLM on CPU; install it with tests/engines/cpu.sh and set MATRIX_ENGINES";
 
-/// The path by which the driver tells that a case has ended.
+/// The path by which the driver reports the end of a case.
 const NEXT_CASE: &str = "/next-case";
 
 /// Headers that every client sets in its own way.

@@ -2,7 +2,7 @@
 
 Reads a JSON list from stdin: of each case the arguments, and a folder. Writes what the tool prints into
 FOLDER/stdout, and the error of a case that fails into FOLDER/error. Between cases it posts to /next-case of the recording server,
-whose port is the first argument, so that requests are told apart.
+whose port is the first argument, so that requests can be distinguished.
 """
 
 import contextlib

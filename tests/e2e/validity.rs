@@ -604,7 +604,7 @@ fn a_clean_run_of_fifty_cells_finds_nothing() {
     for summary in &run.summaries {
         let validity = summary.validity.as_ref().expect("what ended is judged");
         let mut found = validity.reasons.clone();
-        // A busy machine may keep the client from running, which the kernel tells, so that events of steps of 1 ms are read together;
+        // A busy machine may keep the client from running, which the kernel reports, so that events of steps of 1 ms are read together;
         // it does so in few cells.
         let all = found.len();
         let is_unread = |reason: &Reason| {

@@ -176,7 +176,7 @@ pub(crate) const TABLE: &[CodeEntry] = &[
         code: CancelIgnored,
         weight: Valid,
         families: &[],
-        meaning: "The engine went on generating for requests that the client had cancelled, so part of its work served nobody.",
+        meaning: "The engine went on generating for requests that the client had cancelled, so part of its work had no receiver.",
         fix: "Check whether the engine, and each proxy before it, ends a request when its connection closes.",
         bound: "0.5 of the tokens that cancelled requests still allowed, at least 100 tokens, by the engine's counter of output tokens; failed requests may explain as many tokens as they allowed",
         source: "vLLM, SGLang and LMDeploy abort a request when its client disconnects; a few tokens are generated until then",

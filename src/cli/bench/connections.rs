@@ -18,7 +18,7 @@ pub(crate) struct ConnectionArgs {
     /// after 0.5 s, which doubles each time. Latencies count from the first time that it was sent.
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     pub(crate) retries: u32,
-    /// Accept any certificate of the server: whoever answers is measured. The result says so.
+    /// Accept any certificate of the server, so another server may be measured. The result says so.
     #[arg(long)]
     pub(crate) insecure: bool,
     /// Accept only certificates that a CA of this PEM file has signed, instead of the CAs of this machine.

@@ -256,7 +256,7 @@ impl Rules for VllmServe {
     }
 }
 
-/// Why this number of prompts does not fit in memory.
+/// Why this number of prompts is too large for memory.
 pub(crate) fn memory_error(source: &VllmSource, prompts: u32) -> Option<String> {
     let longest = match source {
         VllmSource::Random(random) => {

@@ -43,7 +43,7 @@ impl Slots {
     }
 
     fn lock_free_since(&self) -> MutexGuard<'_, VecDeque<MonotonicTime>> {
-        self.free_since.lock().expect("nobody panics with it")
+        self.free_since.lock().expect("no holder panics")
     }
 }
 

@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_what_runs_in_the_background() {
+    fn no_request_waits_for_what_runs_in_the_background() {
         let text = r#"{"requests": [
             {"t": 0, "type": "n", "in": 64, "out": 5, "api_time": 1},
             {"t": 1, "type": "subagent", "status": "async_launched", "requests": [{"t": 1, "in": 64, "out": 5, "api_time": 9}]},

@@ -142,7 +142,7 @@ fn a_damaged_newest_run_is_not_silently_replaced_by_an_older_one() {
     assert_eq!(
         latest().unwrap(),
         name("20260301-000000"),
-        "an older one is in nobody's way"
+        "an older one is not in the way"
     );
     damage("20260301-000000");
     let refused = latest().unwrap_err();
