@@ -61,7 +61,9 @@ pub(crate) enum VenvError {
     Missing { path: PathBuf },
     #[error("the Python environment cannot be created: {0}")]
     Python(String),
-    #[error("`{step}` ended with {status}; its last output is in the installation log")]
+    #[error(
+        "`{step}` ended with {status}; its last output is in the installation log. To use an environment that has the engine, set `venv:` to its path"
+    )]
     Step {
         step: String,
         status: String,
