@@ -1,6 +1,7 @@
 //! Starts threads on hosts that may refuse them, and names the limit to raise.
 
 use std::io;
+use std::ops::Deref;
 use std::path::Path;
 use std::sync::Mutex;
 use std::thread;
@@ -32,9 +33,32 @@ impl From<io::Error> for ThreadLimitError {
     }
 }
 
+/// How long the end of a runtime waits for work that cannot be cancelled, such as the preparation of prompts.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// A runtime whose end cancels its tasks and waits only briefly for blocking calls, so that an interrupted command
+/// ends at once.
+pub(crate) struct InterruptibleRuntime(Option<Runtime>);
+
+impl Deref for InterruptibleRuntime {
+    type Target = Runtime;
+
+    fn deref(&self) -> &Runtime {
+        self.0.as_ref().expect("it is taken only when it is dropped")
+    }
+}
+
+impl Drop for InterruptibleRuntime {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
+        }
+    }
+}
+
 /// Creates a runtime on all cores, after checking that the host allows the threads of the runtime and the
 /// tokenizer.
-pub(crate) fn runtime() -> Result<Runtime, ThreadLimitError> {
+pub(crate) fn runtime() -> Result<InterruptibleRuntime, ThreadLimitError> {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     try_to_start(2 * cores + EXTRA_THREADS)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -44,7 +68,7 @@ pub(crate) fn runtime() -> Result<Runtime, ThreadLimitError> {
     // Once one thread for blocking calls exists, calls wait for it instead of panicking if no further thread
     // starts.
     let _started = runtime.block_on(runtime.spawn_blocking(|| ()));
-    Ok(runtime)
+    Ok(InterruptibleRuntime(Some(runtime)))
 }
 
 /// Starts `count` threads at the same time and ends them.

@@ -736,3 +736,45 @@ fn a_search_says_how_little_it_rests_on() {
         .says("requests, but 500 are needed to measure 99 % attainment")
         .says(" due)");
 }
+
+/// The prompts of this load take minutes.
+#[test]
+fn a_signal_while_prompts_are_prepared_ends_the_command() {
+    let desk = Desk::new();
+    let more = [
+        "--dataset-name",
+        "random-ids",
+        "--dataset-path",
+        "",
+        "--num-prompts",
+        "1000000",
+        "--random-input-len",
+        "2000",
+        "--model",
+        "m",
+        "--ready-check-timeout-sec",
+        "0",
+    ];
+    let mut child = desk
+        .random_command("vllm", 9, &more)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the binary runs");
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(
+        child.try_wait().expect("it can be asked").is_none(),
+        "it prepares prompts"
+    );
+    let pid = Pid::from_raw(i32::try_from(child.id()).expect("process ids are small")).expect("it has an id");
+    kill_process(pid, Signal::INT).expect("it lives");
+    let (sender, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(child.wait()));
+    // It takes about a second; a busy machine may need more.
+    let ended = ended.recv_timeout(Duration::from_secs(30));
+    let Ok(status) = ended else {
+        let _ = kill_process(pid, Signal::KILL);
+        panic!("it goes on");
+    };
+    assert_eq!(status.expect("it ends").code(), Some(130));
+}

@@ -18,12 +18,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use tokio::runtime::Runtime;
-
 use crate::base::ids::RunId;
 use crate::base::secrets::Redactor;
 use crate::base::text::error_chain;
-use crate::base::threads;
+use crate::base::threads::{self, InterruptibleRuntime};
 use crate::config::yaml::Source;
 use crate::engine;
 use crate::plan::selection::select;
@@ -46,7 +44,7 @@ use crate::runner::shutdown::Shutdown;
 /// A run whose folder exists, on a host that is ready.
 pub(crate) struct Session<'a> {
     // The runtime is the first field, because fields are dropped in order: no task may outlive what it uses.
-    runtime: Runtime,
+    runtime: InterruptibleRuntime,
     plans: RunPlans,
     /// The planned starts that are not finished.
     first_batch: Option<Batch>,
