@@ -11,7 +11,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use crate::base::body::{self, BodyError};
-use crate::base::secrets::mask_url_secrets;
+use crate::base::secrets::mask_redirect_secrets;
 use crate::base::tls::{self, TlsConfig};
 use crate::base::unix_url::{join_path, wire_url};
 
@@ -259,7 +259,7 @@ impl ControlResponse {
         if let Some(location) = location {
             let message = format!(
                 "it redirects to `{}`, which is not followed; give the base URL of that address",
-                mask_url_secrets(&location)
+                mask_redirect_secrets(&location)
             );
             return Err(ControlError::Status { url, status, message });
         }

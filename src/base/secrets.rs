@@ -126,7 +126,21 @@ fn secret_query_ranges(url: &str) -> Vec<Range<usize>> {
 
 /// Replaces each byte that [`url_secret_ranges`] finds by a star, so that positions in the text do not change.
 pub(crate) fn mask_url_secrets(text: &str) -> Cow<'_, str> {
-    let ranges = url_secret_ranges(text);
+    mask_ranges(text, url_secret_ranges(text))
+}
+
+/// As [`mask_url_secrets`], for the target of a redirect, which may be a URL without a scheme or without a host.
+pub(crate) fn mask_redirect_secrets(target: &str) -> Cow<'_, str> {
+    let mut ranges = url_secret_ranges(target);
+    ranges.extend(secret_query_ranges(target));
+    if let Some(rest) = target.strip_prefix("//") {
+        let start = target.len() - rest.len();
+        ranges.extend(password_range(rest).map(|range| start + range.start..start + range.end));
+    }
+    mask_ranges(target, ranges)
+}
+
+fn mask_ranges(text: &str, ranges: Vec<Range<usize>>) -> Cow<'_, str> {
     if ranges.is_empty() {
         return Cow::Borrowed(text);
     }
@@ -448,6 +462,19 @@ mod tests {
             ("http://h/?url=http://u:pw@h", "http://h/?url=http://u:**@h"),
         ] {
             assert_eq!(mask_url_secrets(text), hidden);
+        }
+        for (target, hidden) in [
+            ("/v1/x?api_key=abc&y=2", "/v1/x?api_key=***&y=2"),
+            ("//u:pw@h/x", "//u:**@h/x"),
+            ("x?token=abc", "x?token=***"),
+            ("https://u:pw@h/?key=abc", "https://u:**@h/?key=***"),
+            (
+                "/in?to=http://u:pw@h/&token=abc",
+                "/in?to=http://u:**@h/&token=***",
+            ),
+            ("/v1/x", "/v1/x"),
+        ] {
+            assert_eq!(mask_redirect_secrets(target), hidden);
         }
         for plain in [
             "http://u:${PW}@h",

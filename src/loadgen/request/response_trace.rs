@@ -8,7 +8,7 @@ use super::response_limits::ResponseLimits;
 use super::retry_after::parse_retry_after;
 use crate::base::clock::{self, MonotonicTime};
 use crate::base::http1::response::{HttpResponseError, ResponsePart, ResponseReader};
-use crate::base::secrets::mask_url_secrets;
+use crate::base::secrets::mask_redirect_secrets;
 use crate::base::units::HumanDuration;
 use crate::config::api::EndMark;
 use crate::loadgen::arrival::{Arrival, TimestampSource};
@@ -387,7 +387,7 @@ impl ResponseTrace {
         let message = match location {
             Some(location) => format!(
                 "{reason}: redirects are not followed; the server names `{}`, so give the base URL of that address",
-                mask_url_secrets(location)
+                mask_redirect_secrets(location)
             ),
             None => format!("{reason}: {}", body.trim()),
         };
