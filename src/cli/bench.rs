@@ -299,7 +299,7 @@ pub(crate) struct ExecutionArgs {
     #[arg(long, num_args = 1.., action = ArgAction::Set, value_name = "COUNT", aliases = ["ma", "max", "max-"])]
     pub(crate) max_concurrency: Option<Vec<u32>>,
     /// The largest number of sessions or conversations that have begun and not ended; no limit by default.
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = dataset_options::parse_count)]
     pub(crate) max_sessions: Option<NonZeroU32>,
     /// The pause between the turns of a session or conversation: `recorded`, `2s`, `exponential:2s` (mean) or `lognormal:2s:0.6` (median, sigma); by default as recorded in sessions, none in conversations.
     #[arg(long, value_name = "PAUSE")]

@@ -52,11 +52,7 @@ impl Pacing {
         let facts = workload.facts();
         let name = workload.dataset.bench_serving_name();
         let is_session = facts.prompts == PromptForm::Sessions;
-        let has_turns = match facts.prompts {
-            PromptForm::Sessions | PromptForm::Conversations { turns: None } => true,
-            PromptForm::Conversations { turns: Some(turns) } => turns > 1,
-            _ => false,
-        };
+        let has_turns = facts.has_turns();
         let mut errors = Vec::new();
         let set = [
             ("sessions", self.sessions.is_some()),

@@ -17,6 +17,8 @@ pub(crate) struct PreparedWorkload {
     pub(crate) tokenizer: Tokenizer,
     /// Share of prompt tokens that repeat the beginning of an earlier prompt, if known.
     pub(crate) repeated_share: Option<f64>,
+    /// What a reader of the figures should know about the prompts.
+    pub(crate) notes: Vec<String>,
 }
 
 type Slot = Arc<OnceCell<Result<Arc<PreparedWorkload>, String>>>;
@@ -84,6 +86,7 @@ impl PromptStore {
         let repeated =
             repeated_token_share(&prepared.prompts, &tokenizer).map_err(|error| error.to_string())?;
         Ok(PreparedWorkload {
+            notes: dataset::prompt_notes(work, scenario.profile, scenario.seed, &prepared),
             prepared,
             tokenizer,
             repeated_share: repeated,

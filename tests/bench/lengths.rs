@@ -79,6 +79,41 @@ fn lengths_follow_their_distributions_and_the_seed() {
     assert_ne!(run("6"), drawn);
 }
 
+/// Half of the drawn lengths are above the maximum, which is their median.
+#[test]
+fn the_share_of_clipped_lengths_is_told() {
+    let sim = Sim::start("sglang", &[]);
+    let note = |distribution: &str| {
+        let desk = Desk::new();
+        let more = [
+            "--num-prompts",
+            "40",
+            "--random-range-ratio",
+            "0",
+            "--lengths-input",
+            distribution,
+        ];
+        let ran = bench(&desk, sim.port, &more).exits(0);
+        let at_maximum = lengths(&desk).iter().filter(|[input, _]| *input == 32).count();
+        let line = ran.stderr.lines().find(|line| line.contains("were clipped"));
+        (line.map(str::to_owned), at_maximum)
+    };
+    let (told, at_maximum) = note("lognormal:median=32,sigma=1");
+    let told = told.expect("there is a note");
+    let share: f64 = told
+        .split_once(" gave, ")
+        .and_then(|(_, rest)| rest.split_once(" % above the maximum of 32 tokens"))
+        .and_then(|(share, _)| share.parse().ok())
+        .expect("it names the share");
+    // A length of exactly the maximum is not clipped, and hardly drawn.
+    let expected = 100.0 * at_maximum as f64 / 40.0;
+    assert!(
+        (share - expected).abs() <= 5.0 && share > 10.0,
+        "{told}: {expected}"
+    );
+    assert_eq!(note("normal:mean=16,stddev=1").0, None);
+}
+
 #[test]
 fn pairs_of_a_file_are_sent_in_order() {
     let sim = Sim::start("sglang", &[]);
@@ -190,6 +225,14 @@ fn lengths_without_sense_are_refused() {
         ),
         (&["--prefix-share", "0"], "the share of common tokens is 0"),
         (
+            &["--prefix-share", "0.5", "--prefix-groups", "0"],
+            "`0` is not a whole number from 1 to 4294967295",
+        ),
+        (
+            &["--lengths-input", "normal:mean=5,mean=6,stddev=1"],
+            "sets `mean` twice",
+        ),
+        (
             &["--prefix-share", "0.5", "--prefix-block-tokens", "64"],
             "no whole block is common",
         ),
@@ -211,7 +254,6 @@ fn lengths_without_sense_are_refused() {
             sim.port,
             &["--random-range-ratio", "0", "--lengths-file", file],
         );
-        assert!(ran.code.is_some_and(|code| code != 0), "{file}");
-        ran.says(why);
+        ran.exits(2).says(why).says("nothing was sent");
     }
 }

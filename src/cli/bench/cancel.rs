@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 
 use clap::Args;
 
+use super::dataset_options::parse_count;
 use super::limits::parse_share;
 use crate::base::units::HumanDuration;
 
@@ -14,7 +15,7 @@ pub(crate) struct CancelArgs {
     #[arg(long, value_parser = parse_share, value_name = "SHARE")]
     pub(crate) cancel_share: Option<f64>,
     /// Cancel them after this number of output tokens.
-    #[arg(long, value_name = "TOKENS")]
+    #[arg(long, value_name = "TOKENS", value_parser = parse_count)]
     pub(crate) cancel_after_tokens: Option<NonZeroU32>,
     /// Cancel them after this time, counted from the moment when the whole request was written, such as `2s`.
     #[arg(long, value_name = "TIME")]

@@ -1,5 +1,7 @@
 //! Flags of `matrix bench` for single data sets. Absent flags mean the data set's own default.
 
+use std::num::NonZeroU32;
+
 use clap::{Args, ValueEnum};
 
 use crate::cli::named::variant_parser;
@@ -111,6 +113,12 @@ pub(crate) struct SessionArgs {
     /// The number of tokens that each id of a `mooncake` trace stands for; 512 by default.
     #[arg(long, value_name = "TOKENS")]
     pub(crate) session_trace_block: Option<u32>,
+}
+
+/// Parses a number of things of which there is at least one.
+pub(super) fn parse_count(text: &str) -> Result<NonZeroU32, String> {
+    let count = text.trim().parse();
+    count.map_err(|_| format!("`{text}` is not a whole number from 1 to {}", u32::MAX))
 }
 
 /// Parses a number that JSON can hold.

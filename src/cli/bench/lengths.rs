@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 
 use clap::Args;
 
+use super::dataset_options::parse_count;
 use super::limits::parse_share;
 use crate::config::dataset::length_distribution::LengthDistribution;
 
@@ -27,9 +28,9 @@ pub(crate) struct LengthArgs {
     #[arg(long, value_parser = parse_share, value_name = "SHARE")]
     pub(crate) prefix_share: Option<f64>,
     /// The number of groups of `--prefix-share`; 1 by default.
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = parse_count)]
     pub(crate) prefix_groups: Option<NonZeroU32>,
     /// Round the common tokens down to a multiple of this, the block size of the server's cache; 1 by default.
-    #[arg(long, value_name = "TOKENS")]
+    #[arg(long, value_name = "TOKENS", value_parser = parse_count)]
     pub(crate) prefix_block_tokens: Option<NonZeroU32>,
 }

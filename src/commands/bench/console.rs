@@ -196,6 +196,9 @@ impl<'a> Console<'a> {
             .preparation_lines()
             .iter()
             .for_each(|line| print_line(line));
+        for note in session.prompt_notes() {
+            eprint(&format!("note: {note}\n"));
+        }
         let workload = &config.scenario.workload;
         // The number of a workload of sessions is that of its sessions.
         let is_session = workload.facts().prompts == PromptForm::Sessions;

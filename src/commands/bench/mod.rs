@@ -69,6 +69,9 @@ pub(crate) fn execute(args: &BenchArgs) -> Outcome {
             "error: there is no file `{path}`\n  = help: name a data file of the data set with `--dataset-path`\nnothing was sent\n"
         )));
     }
+    if let Err(error) = bench::check_lengths_file(workload) {
+        return Err(CommandError::usage(format!("error: {error}\nnothing was sent\n")));
+    }
     let places = CacheArgs {
         hf_home: args.extensions.hf_home.clone(),
         cache: args.extensions.keep_prompts_in.clone(),

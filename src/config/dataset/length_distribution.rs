@@ -216,7 +216,9 @@ impl std::str::FromStr for LengthDistribution {
         for field in fields.split(',') {
             let (key, value) = field.split_once('=').ok_or_else(form)?;
             let number: serde_json::Number = value.trim().parse().map_err(|_| form())?;
-            values.insert(key.trim().to_owned(), number.into());
+            if values.insert(key.trim().to_owned(), number.into()).is_some() {
+                return Err(format!("`{text}` sets `{}` twice; write it once", key.trim()));
+            }
         }
         let tagged = serde_json::json!({ name.trim(): values });
         serde_json::from_value(tagged).map_err(|error| format!("`{text}`: {error}"))
@@ -314,6 +316,7 @@ mod tests {
             "lognormal:median=x",
             "gamma:mean=1",
             "normal:mean=1,stddev=1,max=9",
+            "normal:mean=1,mean=2,stddev=1",
         ] {
             assert!(text.parse::<LengthDistribution>().is_err(), "{text}");
         }

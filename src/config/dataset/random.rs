@@ -43,7 +43,7 @@ impl Rules for Random {
             file: Some(sharegpt::file()),
             sends_ids: self.tokenize_prompt,
             is_classic: true,
-            lengths_file: self.lengths.as_ref().and_then(|lengths| lengths.file.as_deref()),
+            lengths: self.lengths.as_ref(),
             common_prefix: self.common_prefix,
             ..Facts::of_drawn(self.input_len, self.output_len, self.range_ratio)
         }

@@ -40,7 +40,7 @@ impl Rules for RandomIds {
     fn facts(&self) -> Facts<'_> {
         Facts {
             sends_ids: self.tokenize_prompt,
-            lengths_file: self.lengths.as_ref().and_then(|lengths| lengths.file.as_deref()),
+            lengths: self.lengths.as_ref(),
             common_prefix: self.common_prefix,
             ..Facts::of_drawn(self.input_len, self.output_len, self.range_ratio)
         }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::common_prefix::CommonPrefix;
 use super::error::ReportError;
+use super::length_distribution::Lengths;
 use super::lengths::Drawn;
 use crate::config::api::ClientStyle;
 use crate::config::profile::Profile;
@@ -53,8 +54,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) template: TemplateUse,
     /// The lengths, where the data set draws them.
     pub(crate) drawn: Option<Drawn>,
-    /// File with pairs of lengths.
-    pub(crate) lengths_file: Option<&'a str>,
+    /// The distributions that lengths are drawn from, or the file with pairs of lengths.
+    pub(crate) lengths: Option<&'a Lengths>,
     /// Tokens that prompts have in common by design.
     pub(crate) common_prefix: Option<CommonPrefix>,
     /// Tokens to ask for, at most, where that is chosen.
@@ -88,6 +89,20 @@ impl Facts<'_> {
             output_flag: Some("random-output-len"),
             ..Self::default()
         }
+    }
+
+    /// Whether several requests belong together, as the turns of a conversation or the requests of a session.
+    pub(crate) fn has_turns(&self) -> bool {
+        match self.prompts {
+            PromptForm::Sessions | PromptForm::Conversations { turns: None } => true,
+            PromptForm::Conversations { turns: Some(turns) } => turns > 1,
+            _ => false,
+        }
+    }
+
+    /// File with pairs of lengths.
+    pub(crate) fn lengths_file(&self) -> Option<&str> {
+        self.lengths?.file.as_deref()
     }
 
     /// Tokens in each prompt, at most, where that is chosen.

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use super::DatasetError;
 use crate::base::regular_file;
 use crate::config::dataset::DatasetName;
+use crate::config::workload::Workload;
 
 /// Prompt and output length.
 pub(super) type LengthPair = [u32; 2];
@@ -20,6 +21,16 @@ struct NamedPair {
     input: u32,
     #[serde(alias = "output_len", alias = "output_length", alias = "output_tokens")]
     output: u32,
+}
+
+/// Checks the file with pairs of lengths that a workload names, if it names one.
+pub(crate) fn check(work: &Workload) -> Result<(), DatasetError> {
+    let facts = work.facts();
+    let (Some(file), Some(input), Some(output)) = (facts.lengths_file(), facts.input_len(), facts.output_len)
+    else {
+        return Ok(());
+    };
+    read(work.dataset.name(), Path::new(file), [input, output]).map(drop)
 }
 
 /// Reads all pairs, of which none may exceed `max`.

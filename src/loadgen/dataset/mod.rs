@@ -5,6 +5,7 @@
 
 mod agentic;
 mod byte_level;
+mod clipped;
 mod conversations;
 mod custom;
 mod hf_cache;
@@ -44,6 +45,7 @@ use std::path::{Path, PathBuf};
 
 pub use hf_cache::Caches;
 use hf_cache::{Repository, path_lines};
+pub(crate) use length_pairs::check as check_lengths_file;
 pub(crate) use mooncake::check_trace;
 pub use prompt::Content;
 use prompt::content_hash;
@@ -296,6 +298,29 @@ pub(crate) fn load_or_prepare(
     let prepared = prepare()?;
     cache.put(&key, &prepared);
     Ok(prepared)
+}
+
+/// Says what a reader of the figures should know about prepared prompts.
+pub(crate) fn prompt_notes(
+    workload: &Workload,
+    profile: Profile,
+    seed: u64,
+    prepared: &PreparedPrompts,
+) -> Vec<String> {
+    let seed = u32::try_from(seed).ok();
+    let clipped = seed.map(|seed| clipped::notes(workload, profile, seed));
+    let mut notes = clipped.unwrap_or_default();
+    let session = |prompt: &Prompt| Some(prompt.extras.as_ref()?.session.as_ref()?.session);
+    if let Some(last) = prepared.prompts.iter().filter_map(session).max()
+        && let sessions = last + 1
+        && sessions < workload.prompts
+    {
+        notes.push(format!(
+            "the trace has {sessions} sessions, but {} were requested",
+            workload.prompts
+        ));
+    }
+    notes
 }
 
 /// Draws the prompts of a workload under a profile's rules; `file` is the result of [`locate`].

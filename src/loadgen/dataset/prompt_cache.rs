@@ -89,7 +89,7 @@ impl CacheKey {
         let facts = workload.facts();
         let has_no_key = matches!(facts.prompts, PromptForm::Pictures | PromptForm::Sessions);
         // The file of lengths is no part of the key.
-        if has_no_key || facts.lengths_file.is_some() {
+        if has_no_key || facts.lengths_file().is_some() {
             return None;
         }
         let templated = facts.template != TemplateUse::None;

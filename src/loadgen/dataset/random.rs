@@ -99,12 +99,18 @@ fn draw_distribution(
     count: usize,
     numpy: &mut Numpy,
 ) -> Vec<u32> {
+    let (min, max) = (f64::from(distribution.min()), f64::from(longest));
+    let drawn = draw_unclipped(distribution, count, numpy).into_iter();
+    drawn.map(|length| length.clamp(min, max) as u32).collect()
+}
+
+/// Draws rounded lengths from a distribution, as [`draw_distribution`] does before it clips them.
+pub(super) fn draw_unclipped(distribution: LengthDistribution, count: usize, numpy: &mut Numpy) -> Vec<f64> {
     let transform = distribution
         .transform()
         .expect("a valid workload has valid distributions");
-    let (min, max) = (f64::from(distribution.min()), f64::from(longest));
     let lengths = (0..count)
-        .map(|_| transform.apply(numpy.normal()).round_ties_even().clamp(min, max) as u32)
+        .map(|_| transform.apply(numpy.normal()).round_ties_even())
         .collect();
     // numpy makes two normal numbers at a time; a kept one would not be part of the stored state.
     if count % 2 == 1 {

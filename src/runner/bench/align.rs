@@ -61,6 +61,7 @@ pub(super) async fn align(
         warmup.content = first.content.clone();
     }
     Arc::new(PreparedWorkload {
+        notes: workload.notes.clone(),
         prepared,
         tokenizer: workload.tokenizer.clone(),
         repeated_share: workload.repeated_share,

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use crate::loadgen::PlannedRequest;
+pub(crate) use crate::loadgen::dataset::check_lengths_file;
 pub(crate) use error::BenchError;
 pub(crate) use observer::{BenchEvent, BenchLoad, BenchObserver, BenchOutcome};
 pub(crate) use request::{

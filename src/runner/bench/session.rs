@@ -69,6 +69,11 @@ impl Session {
         first.is_some_and(|extras| extras.turns.is_some())
     }
 
+    /// What a reader of the figures should know about the prompts.
+    pub(crate) fn prompt_notes(&self) -> &[String] {
+        &self.workload.notes
+    }
+
     /// The lines that the Python tool prints about the prompts.
     pub(crate) fn preparation_lines(&self) -> &[String] {
         &self.workload.prepared.printed_lines

@@ -88,6 +88,7 @@ impl CellRun<'_> {
         self.summary
             .warnings
             .extend(too_few_prompts(&self.cell.scenario, prompt_count));
+        self.summary.warnings.extend(workload.notes.iter().cloned());
     }
 
     /// Gives every prompt a prefix unique to this measurement, if the recipe sets `unique_prefixes`, because

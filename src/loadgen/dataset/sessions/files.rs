@@ -9,7 +9,11 @@ use super::super::DatasetError;
 use super::super::jsonl::parse_value;
 use super::recorded::{Place, RecordedSession};
 use super::{dag, mooncake, otel, weka};
+use crate::base::regular_file;
 use crate::config::dataset::agentic_sessions::{Replay, TraceFormat};
+
+/// A mark at the beginning of text files that some editors write.
+const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// The sessions of a file, or of all `.json` and `.jsonl` files of a folder in the order of their names; at most `most`.
 pub(super) fn read(path: &Path, replay: &Replay, most: usize) -> Result<Vec<RecordedSession>, DatasetError> {
@@ -34,7 +38,11 @@ pub(super) fn read(path: &Path, replay: &Replay, most: usize) -> Result<Vec<Reco
             TraceFormat::Otel => otel::sessions(&values, sessions.len() as u64, missing)?,
         });
     }
-    Ok(sessions)
+    match sessions.is_empty() {
+        true => Err(Place::new(path, None)
+            .malformed("it has no session; name a file or folder with recorded sessions")),
+        false => Ok(sessions),
+    }
 }
 
 fn weka_sessions(
@@ -94,6 +102,17 @@ fn unreadable(path: &Path, error: std::io::Error) -> DatasetError {
     }
 }
 
+/// What is wrong with a text that is no JSON, and what to do.
+fn json_fault(error: &serde_json::Error) -> String {
+    let message = error.to_string();
+    match message.strip_prefix("number out of range") {
+        Some(place) => format!("a number{place} is beyond the range of a float; correct it"),
+        None => format!(
+            "it is no JSON: {message}; a trace has one JSON value, a list of values, or one value in each line"
+        ),
+    }
+}
+
 fn files(path: &Path) -> Result<Vec<PathBuf>, DatasetError> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
@@ -105,7 +124,8 @@ fn files(path: &Path) -> Result<Vec<PathBuf>, DatasetError> {
     let mut files = entries.map_err(|error| unreadable(path, error))?;
     let is_trace = |path: &PathBuf| {
         let ending = path.extension().and_then(|ending| ending.to_str());
-        path.is_file() && matches!(ending, Some("json" | "jsonl"))
+        // Pipes and devices are kept, so that reading names them.
+        !path.is_dir() && matches!(ending, Some("json" | "jsonl"))
     };
     files.retain(is_trace);
     files.sort();
@@ -119,7 +139,9 @@ fn files(path: &Path) -> Result<Vec<PathBuf>, DatasetError> {
 
 /// The values of a file with their lines: one for each line, or one for the file, or those of its list.
 fn read_values(path: &Path) -> Result<Vec<(Value, Place)>, DatasetError> {
-    let text = fs::read_to_string(path).map_err(|error| unreadable(path, error))?;
+    let read = regular_file::check(path).and_then(|()| fs::read_to_string(path));
+    let text = read.map_err(|error| unreadable(path, error))?;
+    let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&text);
     let mut lines = (1..)
         .zip(text.lines())
         .filter(|(_, line)| !line.trim().is_empty());
@@ -130,7 +152,7 @@ fn read_values(path: &Path) -> Result<Vec<(Value, Place)>, DatasetError> {
         parse_value(first).is_ok() && (lines.next().is_some() || !first.trim_start().starts_with('['));
     if !is_by_line {
         let place = Place::new(path, None);
-        let value = parse_value(&text).map_err(|error| place.malformed(format!("it is no JSON: {error}")))?;
+        let value = parse_value(text).map_err(|error| place.malformed(json_fault(&error)))?;
         return Ok(match value {
             Value::Array(list) => list.into_iter().map(|value| (value, place.clone())).collect(),
             value => vec![(value, place)],
@@ -144,7 +166,7 @@ fn read_values(path: &Path) -> Result<Vec<(Value, Place)>, DatasetError> {
             let place = Place::new(path, Some(number));
             match parse_value(line.trim()) {
                 Ok(value) => Ok((value, place)),
-                Err(error) => Err(place.malformed(format!("it is no JSON: {error}"))),
+                Err(error) => Err(place.malformed(json_fault(&error))),
             }
         })
         .collect()

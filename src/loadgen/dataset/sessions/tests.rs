@@ -132,3 +132,62 @@ fn an_unknown_file_names_the_formats() {
     let error = prepare_trace("{\"input_length\": 16}\n", 0, weka).unwrap_err();
     assert!(error.contains("line 1: it has no list of `requests`"), "{error}");
 }
+
+#[test]
+fn files_that_cannot_be_read_are_named_with_place_and_fix() {
+    let folder = tempfile::tempdir().unwrap();
+    let read = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        files::read(&path, &small_blocks(), usize::MAX).map_err(|error| error.to_string())
+    };
+    assert_eq!(
+        read("marked.jsonl", &format!("\u{feff}{TRACE}")).unwrap().len(),
+        3
+    );
+    for (name, text, parts) in [
+        (
+            "empty.jsonl",
+            "",
+            ["empty.jsonl`", "it has no session; name a file"],
+        ),
+        (
+            "blank.jsonl",
+            "\n \n",
+            ["blank.jsonl`", "it has no session; name a file"],
+        ),
+        ("text.jsonl", "hello", ["text.jsonl`", "one value in each line"]),
+        (
+            "huge.jsonl",
+            &format!("{TRACE}{{\"input_length\": {}}}\n", "9".repeat(400)),
+            ["huge.jsonl`", "line 5: a number at line 1 column"],
+        ),
+    ] {
+        let error = read(name, text).map(|_| ()).unwrap_err();
+        assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+    }
+    // A pipe in a folder would never end; a socket is as little a file.
+    let pipes = tempfile::tempdir().unwrap();
+    std::fs::write(pipes.path().join("a.jsonl"), TRACE).unwrap();
+    let pipe = pipes.path().join("b.jsonl");
+    let _socket = std::os::unix::net::UnixListener::bind(&pipe).unwrap();
+    let error = files::read(pipes.path(), &small_blocks(), usize::MAX)
+        .map(|_| ())
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("b.jsonl`: it is not a regular file"), "{error}");
+}
+
+#[test]
+fn fewer_sessions_than_asked_for_are_noted() {
+    let notes = |prompts: u32| {
+        let prepared = prepare_trace(TRACE, prompts, small_blocks()).unwrap();
+        let workload = Workload {
+            prompts,
+            ..Workload::with(AgenticSessions::default())
+        };
+        crate::loadgen::dataset::prompt_notes(&workload, Profile::Current, 7, &prepared)
+    };
+    assert_eq!(notes(5), ["the trace has 3 sessions, but 5 were requested"]);
+    assert_eq!([notes(3), notes(0), notes(2)].concat(), [""; 0]);
+}
