@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::base::units::{HumanDuration, RequestRate};
 use crate::config::arrival::{ArrivalProcess, Ramp, RateProfile, Stage};
 use crate::config::cancel::Cancel;
+use crate::config::connections::{Balance, ConnectionLifetime, LoadConnections, TlsOptions};
 use crate::config::container::ContainerOverride;
 use crate::config::dataset::{DatasetName, with_dataset_options};
 use crate::config::engine::{BodyFields, Devices, Executor, ProcessEnvironment, TimeoutsRecipe};
@@ -134,6 +135,14 @@ pub(crate) struct EngineEntry {
     pub(crate) container: Option<Spanned<ContainerOverride>>,
     /// URL of the running server, for `attach`.
     pub(crate) url: Option<Spanned<Template>>,
+    /// Several servers that share the load, for `attach`, such as `["http://a:8000", "http://b:8000"]`,
+    /// instead of `url`.
+    pub(crate) urls: Option<Spanned<Vec<Spanned<Template>>>>,
+    /// How requests are distributed over `urls`; default `round-robin`.
+    pub(crate) balance: Option<Spanned<Balance>>,
+    /// How an `https://` server is trusted, and the client's certificate, for `attach`, such as
+    /// `{ ca_file: ca.pem }`. Relative paths are below the folder of the matrix file.
+    pub(crate) tls: Option<Spanned<TlsOptions>>,
     /// Number of GPUs that the server uses, for `attach`, if nothing else reports it; figures per GPU need it.
     pub(crate) gpus: Option<Spanned<NonZeroU32>>,
     /// Kind of GPU that the server uses, such as `H100`, for `attach`.
@@ -157,9 +166,19 @@ pub(crate) struct EngineEntry {
     pub(crate) body: BodyFields,
     /// Headers sent with every request, such as `Authorization: Bearer ${API_KEY}`.
     pub(crate) headers: OrderedMap<Spanned<Template>>,
+    /// Header by which a router in front of the engine keeps the requests of a conversation or session on one
+    /// worker, such as `X-Session-ID`; its value is the same for all requests of one conversation.
+    pub(crate) routing_key_header: Option<Spanned<String>>,
     /// Timeouts for starting, probing and stopping the engine.
     #[serde(rename = "timeouts")]
     pub(crate) timeouts: TimeoutsRecipe,
+}
+
+impl EngineEntry {
+    /// Whether several servers share the load.
+    pub(crate) fn has_several_urls(&self) -> bool {
+        self.urls.as_ref().is_some_and(|urls| urls.value.len() > 1)
+    }
 }
 
 /// The name of an engine in the matrix: `as`, otherwise the recipe's.
@@ -234,6 +253,12 @@ with_dataset_options! {
         pub(crate) timeout: Option<HumanDuration>,
         /// Timeout of the first byte of a response; default: `timeout`.
         pub(crate) first_byte_timeout: Option<HumanDuration>,
+        /// How long a connection lasts: `new` (the default) makes one for each request, `reuse` lets idle ones
+        /// serve further requests of the load.
+        pub(crate) connections: Option<ConnectionLifetime>,
+        /// How often a request is sent again if the server answers 429 or 503; default 0. Latencies count from
+        /// the first time that it was sent.
+        pub(crate) retries: Option<u32>,
         /// Requests that the client cancels before their answers end, such as
         /// `{ share: 0.2, after_tokens: 50 }` or `{ share: 0.2, after: 2s }`; default: none.
         pub(crate) cancel: Option<Spanned<Cancel>>,
@@ -278,6 +303,14 @@ impl ScenarioEntry {
         given.retain(|key, value| !value.is_null() || (has_ratio && key == "range_ratio"));
         let workload = self.dataset.map(|name| Workload::given(name, given, prompts));
         workload.transpose()
+    }
+
+    /// How its load uses connections.
+    pub(crate) fn load_connections(&self) -> LoadConnections {
+        LoadConnections {
+            lifetime: self.connections.unwrap_or_default(),
+            retries: self.retries.unwrap_or_default(),
+        }
     }
 
     /// How its sessions and conversations are paced.

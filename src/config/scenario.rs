@@ -7,6 +7,7 @@ use crate::base::units::HumanDuration;
 use crate::config::api::ClientStyle;
 use crate::config::arrival::Arrival;
 use crate::config::cancel::Cancel;
+use crate::config::connections::LoadConnections;
 use crate::config::lora::Lora;
 use crate::config::pacing::Pacing;
 use crate::config::search::Search;
@@ -31,6 +32,9 @@ pub struct Scenario {
     /// Requests that the client cancels before their answers end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) cancel: Option<Cancel>,
+    /// How connections are used.
+    #[serde(default, skip_serializing_if = "LoadConnections::is_default")]
+    pub(crate) connections: LoadConnections,
     /// Limits and timeouts of the load.
     pub(crate) limits: LoadLimits,
     /// The limits that make a request good.

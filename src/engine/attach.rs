@@ -1,18 +1,18 @@
 //! Executor of attached servers. It starts and stops nothing, and only failing requests show that the server
 //! ended.
 
-use std::path::PathBuf;
+mod endpoints;
+
+use std::path::Path;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use reqwest::Url;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
 
 use crate::base::clock;
-use crate::base::control_client;
 use crate::base::secrets::Redactor;
-use crate::base::unix_url::{UNIX_HOST, UnixUrl};
+use crate::base::tls::TlsConfig;
 use crate::config::template::Template;
 use crate::engine::api;
 use crate::engine::context::StartContext;
@@ -29,11 +29,10 @@ use crate::engine::start_record::StartRecord;
 use crate::plan::{AttachedServer, ExecutorSpec, Launch};
 
 pub(super) struct AttachedEngine {
-    /// The server's address without secrets.
-    display_url: String,
-    address: (String, u16),
-    /// The Unix socket that it listens on, instead of the address.
-    socket: Option<PathBuf>,
+    /// The servers' addresses without secrets.
+    display_urls: String,
+    first: Endpoint,
+    others: Vec<Endpoint>,
 }
 
 pub(super) fn start(
@@ -41,22 +40,35 @@ pub(super) fn start(
     attach: &AttachedServer,
     context: &StartContext,
 ) -> Result<RunningEngine, StartError> {
-    let url = context.fill(None, &attach.url, "`url:`")?;
     let headers = api::request_headers(launch, context)?;
-    let endpoint = parse_endpoint(&url, headers).map_err(|reason| StartError::Url {
-        url: attach.url.as_str().to_owned(),
-        reason: reason.to_owned(),
-    })?;
-    Ok(running_at(endpoint, &context.redactor))
+    let tls = endpoints::tls_config(attach, &context.folder).map_err(StartError::Tls)?;
+    let mut endpoints = Vec::new();
+    for template in attach.urls() {
+        let url = context.fill(None, template, "`url:`")?;
+        let endpoint = endpoints::parse(&url, headers.clone(), tls.as_ref());
+        endpoints.push(endpoint.map_err(|reason| StartError::Url {
+            url: template.as_str().to_owned(),
+            reason: reason.to_owned(),
+        })?);
+    }
+    let others = endpoints.split_off(1);
+    let first = endpoints.remove(0);
+    Ok(running_at_all(first, others, &context.redactor))
 }
 
 /// Wraps an attached server without sending it a request.
 pub(crate) fn running_at(endpoint: Endpoint, redactor: &Redactor) -> RunningEngine {
+    running_at_all(endpoint, Vec::new(), redactor)
+}
+
+fn running_at_all(endpoint: Endpoint, others: Vec<Endpoint>, redactor: &Redactor) -> RunningEngine {
+    let urls = std::iter::once(&endpoint).chain(&others);
+    let urls: Vec<_> = urls.map(|endpoint| redactor.redact(&endpoint.base_url)).collect();
     RunningEngine {
         executor: Box::new(AttachedEngine {
-            display_url: redactor.redact(&endpoint.base_url).into_owned(),
-            address: (endpoint.host.trim_matches(['[', ']']).to_owned(), endpoint.port),
-            socket: endpoint.socket.clone(),
+            display_urls: urls.join(", "),
+            first: endpoint.clone(),
+            others,
         }),
         endpoint,
         log: Log::silent(redactor),
@@ -69,7 +81,7 @@ pub(crate) fn running_at(endpoint: Endpoint, redactor: &Redactor) -> RunningEngi
 
 impl Executor for AttachedEngine {
     fn identity(&self) -> String {
-        self.display_url.clone()
+        self.display_urls.clone()
     }
 
     fn has_log(&self) -> bool {
@@ -86,10 +98,13 @@ impl Executor for AttachedEngine {
     }
 
     fn root_pids(&self, endpoint: &Endpoint) -> Vec<u32> {
-        match is_local_host(&endpoint.host) && endpoint.socket.is_none() {
-            true => listeners(endpoint.port),
-            false => Vec::new(),
-        }
+        let all = std::iter::once(endpoint).chain(&self.others);
+        let local = all.filter(|endpoint| is_local_host(&endpoint.host) && endpoint.socket.is_none());
+        local.flat_map(|endpoint| listeners(endpoint.port)).collect()
+    }
+
+    fn other_endpoints(&self) -> &[Endpoint] {
+        &self.others
     }
 
     fn allowed_listeners(&self) -> AllowedListeners {
@@ -103,27 +118,38 @@ impl Executor for AttachedEngine {
 }
 
 impl AttachedEngine {
-    /// Says in words whether the server still takes connections.
+    /// Says in words whether the servers still take connections.
     async fn connection_state(self) -> String {
-        let (host, port) = self.address;
-        let connecting = async {
-            match self.socket {
-                Some(socket) => UnixStream::connect(socket).await.map(drop),
-                None => TcpStream::connect((host.as_str(), port)).await.map(drop),
-            }
-        };
-        match tokio::time::timeout(CLOSE_CHECK_TIMEOUT, connecting).await {
-            Ok(Ok(_)) => "left running (not started by `matrix`)".to_owned(),
-            Ok(Err(error)) => {
-                format!(
-                    "it no longer accepts connections ({error}); `matrix` did not start it, so check the server itself"
-                )
-            }
-            Err(_) => {
-                "it no longer accepts connections; `matrix` did not start it, so check the server itself"
-                    .to_owned()
+        for endpoint in std::iter::once(&self.first).chain(&self.others) {
+            if let Some(problem) = connection_problem(endpoint).await {
+                let which = match self.others.is_empty() {
+                    true => "it".to_owned(),
+                    false => format!("the server on port {}", endpoint.port),
+                };
+                return format!(
+                    "{which} no longer accepts connections{problem}; `matrix` did not start it, so check the server itself"
+                );
             }
         }
+        "left running (not started by `matrix`)".to_owned()
+    }
+}
+
+/// Why a server takes no connection, in parentheses if it is known; `None` if it does.
+async fn connection_problem(endpoint: &Endpoint) -> Option<String> {
+    let connecting = async {
+        match &endpoint.socket {
+            Some(socket) => UnixStream::connect(socket).await.map(drop),
+            None => {
+                let host = endpoint.host.trim_matches(['[', ']']);
+                TcpStream::connect((host, endpoint.port)).await.map(drop)
+            }
+        }
+    };
+    match tokio::time::timeout(CLOSE_CHECK_TIMEOUT, connecting).await {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => Some(format!(" ({error})")),
+        Err(_) => Some(String::new()),
     }
 }
 
@@ -139,10 +165,41 @@ pub(crate) async fn unmet_server(
     launch: &Launch,
     secret: &(dyn Fn(&str) -> Option<String> + Send + Sync),
     http: &reqwest::Client,
+    folder: &Path,
 ) -> Option<Unmet> {
     let ExecutorSpec::Attach(attach) = &launch.place else {
         return None;
     };
+    let tls = match endpoints::tls_config(attach, folder) {
+        Ok(tls) => tls,
+        Err(reason) => {
+            return Some(Unmet {
+                problem: format!(
+                    "`tls` of engine `{}` cannot be used: {reason}",
+                    launch.engine.name
+                ),
+                help: "correct `tls:` of the engine; relative paths are below the folder of the matrix file"
+                    .to_owned(),
+            });
+        }
+    };
+    for url in attach.urls() {
+        let unmet = unmet_address(launch, url, tls.as_ref(), secret, http).await;
+        if unmet.is_some() {
+            return unmet;
+        }
+    }
+    None
+}
+
+/// As [`unmet_server`], for one address.
+async fn unmet_address(
+    launch: &Launch,
+    template: &Template,
+    tls: Option<&TlsConfig>,
+    secret: &(dyn Fn(&str) -> Option<String> + Send + Sync),
+    http: &reqwest::Client,
+) -> Option<Unmet> {
     let reveal = |text: &Template, location: &str| {
         text.expand(&|_| None, secret)
             .map_err(|source| StartError::UnfilledText {
@@ -151,21 +208,18 @@ pub(crate) async fn unmet_server(
                 source,
             })
     };
-    let (Ok(url), Ok(headers)) = (reveal(&attach.url, "`url:`"), api::headers_with(launch, &reveal)) else {
+    let (Ok(url), Ok(headers)) = (reveal(template, "`url:`"), api::headers_with(launch, &reveal)) else {
         return None;
     };
     let engine = &launch.engine.name;
-    let endpoint = match parse_endpoint(&url, headers) {
+    let endpoint = match endpoints::parse(&url, headers, tls) {
         Ok(endpoint) => endpoint,
         Err(reason) => {
             return Some(Unmet {
-                problem: format!(
-                    "the url `{}` of engine `{engine}` cannot be used: {reason}",
-                    attach.url
-                ),
+                problem: format!("the url `{template}` of engine `{engine}` cannot be used: {reason}"),
                 help: match url.contains("://") {
                     true => "write it as `http://host:8000`".to_owned(),
-                    false => format!("did you mean `http://{}`?", attach.url),
+                    false => format!("did you mean `http://{template}`?"),
                 },
             });
         }
@@ -239,78 +293,10 @@ async fn check_presence(launch: &Launch, endpoint: &Endpoint, http: &reqwest::Cl
     Err(statuses.join(", "))
 }
 
-fn parse_endpoint(url: &str, headers: reqwest::header::HeaderMap) -> Result<Endpoint, &'static str> {
-    if let Some(parts) = UnixUrl::parse(url.trim()) {
-        return parts.map(|parts| unix_endpoint(parts, headers));
-    }
-    let url = Url::parse(url.trim()).map_err(|_| "it is not a URL")?;
-    if !matches!(url.scheme(), "http" | "https") {
-        return Err("only http, https and unix are supported");
-    }
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err("it contains a user or a password; send them as `Authorization` in `headers:`");
-    }
-    if url.query().is_some() || url.fragment().is_some() {
-        return Err("it has a query or a fragment");
-    }
-    let host = url.host_str().ok_or("it names no host")?.to_owned();
-    let port = url.port_or_known_default().ok_or("it names no port")?;
-    let prefix = url.path().trim_end_matches('/');
-    let base_url = format!("{}://{host}:{port}{prefix}", url.scheme());
-    Ok(Endpoint::new(host, port, base_url, headers))
-}
-
-fn unix_endpoint(url: UnixUrl<'_>, headers: reqwest::header::HeaderMap) -> Endpoint {
-    const HTTP_PORT: u16 = 80;
-    let base_url = match url.prefix {
-        "" => format!("unix://{}", url.socket.display()),
-        prefix => format!("unix://{}:{prefix}", url.socket.display()),
-    };
-    Endpoint {
-        socket: Some(url.socket.to_owned()),
-        own_http: Some(control_client::server_client(None, Some(url.socket))),
-        ..Endpoint::new(UNIX_HOST.to_owned(), HTTP_PORT, base_url, headers)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_url_gives_host_port_and_prefix() {
-        let parsed =
-            |url: &str| parse_endpoint(url, Default::default()).map(|end| (end.host, end.port, end.base_url));
-        assert_eq!(parsed("http://h"), Ok(("h".into(), 80, "http://h:80".into())));
-        assert_eq!(
-            parsed("https://h/v/"),
-            Ok(("h".into(), 443, "https://h:443/v".into()))
-        );
-        assert_eq!(
-            parsed("http://[::1]:8000/"),
-            Ok(("[::1]".into(), 8000, "http://[::1]:8000".into()))
-        );
-        assert_eq!(
-            parsed("unix:///run/a.sock:/v/"),
-            Ok(("localhost".into(), 80, "unix:///run/a.sock:/v".into()))
-        );
-        for wrong in [
-            "unix://a.sock",
-            "h:8000",
-            "ftp://h",
-            "http://u:p@h",
-            "http://h/?k=v",
-            "http://",
-        ] {
-            assert!(parsed(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn a_path_is_put_behind_the_prefix() {
-        let endpoint = parse_endpoint("http://h:1/p/", Default::default()).unwrap();
-        assert_eq!(endpoint.url("/health"), "http://h:1/p/health");
-    }
+    use crate::base::control_client;
 
     /// Starts a server that answers each path with the given status and other paths with 404. Returns its
     /// address.
@@ -346,7 +332,8 @@ mod tests {
 
     async fn unmet(url: &str) -> Option<Unmet> {
         let http = control_client::client();
-        unmet_server(&crate::engine::testing::attach_launch(url), &|_| None, &http).await
+        let launch = crate::engine::testing::attach_launch(url);
+        unmet_server(&launch, &|_| None, &http, Path::new("")).await
     }
 
     #[tokio::test]

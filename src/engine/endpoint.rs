@@ -4,6 +4,7 @@ use reqwest::Client;
 use reqwest::header::HeaderMap;
 
 use crate::base::control_client::ControlClient;
+use crate::base::tls::TlsConfig;
 use crate::base::unix_url::join_path;
 
 /// Address of an engine, and the headers of requests to it.
@@ -17,6 +18,8 @@ pub(crate) struct Endpoint {
     pub(super) headers: HeaderMap,
     /// The Unix socket that the engine listens on, instead of host and port.
     pub(crate) socket: Option<PathBuf>,
+    /// TLS settings other than the CAs of this machine.
+    pub(crate) tls: Option<TlsConfig>,
     /// The client for untimed requests, if the one of the run cannot reach it.
     pub(super) own_http: Option<Client>,
 }
@@ -30,6 +33,7 @@ impl Endpoint {
             base_url,
             headers,
             socket: None,
+            tls: None,
             own_http: None,
         }
     }

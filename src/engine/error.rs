@@ -32,6 +32,8 @@ pub(crate) enum StartError {
         url: String,
         reason: String,
     },
+    #[error("`tls:` of the engine cannot be used: {0}")]
+    Tls(String),
     #[error("the header `{name}` cannot be sent: {reason}; correct `headers:` of the recipe")]
     Header { name: String, reason: String },
     #[error(transparent)]

@@ -59,6 +59,11 @@ impl RunningEngine {
         &self.endpoint
     }
 
+    /// Further servers that share the load.
+    pub(crate) fn other_endpoints(&self) -> &[Endpoint] {
+        self.executor.other_endpoints()
+    }
+
     /// A process id, a container's name and id, or an attached server's address.
     pub(crate) fn identity(&self) -> String {
         self.executor.identity()

@@ -26,7 +26,6 @@ mod wakeups;
 
 pub(crate) use arrival::TimestampSource;
 pub use connections::Connections;
-pub(crate) use connections::{Balance, ConnectionLifetime};
 pub use dataset::Content;
 pub use generator::CancelPlan;
 pub use generator::LoadSpec;

@@ -96,6 +96,7 @@ pub(crate) async fn probe(target: &Target, limit: Duration) -> Result<ProbeAnswe
         }],
         concurrency: None,
         sessions: None,
+        connections: Default::default(),
         cancel: None,
         limits: LoadLimits {
             first_byte: HumanDuration(limit),

@@ -12,7 +12,8 @@ use thiserror::Error;
 use tokio::net::TcpStream;
 
 use crate::base::tls::{TlsConfig, TlsSettings};
-use crate::loadgen::connections::{Balance, Connections};
+use crate::config::connections::Balance;
+use crate::loadgen::connections::Connections;
 use crate::loadgen::socket::Peer;
 use crate::loadgen::target::{Address, Scheme};
 use crate::loadgen::tls::TlsClient;

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use thiserror::Error;
 
 use crate::base::unix_url::{UNIX_HOST, UnixUrl};
+use crate::config::connections::header_name_error;
 use crate::loadgen::connections::Connections;
 use crate::plan::ProtocolSpec;
 
@@ -21,8 +22,24 @@ pub struct Target {
     pub dialect: ProtocolSpec,
     /// The model name in requests.
     pub model: String,
-    /// How connections are made and used.
+    /// How connections are made.
     pub connections: Connections,
+}
+
+impl Target {
+    /// A target for each of its addresses.
+    pub(crate) fn by_address(&self) -> Vec<Self> {
+        let addresses = std::iter::once(&self.address).chain(&self.connections.other_addresses);
+        let only = |address: &Address| Self {
+            address: address.clone(),
+            connections: Connections {
+                other_addresses: Vec::new(),
+                ..self.connections.clone()
+            },
+            ..self.clone()
+        };
+        addresses.map(only).collect()
+    }
 }
 
 /// A base URL or a header that cannot be used.
@@ -201,21 +218,14 @@ impl Headers {
                     reason,
                 })
             };
-            let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-            if name.is_empty() || !name.bytes().all(is_token) {
-                return header_error("its name may contain only letters, digits and `-`");
+            if let Some(reason) = header_name_error(name) {
+                return header_error(reason);
             }
             if value
                 .bytes()
                 .any(|byte| byte < b' ' && byte != b'\t' || byte == 0x7f)
             {
                 return header_error("its value contains a line break or another control character");
-            }
-            if ["content-length", "transfer-encoding", "connection"]
-                .iter()
-                .any(|own| name.eq_ignore_ascii_case(own))
-            {
-                return header_error("it is set by the client itself");
             }
         }
         Ok(Self(headers))

@@ -276,6 +276,7 @@ pub(super) fn target(port: u16, protocol: Protocol) -> Target {
             path: None,
             usage: UsageRequest::Unasked,
             body: serde_json::Map::new(),
+            routing_key_header: None,
             style: ClientStyle::BenchServing,
         },
         model: "m".to_owned(),

@@ -228,6 +228,7 @@ impl Api {
                 path: None,
                 usage: UsageRequest::Unasked,
                 body: serde_json::Map::new(),
+                routing_key_header: None,
                 style: ClientStyle::BenchServing,
             },
             headers: Vec::new(),
@@ -257,6 +258,10 @@ pub struct ProtocolSpec {
     pub usage: UsageRequest,
     /// Fields to add to every request body; `null` removes a field.
     pub body: serde_json::Map<String, serde_json::Value>,
+    /// The header that tells a router which requests belong together; without it, only rows with a routing key of
+    /// their own have one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routing_key_header: Option<String>,
     /// The client whose body fields are sent.
     #[serde(default, skip_serializing_if = "ClientStyle::is_default")]
     pub style: ClientStyle,

@@ -143,7 +143,9 @@ impl Layers<'_> {
             models: api.models,
             version: api.version,
             info: api.info,
-            metrics: api.metrics.map(MetricDefinitions::with_current_names),
+            // The counters of one server are not those of a load that several share.
+            metrics: (api.metrics.filter(|_| !entry.has_several_urls()))
+                .map(MetricDefinitions::with_current_names),
             unique_prefixes: unique_prefixes.map_or(may_be_warm, |unique| unique.value),
             reset: api.reset,
             restart_for_cells: api.restart_for_cells.value,
@@ -152,6 +154,7 @@ impl Layers<'_> {
                 path: api.path,
                 usage: api.usage,
                 body,
+                routing_key_header: entry.routing_key_header.as_deref().cloned(),
                 style: ClientStyle::BenchServing,
             },
             headers: entry

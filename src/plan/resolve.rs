@@ -159,6 +159,7 @@ impl ResolveContext<'_> {
             keep_text: entry.keep_text,
             lora: entry.lora.clone(),
             pacing: entry.pacing(),
+            connections: entry.load_connections(),
         }
     }
 }

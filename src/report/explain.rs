@@ -6,6 +6,7 @@ use std::path::Path;
 
 use crate::analysis::metrics::{self, LatencyKind, Metric, Statistic};
 use crate::base::text::wrap;
+use crate::report::connection_notes;
 use crate::report::table::single_line;
 use crate::results::record::cell::{CacheResetRecord, Definitions, MeasurementStatus, MeasurementSummary};
 use crate::results::record::client::ClientFacts;
@@ -118,6 +119,14 @@ fn evidence(summary: &MeasurementSummary) -> Vec<(String, String)> {
         ("requests", requests_in_words(summary)),
         ("percentiles", percentiles(summary)),
         ("client", summary.client.as_ref().map(client_in_words)),
+        (
+            "connections",
+            summary
+                .connections
+                .as_ref()
+                .map(|counts| connection_notes::notes(counts, &connection_notes::KEYS).join("; "))
+                .filter(|notes| !notes.is_empty()),
+        ),
         ("caches", summary.cache_reset.as_ref().map(cache_reset_in_words)),
     ];
     let lines = lines

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use crate::base::ids::CellKey;
 use crate::base::text::{format_seconds, line_start, one_line, pluralize};
+use crate::config::connections::ConnectionLifetime;
 use crate::config::repeats::StartOrder;
 use crate::plan::command::{self, StartValues};
 use crate::plan::{AttachedServer, Cell, ExecutorSpec, Launch, OrderCost, Plan, Start};
@@ -253,6 +254,14 @@ fn launch_notes(plan: &Plan, launch: &Launch) -> Vec<String> {
             "attached server: its {starts} starts are repeats on the running server"
         ));
     }
+    if let ExecutorSpec::Attach(attach) = &launch.place {
+        notes.extend(connection_notes(attach));
+    }
+    if let Some(header) = &launch.api.dialect.routing_key_header {
+        notes.push(format!(
+            "the requests of a conversation or session have one value of `{header}`"
+        ));
+    }
     if launch.api.unique_prefixes {
         notes.push(
             "its caches cannot be reset: the prompts of each measurement start with a unique prefix, which replaces as many tokens \
@@ -264,6 +273,33 @@ fn launch_notes(plan: &Plan, launch: &Launch) -> Vec<String> {
             "its caches cannot be reset, and prompts are sent unchanged (`unique_prefixes: false`)"
                 .to_owned(),
         );
+    }
+    notes
+}
+
+/// Notes on several servers, and on how an encrypted one is trusted.
+fn connection_notes(attach: &AttachedServer) -> Vec<String> {
+    let mut notes = Vec::new();
+    if !attach.other_urls.is_empty() {
+        notes.push(format!(
+            "its {} servers share the load ({}): the metrics of the engine are not read, and model, version and configuration are those \
+             of the first",
+            attach.other_urls.len() + 1,
+            attach.balance.name()
+        ));
+    }
+    if attach.tls.insecure {
+        notes.push(
+            "the certificate of the server is not checked (`insecure`), so another server may answer"
+                .to_owned(),
+        );
+    }
+    let files = attach.tls.files();
+    let files: Vec<String> = files
+        .map(|(key, file)| format!("`{key}` {}", file.display()))
+        .collect();
+    if !files.is_empty() {
+        notes.push(format!("TLS: {}", files.join(", ")));
     }
     notes
 }
@@ -288,6 +324,16 @@ fn load_in_words(cell: &Cell) -> String {
         }
         None => scenario.limits.duration.map(|span| format!("for {span}")),
     });
+    if scenario.connections.lifetime == ConnectionLifetime::Load {
+        words.push("connections reused".to_owned());
+    }
+    if scenario.connections.retries > 0 {
+        let retries = scenario.connections.retries as usize;
+        words.push(format!(
+            "at most {} after 429 or 503",
+            pluralize(retries, "retry", "retries")
+        ));
+    }
     words.extend(scenario.slo.as_ref().map(|slo| format!("SLO {slo}")));
     words.extend(
         scenario

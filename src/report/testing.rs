@@ -165,6 +165,7 @@ fn cell(launch: &Launch) -> Cell {
             keep_text: false,
             lora: None,
             pacing: Default::default(),
+            connections: Default::default(),
             cancel: None,
         },
         why: None,

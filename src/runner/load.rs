@@ -214,9 +214,13 @@ impl LoadOutcome {
 pub(crate) fn load_spec(target: &Target, scenario: &Scenario, items: Vec<PlannedRequest>) -> LoadSpec {
     LoadSpec {
         target: target.clone(),
-        requests: items,
+        requests: match &target.dialect.routing_key_header {
+            Some(_) => with_routing_keys(items, scenario.seed),
+            None => items,
+        },
         concurrency: scenario.arrival.concurrency,
         sessions: scenario.pacing.sessions,
+        connections: scenario.connections,
         cancel: None,
         limits: scenario.limits.clone(),
         body: scenario.body.clone(),
@@ -225,6 +229,25 @@ pub(crate) fn load_spec(target: &Target, scenario: &Scenario, items: Vec<Planned
         spill: None,
         threads: NonZeroUsize::MIN,
     }
+}
+
+/// Gives the requests of each conversation and session a routing key of their own, unless their rows have one. Keys are
+/// the same for the same load, so that it can be repeated.
+fn with_routing_keys(mut items: Vec<PlannedRequest>, seed: u64) -> Vec<PlannedRequest> {
+    for (row, planned) in items.iter_mut().enumerate() {
+        let Some(extras) = &mut planned.extras else {
+            continue;
+        };
+        let key = match (&extras.session, &extras.turns) {
+            (Some(link), _) => format!("{seed}-session-{}", link.session),
+            (None, Some(_)) => format!("{seed}-conversation-{row}"),
+            (None, None) => continue,
+        };
+        if extras.routing_key.is_none() {
+            Arc::make_mut(extras).routing_key = Some(key);
+        }
+    }
+    items
 }
 
 /// Counts each answer's tokens with our own tokenizer, off the timed path.

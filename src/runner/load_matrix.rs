@@ -1,5 +1,7 @@
 //! Reads and expands a matrix file with its recipes.
 
+mod files;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -13,7 +15,6 @@ use crate::config::matrix::{Matrix, engine_name};
 use crate::config::repeats::StartOrder;
 use crate::config::shipped;
 use crate::config::yaml::{self, Diagnostic, ReadResult, RenamedKey, Source};
-use crate::loadgen::dataset::{check_trace, tokenizer};
 use crate::plan::{Plan, expand};
 
 /// A matrix that was read and expanded, with its sources.
@@ -89,9 +90,7 @@ pub(crate) fn load(path: &Path) -> Result<LoadedMatrix, MatrixErrors> {
     match expand(&matrix, &recipes) {
         Ok(plan) => {
             if diagnostics.is_empty() {
-                diagnostics = missing_files(&matrix, folder);
-                diagnostics.extend(missing_tokenizers(&matrix, folder));
-                diagnostics.extend(malformed_traces(&matrix, folder));
+                diagnostics = files::unusable_files(&matrix, folder);
             }
             match diagnostics.is_empty() {
                 true => Ok(LoadedMatrix {
@@ -331,92 +330,4 @@ fn local_recipes(folder: &Path) -> impl Iterator<Item = String> {
             (path.extension()? == "yaml")
                 .then(|| path.file_stem().map(|stem| stem.to_string_lossy().into_owned()))?
         })
-}
-
-/// Errors about missing files that the matrix names.
-fn missing_files(matrix: &Matrix, folder: &Path) -> Vec<Diagnostic> {
-    let paths = matrix.datasets.iter().map(|(_, path)| path);
-    let paths = paths.chain(
-        matrix
-            .scenarios
-            .iter()
-            .filter_map(|named| named.value.path.as_ref()),
-    );
-    paths
-        .filter(|path| !folder.join(&path.value).is_file())
-        .map(|path| {
-            let full_path = folder.join(&path.value);
-            let (message, label, help) = match full_path.is_dir() {
-                true => (
-                    "is a folder",
-                    "a folder",
-                    "name a file in it; paths are relative to the matrix file",
-                ),
-                false => (
-                    "does not exist",
-                    "no such file",
-                    "paths are relative to the matrix file",
-                ),
-            };
-            let diagnostic = Diagnostic::new(format!("the data set's file `{path}` {message}"))
-                .with_note(format!("looked for {}", full_path.display()))
-                .with_help(help);
-            match &path.place {
-                Some(place) => diagnostic.with_place(place, label),
-                None => diagnostic,
-            }
-        })
-        .collect()
-}
-
-/// Errors about traces whose rows cannot be sent.
-fn malformed_traces(matrix: &Matrix, folder: &Path) -> Vec<Diagnostic> {
-    const DEFAULT_PROMPTS: u32 = 1000;
-    let mut diagnostics: Vec<Diagnostic> = Vec::new();
-    let shared = matrix.datasets.iter().find(|(name, _)| name.value == "mooncake");
-    for named in matrix.scenarios.iter() {
-        let entry = builtin_scenarios::completed(named);
-        let path = entry.path.as_ref().or(shared.map(|(_, path)| path));
-        let Some(path) = path.filter(|_| entry.dataset == Some(DatasetName::Mooncake)) else {
-            continue;
-        };
-        let full_path = folder.join(&path.value);
-        let prompts = entry
-            .prompts
-            .as_ref()
-            .map_or(DEFAULT_PROMPTS, |prompts| prompts.value);
-        let rounds = entry.mooncake.as_ref().map_or(1, |replay| replay.rounds);
-        let checked = full_path
-            .is_file()
-            .then(|| check_trace(&full_path, prompts, rounds));
-        let Some(Err(error)) = checked else { continue };
-        let diagnostic = Diagnostic::new(error.to_string());
-        let diagnostic = match &path.place {
-            Some(place) => diagnostic.with_place(place, format!("sent by the scenario `{}`", named.name)),
-            None => diagnostic,
-        };
-        diagnostics.push(diagnostic);
-    }
-    diagnostics
-}
-
-/// Errors about missing tokenizers that are paths. A tokenizer that may be a model name is searched when it
-/// is needed.
-fn missing_tokenizers(matrix: &Matrix, folder: &Path) -> Vec<Diagnostic> {
-    let named = matrix
-        .models
-        .iter()
-        .filter_map(|named| named.value.tokenizer.as_ref());
-    let lacking = named.filter(|name| tokenizer::is_missing_path(&name.value, folder));
-    lacking
-        .map(|name| {
-            let diagnostic = Diagnostic::new(format!("the tokenizer `{name}` does not exist"))
-                .with_note(format!("looked for {}", folder.join(&name.value).display()))
-                .with_help("name a `tokenizer.json` or a folder that contains one, relative to the matrix file, or a model such as `Qwen/Qwen3-8B`");
-            match &name.place {
-                Some(place) => diagnostic.with_place(place, "no such file"),
-                None => diagnostic,
-            }
-        })
-        .collect()
 }

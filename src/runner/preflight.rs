@@ -145,7 +145,7 @@ async fn check_servers(plan: &Plan, host: &HostEnv, unmet: &mut BTreeSet<UnmetRe
     let urls = plan
         .launches
         .iter()
-        .map(|launch| engine::unmet_server(launch, &secret, &host.http));
+        .map(|launch| engine::unmet_server(launch, &secret, &host.http, &host.folder));
     for lack in join_all(urls).await.into_iter().flatten() {
         unmet.insert(UnmetRequirement::new(lack.problem, lack.help));
     }

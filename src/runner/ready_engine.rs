@@ -17,6 +17,8 @@ pub(crate) struct ReadyEngine {
     pub(crate) running: RunningEngine,
     /// The client for requests that do not belong to the load.
     pub(crate) control: ControlClient,
+    /// The same for the further servers of a matrix that share the load.
+    pub(crate) other_controls: Vec<ControlClient>,
     pub(crate) target: Target,
     pub(crate) facts: EngineFacts,
     pub(crate) phases: Vec<PhaseTime>,
@@ -45,6 +47,7 @@ impl ReadyEngine {
             running: engine::running_at(endpoint, &Redactor::default()),
             sampling: Sampling::for_attached(address, gpus, environment).await,
             control,
+            other_controls: Vec::new(),
             target,
             facts: EngineFacts::default(),
             phases: Vec::new(),
@@ -52,8 +55,16 @@ impl ReadyEngine {
         }
     }
 
-    /// Resets the prefix cache within a time limit; without `reset` no request is sent.
+    /// Resets the prefix cache of each server within a time limit; without `reset` no request is sent. Returns the
+    /// first reset that failed, otherwise the last.
     pub(crate) async fn reset_caches(&self, reset: Option<&CacheResetSpec>, limit: Duration) -> CacheReset {
-        engine::reset_caches(reset, &self.control, limit).await
+        let mut outcome = engine::reset_caches(reset, &self.control, limit).await;
+        for control in &self.other_controls {
+            if outcome.error.is_some() || outcome.proof.success == Some(false) {
+                break;
+            }
+            outcome = engine::reset_caches(reset, control, limit).await;
+        }
+        outcome
     }
 }

@@ -1,13 +1,21 @@
 //! Creates the load generator's view of a running engine. This is the only place where secrets in headers are
 //! revealed.
 
-use crate::loadgen::{Address, Headers, Target, TargetError};
-use crate::plan::Launch;
+use crate::config::connections::Balance;
+use crate::engine::RunningEngine;
+use crate::loadgen::{Address, Connections, Headers, Target, TargetError};
+use crate::plan::{ExecutorSpec, Launch};
 use crate::runner::context::HostEnv;
 
-/// The target of a launch that answers at `base_url`. Fails if the address or a header is invalid.
-pub(crate) fn resolve(launch: &Launch, base_url: &str, host: &HostEnv) -> Result<Target, TargetError> {
-    let address: Address = base_url.parse()?;
+/// The target of a launch that runs. Fails if an address or a header is invalid.
+pub(crate) fn resolve(
+    launch: &Launch,
+    running: &RunningEngine,
+    host: &HostEnv,
+) -> Result<Target, TargetError> {
+    let endpoint = running.endpoint();
+    let others = running.other_endpoints().iter();
+    let others: Result<Vec<Address>, TargetError> = others.map(|other| other.base_url.parse()).collect();
     let secret = |name: &str| host.secrets.get(name).cloned();
     let headers = launch
         .api
@@ -21,10 +29,17 @@ pub(crate) fn resolve(launch: &Launch, base_url: &str, host: &HostEnv) -> Result
         })
         .collect();
     Ok(Target {
-        address,
+        address: endpoint.base_url.parse()?,
         headers: Headers::new(headers)?,
         dialect: launch.api.dialect.clone(),
         model: launch.served_model_name.clone(),
-        connections: Default::default(),
+        connections: Connections {
+            tls: endpoint.tls.clone(),
+            other_addresses: others?,
+            balance: match &launch.place {
+                ExecutorSpec::Attach(attach) => attach.balance,
+                _ => Balance::default(),
+            },
+        },
     })
 }

@@ -4,84 +4,18 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket as nix_socket,
 };
-use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
 
-use crate::encrypted::proxy_with;
+use crate::authority::Authority;
 use crate::harness::{Desk, Ran, Sim};
 use crate::recorder::Recorder;
 use crate::scripted::{read_request, serve_in_turn, stream, text};
-
-/// A certificate authority, with the files of certificates that it has signed.
-struct Authority {
-    folder: tempfile::TempDir,
-    issuer: Issuer<'static, KeyPair>,
-}
-
-impl Authority {
-    fn new() -> Self {
-        let folder = tempfile::tempdir().expect("a folder can be made");
-        let mut params = CertificateParams::new(Vec::new()).expect("no names");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().expect("a key");
-        let certificate = params.self_signed(&key).expect("a certificate");
-        std::fs::write(folder.path().join("ca.pem"), certificate.pem()).expect("it can be written");
-        Self {
-            folder,
-            issuer: Issuer::new(params, key),
-        }
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    /// Writes `NAME.pem` and `NAME.key` for a host, or for a client.
-    fn sign(&self, name: &str, host: &str, ends_in: i32) {
-        let mut params = CertificateParams::new([host.to_owned()]).expect("a name");
-        params.not_before = rcgen::date_time_ymd(2000, 1, 1);
-        params.not_after = rcgen::date_time_ymd(ends_in, 1, 1);
-        params.extended_key_usages = vec![
-            ExtendedKeyUsagePurpose::ServerAuth,
-            ExtendedKeyUsagePurpose::ClientAuth,
-        ];
-        let key = KeyPair::generate().expect("a key");
-        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
-        std::fs::write(self.file(&format!("{name}.pem")), certificate.pem()).expect("it can be written");
-        std::fs::write(self.file(&format!("{name}.key")), key.serialize_pem()).expect("it can be written");
-    }
-
-    /// A proxy to a port with that certificate; it may require certificates that this authority has signed.
-    fn proxy(&self, name: &str, to: u16, requires_client: bool) -> u16 {
-        let load = |file: &str| CertificateDer::from_pem_file(self.file(file)).expect("it was written");
-        let builder = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .expect("the provider has them");
-        let builder = match requires_client {
-            false => builder.with_no_client_auth(),
-            true => {
-                let mut roots = RootCertStore::empty();
-                roots.add(load("ca.pem")).expect("it is a certificate");
-                let provider = Arc::new(rustls::crypto::ring::default_provider());
-                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
-                builder.with_client_cert_verifier(verifier.expect("there are roots"))
-            }
-        };
-        let key = PrivateKeyDer::from_pem_file(self.file(&format!("{name}.key"))).expect("it was written");
-        let config = builder.with_single_cert(vec![load(&format!("{name}.pem"))], key);
-        proxy_with(config.expect("they belong together"), to)
-    }
-}
 
 /// Ten requests to an https port of this host.
 fn bench(port: u16, more: &[&str]) -> (Ran, Desk) {
@@ -118,6 +52,7 @@ fn a_ca_file_is_trusted_and_an_unchecked_certificate_stays_with_the_result() {
     bench(port, &["--ready-check-timeout-sec", "600"])
         .0
         .exits(4)
+        .says("give its address with `--base-url https://host:port`")
         .says("UnknownIssuer")
         .says("`--ca-file`")
         .says("`--insecure`");
@@ -340,7 +275,11 @@ fn sockets_that_cannot_be_used_are_named() {
     let file = format!("unix://{}", file.display());
     for (url, why) in [(&missing, "No such file"), (&file, "Connection refused")] {
         let ready = ["--base-url", url, "--ready-check-timeout-sec", "1"];
-        desk.random("vllm", 9, &ready).exits(4).says(why).says(url);
+        desk.random("vllm", 9, &ready)
+            .exits(4)
+            .says(why)
+            .says(url)
+            .says("give its address with `--base-url unix:///path/to/socket`");
         let unasked = [
             "--base-url",
             url,
@@ -464,8 +403,13 @@ fn a_wait_beyond_the_timeout_of_the_request_is_not_begun() {
     let huge = "429 Too Many Requests\r\nRetry-After: 99999999999999999999999";
     let port = serve_raw(move |_| with_body(huge, "later"));
     let (ran, line) = retrying(port, &["--retries", "9", "--request-timeout", "30s"]);
-    ran.exits(3).says("Too Many Requests: later");
-    assert_eq!(line["matrix"]["retries"]["retries"], 0);
+    ran.exits(3)
+        .says("Too Many Requests: later")
+        .says("4 requests were not sent again, because the pause before would have outlasted their `--request-timeout`");
+    assert_eq!(
+        line["matrix"]["retries"],
+        serde_json::json!({"limit": 9, "requests": 0, "retries": 0, "skipped": 4})
+    );
 }
 
 #[test]
@@ -478,6 +422,11 @@ fn a_redirect_is_a_failure_that_names_where_to_and_no_secret() {
         .says("redirects are not followed")
         .says("elsewhere/v1/completions")
         .says("base URL");
+    assert!(!ran.stderr.contains("hush"), "{}", ran.stderr);
+    let moved = "307 Temporary Redirect\r\nLocation: /v2/completions?api_key=hush-hush&x=1";
+    let port = serve_raw(move |_| with_body(moved, ""));
+    let (ran, _) = retrying(port, &[]);
+    let ran = ran.exits(3).says("/v2/completions?api_key=*********&x=1");
     assert!(!ran.stderr.contains("hush"), "{}", ran.stderr);
 }
 

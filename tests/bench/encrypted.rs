@@ -1,17 +1,14 @@
 //! Servers behind TLS: the simulated engine behind a proxy that ends it.
 
 use std::ffi::OsStr;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
 
+use crate::authority::proxy_with;
 use crate::harness::{Desk, Ran, Sim, data, repository};
 
 /// A proxy that speaks TLS on the port it returns and passes bytes on to another one; it ends with the test process.
@@ -27,30 +24,6 @@ fn proxy(to: u16) -> u16 {
         .with_single_cert(vec![certificate], key)
         .expect("they belong together");
     proxy_with(config, to)
-}
-
-/// The same with other settings.
-pub fn proxy_with(config: ServerConfig, to: u16) -> u16 {
-    let acceptor = TlsAcceptor::from(Arc::new(config));
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    listener.set_nonblocking(true).expect("a socket can do that");
-    let port = listener.local_addr().expect("it has one").port();
-    std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        runtime.expect("a runtime").block_on(async move {
-            let listener = TcpListener::from_std(listener).expect("it does not block");
-            let mut connections = JoinSet::new();
-            while let Ok((stream, _)) = listener.accept().await {
-                let acceptor = acceptor.clone();
-                connections.spawn(async move {
-                    let mut client = acceptor.accept(stream).await?;
-                    let mut server = TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], to))).await?;
-                    tokio::io::copy_bidirectional(&mut client, &mut server).await
-                });
-            }
-        });
-    });
-    port
 }
 
 /// Ten requests to the port of this host, at an https address.

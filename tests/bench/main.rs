@@ -2,6 +2,8 @@
 
 mod answers;
 mod arrivals;
+#[path = "../support/authority.rs"]
+mod authority;
 #[path = "../support/binary.rs"]
 mod binary;
 mod cancelled;

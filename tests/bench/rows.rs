@@ -1,5 +1,7 @@
 //! The data sets beside `sharegpt` and `random`, against the simulated engine.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use crate::harness::{Desk, Ran, Sim, data};
@@ -98,6 +100,89 @@ fn routing_keys_go_into_a_header() {
     let groups = ["0", "0", "1", "1", "2", "2"].map(|group| Some(group.to_owned()));
     // The warm-up has none.
     assert_eq!(keys, [&[None], &groups[..]].concat());
+}
+
+/// How many requests had each value of a header, without the warm-up.
+fn requests_by_header(recorder: &Recorder, name: &str) -> BTreeMap<Option<String>, usize> {
+    let mut counts = BTreeMap::new();
+    for heard in recorder.take().iter().skip(1) {
+        let value = |header: &String| header.strip_prefix(name)?.strip_prefix(": ").map(str::to_owned);
+        *counts.entry(heard.headers.iter().find_map(value)).or_default() += 1;
+    }
+    counts
+}
+
+/// The warm-up is one request, so that the others are those of the load.
+#[test]
+fn all_rounds_of_a_conversation_have_one_value_of_the_header_that_a_router_reads() {
+    let (recorder, desk) = (Recorder::start(), Desk::new());
+    let turns = ["--gsp-num-turns", "3", "--max-concurrency", "2"];
+    let header = ["--routing-key-header", "X-Session-ID"];
+    let send = |more: &[&str]| {
+        let args = [&GROUPS[..], &turns, &header, more].concat();
+        bench(
+            &desk,
+            "vllm-chat",
+            recorder.port,
+            "generated-shared-prefix",
+            &args,
+        )
+        .exits(0);
+    };
+    send(&[]);
+    let conversations = requests_by_header(&recorder, "x-session-id");
+    assert_eq!(conversations.len(), 6, "{conversations:?}");
+    assert!(!conversations.contains_key(&None));
+    assert!(
+        conversations.values().all(|requests| *requests == 3),
+        "{conversations:?}"
+    );
+    let line = &desk.lines()[0];
+    assert_eq!(line["matrix"]["routing_key_header"], "X-Session-ID");
+    // The same command sends the same keys.
+    send(&[]);
+    assert_eq!(requests_by_header(&recorder, "x-session-id"), conversations);
+    // Rows with keys of their own keep them, under the name that was given.
+    send(&["--gsp-send-routing-key"]);
+    let groups = requests_by_header(&recorder, "x-session-id");
+    assert_eq!(
+        groups.values().copied().collect::<Vec<_>>(),
+        [6, 6, 6],
+        "{groups:?}"
+    );
+    send(&["--gsp-send-routing-key"]);
+    assert_eq!(
+        requests_by_header(&recorder, "x-smg-routing-key").len(),
+        1,
+        "no request has it"
+    );
+}
+
+#[test]
+fn a_header_of_routing_keys_that_cannot_be_sent_or_has_no_effect_is_refused() {
+    let desk = Desk::new();
+    let turns = ["--gsp-num-turns", "3"];
+    let refused = |more: &[&str], why: &str| {
+        let args = [&GROUPS[..], more].concat();
+        bench(&desk, "vllm-chat", 9, "generated-shared-prefix", &args)
+            .exits(2)
+            .says(why);
+    };
+    refused(
+        &["--routing-key-header", "X-Session-ID"],
+        "do not belong together",
+    );
+    let invalid = [&turns[..], &["--routing-key-header", "a b"]].concat();
+    refused(&invalid, "may contain only letters");
+    let own = [&turns[..], &["--routing-key-header", "Content-Length"]].concat();
+    refused(&own, "set by the client itself");
+    let twice = [
+        "--routing-key-header",
+        "X-Session-ID",
+        "--header",
+        "x-session-id=1",
+    ];
+    refused(&[&turns[..], &twice].concat(), "contradict each other");
 }
 
 #[test]

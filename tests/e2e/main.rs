@@ -2,10 +2,13 @@
 
 mod alternation;
 mod attached;
+#[path = "../support/authority.rs"]
+mod authority;
 #[path = "../support/binary.rs"]
 mod binary;
 mod calibrate;
 mod chaos;
+mod connections;
 mod demo;
 mod devices;
 mod disturbed;

@@ -139,11 +139,16 @@ fn sampling_in_words(launch: &Launch, scenario: &Scenario) -> String {
     }
 }
 
-/// Returns the SLO and timeouts of requests, by name.
+/// Returns the SLO, timeouts and connections of requests, by name.
 pub(crate) fn limit_facts(scenario: &Scenario) -> Facts {
     let limits = &scenario.limits;
     [
         (SLO, slo_in_words(scenario)),
+        ("connections", scenario.connections.lifetime.in_words().to_owned()),
+        (
+            "retries after 429 and 503",
+            scenario.connections.retries.to_string(),
+        ),
         ("request timeout", limits.request.to_string()),
         ("first-byte timeout", limits.first_byte.to_string()),
         ("stall timeout", limits.stall.to_string()),

@@ -196,7 +196,15 @@ fn compare_provenance(
         Profile::Classic => "classic",
         Profile::Current => "current",
     };
+    let routing_key = |side: &ComparedCell<'_>| {
+        let header = side.launch.api.dialect.routing_key_header.as_ref();
+        header.map_or("not sent", |_| "sent")
+    };
+    let [first_servers, second_servers] =
+        [first, second].map(|side| side.launch.place.settings().servers_in_words());
     for (what, first_value, second_value) in [
+        ("servers", first_servers.as_str(), second_servers.as_str()),
+        ("routing key", routing_key(first), routing_key(second)),
         ("client", client(first), client(second)),
         ("profile", profile(first), profile(second)),
         (

@@ -177,6 +177,7 @@ mod tests {
             keep_text: false,
             lora: None,
             pacing: Default::default(),
+            connections: Default::default(),
             cancel: None,
         }
     }

@@ -18,6 +18,10 @@ pub(crate) struct ConnectionArgs {
     /// after 0.5 s, which doubles each time. Latencies count from the first time that it was sent.
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     pub(crate) retries: u32,
+    /// The header by which a router keeps the requests of a conversation or session on one worker. Its value is the same for all
+    /// requests of one conversation; keys of `--gsp-send-routing-key` are sent in it too.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) routing_key_header: Option<String>,
     /// Accept any certificate of the server, so another server may be measured. The result says so.
     #[arg(long)]
     pub(crate) insecure: bool,

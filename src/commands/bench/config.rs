@@ -124,6 +124,7 @@ impl BenchConfig {
         if let (true, Some(why)) = (search.is_some(), workload.search_error()) {
             errors.push(why);
         }
+        errors.extend(connections::routing_key_errors(args, &workload));
         let Some(connections) = connections.filter(|_| errors.is_empty()) else {
             return Err(errors);
         };
@@ -146,6 +147,7 @@ impl BenchConfig {
             keep_text: true,
             lora,
             pacing: dataset::pacing(args),
+            connections: connections::load_connections(args),
         };
         Ok(Self {
             backend,

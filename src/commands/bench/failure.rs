@@ -18,6 +18,17 @@ fn host_not_ready(message: impl std::fmt::Display) -> CommandError {
     CommandError::host_not_ready(format!("error: {message}\n"))
 }
 
+/// The flags that give another address of the same kind; `plain` are those for neither a socket nor TLS.
+pub(super) fn address_flags(base_url: &str, plain: &'static str) -> &'static str {
+    if base_url.starts_with("unix://") {
+        return "`--base-url unix:///path/to/socket`";
+    }
+    match base_url.starts_with("https://") {
+        true => "`--base-url https://host:port`",
+        false => plain,
+    }
+}
+
 /// Prints the Python tool's lines about an error, and returns our message.
 pub(super) async fn report_error(config: &BenchConfig, error: BenchError) -> CommandError {
     match error {
@@ -33,7 +44,8 @@ pub(super) async fn report_error(config: &BenchConfig, error: BenchError) -> Com
             ));
             print_line("Please specify the correct host and port using `--host` and `--port`.");
             host_not_ready(format!(
-                "{error}\n  = help: give `--model`, or the address of the server with `--host` and `--port`"
+                "{error}\n  = help: give `--model`, or the address of the server with {}",
+                address_flags(&base_url, "`--host` and `--port`")
             ))
         }
         BenchError::Gpus(error) => gpu_error(&error),
@@ -63,7 +75,8 @@ fn server_not_ready(config: &BenchConfig, url: &str, base_url: &str, error: &Con
         ));
         print_line(&format!("Server at {url} is not ready. Exiting."));
         return host_not_ready(format!(
-            "{error}\n  = help: start the server, or give its address with `--host` and `--port` or with `--base-url`"
+            "{error}\n  = help: start the server, or give its address with {}",
+            address_flags(base_url, "`--host` and `--port` or with `--base-url`")
         ));
     }
     print_line(&format!("Server at {url} is not ready. Exiting."));

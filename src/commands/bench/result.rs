@@ -13,15 +13,16 @@ use crate::config::dataset::PromptForm;
 use crate::report::ascii_plot::plot;
 use crate::report::bench_serving::bench_line::{BenchLine, BenchRecords};
 use crate::report::bench_serving::block::{self, BlockFacts, Layout};
-use crate::report::bench_serving::connection_notes::ConnectionReport;
 use crate::report::bench_serving::notes;
+use crate::report::connection_notes;
 use crate::report::tables::reason_in_words;
 use crate::report::vllm_json::VllmResult;
 use crate::results::record::cell::Origin;
 use crate::results::record::client::Calibration;
+use crate::results::record::connections::ConnectionCounts;
 use crate::results::record::request::{Request, judged_requests};
 use crate::results::record::validity::Validity;
-use crate::runner::bench::{BenchLoad, ConnectionLifetime};
+use crate::runner::bench::BenchLoad;
 
 /// A measured load with its settings.
 pub(super) struct BenchResult<'a> {
@@ -180,7 +181,11 @@ impl BenchResult<'_> {
                     .to_owned(),
             );
         }
-        notes.extend(self.connections().notes());
+        let connections = self.connections();
+        let noted = connections
+            .iter()
+            .flat_map(|counts| connection_notes::notes(counts, &connection_notes::FLAGS));
+        notes.extend(noted);
         if self.measured.load.is_aborted {
             notes.push(
                 "the load was stopped early: more requests failed than `--abort-error-share` allows"
@@ -335,12 +340,17 @@ impl BenchResult<'_> {
         let optional = [
             ("pacing", (!pacing.is_default()).then(|| json!(pacing))),
             (
+                "routing_key_header",
+                (self.config.dialect.routing_key_header.as_ref()).map(|header| json!(header)),
+            ),
+            (
                 "sessions",
                 metrics::session_hits(self.requests()).map(|sessions| json!(sessions)),
             ),
         ];
         if let Value::Object(fields) = &mut fields {
-            fields.extend(self.connections().fields());
+            let connections = self.connections();
+            fields.extend(connections.iter().flat_map(connection_notes::fields));
             let given = optional
                 .into_iter()
                 .filter_map(|(key, value)| Some((key.to_owned(), value?)));
@@ -349,17 +359,17 @@ impl BenchResult<'_> {
         fields
     }
 
-    fn connections(&self) -> ConnectionReport<'_> {
-        let settings = &self.config.connections;
-        let addresses = [&self.config.address]
-            .into_iter()
-            .chain(&settings.other_addresses);
-        ConnectionReport {
-            addresses: addresses.map(ToString::to_string).collect(),
-            is_reused: settings.lifetime == ConnectionLifetime::Load,
-            max_retries: settings.retries,
-            requests: self.requests(),
-            client: &self.measured.load.client,
-        }
+    fn connections(&self) -> Option<ConnectionCounts> {
+        let others = self.config.connections.other_addresses.iter();
+        let addresses: Vec<String> = std::iter::once(&self.config.address)
+            .chain(others)
+            .map(ToString::to_string)
+            .collect();
+        ConnectionCounts::from_requests(
+            self.requests(),
+            self.config.scenario.connections,
+            &addresses,
+            self.measured.load.client.surplus_connections,
+        )
     }
 }

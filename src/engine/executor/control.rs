@@ -68,6 +68,11 @@ pub(crate) trait Executor: Send + Sync {
     /// Reads `/proc`.
     fn root_pids(&self, endpoint: &Endpoint) -> Vec<u32>;
 
+    /// Further servers that share the load.
+    fn other_endpoints(&self) -> &[Endpoint] {
+        &[]
+    }
+
     fn allowed_listeners(&self) -> AllowedListeners;
 
     /// The record on disk by which a later run finds what this start leaves behind.

@@ -84,6 +84,7 @@ pub(super) fn scenario(result: &ResultBlock, unknown: &mut Vec<UnknownFact>) -> 
         keep_text: false,
         lora: None,
         pacing: Default::default(),
+        connections: Default::default(),
         cancel: None,
     }
 }

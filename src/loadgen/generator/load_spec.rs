@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::cancellation::CancelPlan;
+use crate::config::connections::LoadConnections;
 use crate::config::scenario::LoadLimits;
 use crate::loadgen::dataset::{Content, Extras, SessionLink};
 use crate::loadgen::sink::Sink;
@@ -67,6 +68,8 @@ pub struct LoadSpec {
     pub concurrency: Option<NonZeroU32>,
     /// Maximum number of sessions and conversations that have begun and not ended; `None` for no limit.
     pub sessions: Option<NonZeroU32>,
+    /// How connections are used.
+    pub connections: LoadConnections,
     /// Which requests the client cancels before their answers end.
     pub cancel: Option<CancelPlan>,
     /// Time and size limits of requests and of the load.

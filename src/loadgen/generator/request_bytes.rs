@@ -2,7 +2,7 @@
 
 use super::load_spec::PlannedRequest;
 use super::shared::Shared;
-use crate::loadgen::connections::ConnectionLifetime;
+use crate::config::connections::ConnectionLifetime;
 use crate::loadgen::dataset::Content;
 use crate::loadgen::protocol::{self, EncodeError, ExpectedRanking, RequestParams};
 use crate::loadgen::target::{Address, Target};
@@ -35,7 +35,7 @@ pub(super) fn encode_request(
         .filter(|limit| *limit != planned.requested_tokens);
     let model = protocol::other_model(&shared.target.dialect, &params);
     let ranking = protocol::expected_ranking(&shared.target.dialect, &params);
-    let bytes = http_request(&shared.target, &params, &body);
+    let bytes = http_request(&shared.target, shared.connections.lifetime, &params, &body);
     Ok(EncodedRequest {
         bytes,
         limit_tokens,
@@ -54,7 +54,12 @@ pub(super) fn request_lead(target: &Target, address: &Address) -> String {
     lead
 }
 
-fn http_request(target: &Target, params: &RequestParams<'_>, body: &[u8]) -> Vec<u8> {
+fn http_request(
+    target: &Target,
+    lifetime: ConnectionLifetime,
+    params: &RequestParams<'_>,
+    body: &[u8],
+) -> Vec<u8> {
     let mut head = request_lead(target, &target.address);
     let length = body.len().to_string();
     let ours = [
@@ -74,8 +79,10 @@ fn http_request(target: &Target, params: &RequestParams<'_>, body: &[u8]) -> Vec
         .headers
         .iter()
         .filter(|(name, _)| request_id.is_none() || !name.eq_ignore_ascii_case(protocol::REQUEST_ID_HEADER));
+    let routing_key_header = target.dialect.routing_key_header.as_deref();
+    let routing_key_header = routing_key_header.unwrap_or(protocol::ROUTING_KEY_HEADER);
     // Without this header a connection of HTTP/1.1 stays open.
-    let is_closed = target.connections.lifetime == ConnectionLifetime::Request;
+    let is_closed = lifetime == ConnectionLifetime::Request;
     let own_headers = ours
         .iter()
         .map(|(name, value)| (*name, value.as_str()))
@@ -85,11 +92,7 @@ fn http_request(target: &Target, params: &RequestParams<'_>, body: &[u8]) -> Vec
         .chain([("Content-Length", length.as_str())])
         .chain(is_closed.then_some(("Connection", "close")))
         .chain(given)
-        .chain(
-            params
-                .routing_key()
-                .map(|key| (protocol::ROUTING_KEY_HEADER, key)),
-        )
+        .chain(params.routing_key().map(|key| (routing_key_header, key)))
         .chain(request_id.map(|id| (protocol::REQUEST_ID_HEADER, id)));
     for (name, value) in headers {
         head.extend([name, ": ", value, "\r\n"]);
@@ -118,6 +121,7 @@ mod tests {
                 path: None,
                 usage: UsageRequest::Unasked,
                 body: serde_json::Map::new(),
+                routing_key_header: None,
                 style: ClientStyle::BenchServing,
             },
             model: "m".to_owned(),
@@ -125,7 +129,7 @@ mod tests {
         };
         let fields = serde_json::Map::new();
         let params = RequestParams::without_extras("m", 1, false, &fields);
-        String::from_utf8(http_request(&target, &params, b"{}")).unwrap()
+        String::from_utf8(http_request(&target, ConnectionLifetime::Request, &params, b"{}")).unwrap()
     }
 
     fn lines_of(request: &str, header: &str) -> Vec<String> {

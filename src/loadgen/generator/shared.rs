@@ -10,6 +10,7 @@ use super::concurrency_limit::Slots;
 use super::load_spec::{LoadSpec, PlannedRequest};
 use super::progress::Progress;
 use super::request_bytes::request_lead;
+use crate::config::connections::LoadConnections;
 use crate::config::scenario::LoadLimits;
 use crate::loadgen::route::Route;
 use crate::loadgen::sink::Sink;
@@ -21,6 +22,7 @@ pub(super) struct Shared {
     pub(super) target: Target,
     /// Timeouts, duration and failure limits of the load.
     pub(super) limits: LoadLimits,
+    pub(super) connections: LoadConnections,
     pub(super) cancellations: Option<Cancellations>,
     pub(super) body: Map<String, Value>,
     pub(super) stop_at_eos: bool,
@@ -49,6 +51,7 @@ impl Shared {
             leads: addresses
                 .map(|address| request_lead(&load.target, address))
                 .collect(),
+            connections: load.connections,
             is_closed_loop: load.is_closed_loop(),
             slots: load.concurrency.map(|slots| Slots::new(slots.get() as usize)),
             session_slots: load.sessions.map(|slots| Slots::new(slots.get() as usize)),

@@ -40,6 +40,7 @@ pub(super) fn load(port: u16, dues_ms: &[u64]) -> LoadSpec {
             .collect(),
         concurrency: None,
         sessions: None,
+        connections: Default::default(),
         cancel: None,
         limits: LoadLimits::default(),
         body: Map::new(),

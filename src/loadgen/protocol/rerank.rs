@@ -152,6 +152,7 @@ mod tests {
             path: None,
             usage: UsageRequest::StreamOptions,
             body: Map::new(),
+            routing_key_header: None,
             style: ClientStyle::BenchServing,
         };
         let extras = Extras {

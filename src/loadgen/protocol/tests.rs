@@ -12,6 +12,7 @@ fn dialect(protocol: Protocol) -> ProtocolSpec {
         path: None,
         usage: UsageRequest::Unasked,
         body: Map::new(),
+        routing_key_header: None,
         style: ClientStyle::BenchServing,
     }
 }

@@ -84,6 +84,7 @@ mod tests {
             path: None,
             usage: UsageRequest::StreamOptions,
             body: Map::new(),
+            routing_key_header: None,
             style: ClientStyle::VllmServe,
         };
         let extra = extra.as_object().cloned().unwrap_or_default();

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use super::diagnostics::{unknown_name, with_place};
-use super::{axes, recipe};
+use super::{attached, axes, recipe};
+use crate::config::connections::header_name_error;
 use crate::config::engine::{ApiRecipe, Executor, Recipe, Recipes};
 use crate::config::forms::{Named, OneOrMany};
 use crate::config::matrix::{EngineEntry, Matrix, engine_name};
 use crate::config::metrics;
-use crate::config::template::{Template, TemplatePart};
 use crate::config::yaml::{Diagnostic, Spanned, backtick_list};
 use crate::plan::executor::{self, Facts};
 
@@ -143,7 +143,34 @@ fn check_execution(
     if !attaches {
         check_declared_gpus(named, diagnostics);
     }
-    check_url(named, attaches, diagnostics);
+    attached::check_attached(named, attaches, diagnostics);
+    check_routing_key_header(named, diagnostics);
+}
+
+/// Errors about the header of routing keys.
+fn check_routing_key_header(named: &Named<EngineEntry>, diagnostics: &mut Vec<Diagnostic>) {
+    let entry = &named.value;
+    let Some(header) = &entry.routing_key_header else {
+        return;
+    };
+    let is_fixed = |name: &str| name.eq_ignore_ascii_case(&header.value);
+    let why = match header_name_error(&header.value) {
+        None if entry.headers.iter().any(|(name, _)| is_fixed(&name.value)) => {
+            Some("`headers` gives it one value for all requests")
+        }
+        why => why,
+    };
+    if let Some(why) = why {
+        let message = format!("invalid `routing_key_header` of `{}`", engine_name(named));
+        diagnostics.push(
+            with_place(
+                Diagnostic::new(message),
+                header.place.as_ref().or(named.name.place.as_ref()),
+                why,
+            )
+            .with_help("name the header by which the router chooses a worker, such as `X-Session-ID`"),
+        );
+    }
 }
 
 /// Errors about executors that the recipe does not support.
@@ -169,44 +196,6 @@ fn check_executors(entry: &EngineEntry, recipe: &Recipe, diagnostics: &mut Vec<D
             );
         }
     }
-}
-
-/// Errors about the address of an attached server.
-fn check_url(named: &Named<EngineEntry>, attaches: bool, diagnostics: &mut Vec<Diagnostic>) {
-    let entry = &named.value;
-    if attaches && entry.url.is_none() {
-        diagnostics.push(
-            with_place(
-                Diagnostic::new(format!(
-                    "`{}` attaches to a server, but has no address",
-                    engine_name(named)
-                )),
-                named.name.place.as_ref(),
-                "no `url`",
-            )
-            .with_help("add its address, such as `url: http://127.0.0.1:8000`"),
-        );
-    }
-    let names_scheme =
-        |url: &&Spanned<Template>| url.as_str().contains("://") || url.parts().iter().any(is_placeholder);
-    if let Some(url) = entry.url.as_ref().filter(|url| !names_scheme(url)) {
-        diagnostics.push(
-            with_place(
-                Diagnostic::new(format!(
-                    "the url `{url}` of `{}` has no scheme",
-                    engine_name(named)
-                )),
-                named.name.place.as_ref(),
-                "its `url`",
-            )
-            .with_help(format!("did you mean `http://{url}`?")),
-        );
-    }
-}
-
-/// Whether a piece of a text is a placeholder or a secret.
-fn is_placeholder(piece: &TemplatePart<'_>) -> bool {
-    !matches!(piece, TemplatePart::Literal(_))
 }
 
 /// Errors about GPUs that are declared for an engine which is not attached; such an engine leases its GPUs.

@@ -1,5 +1,6 @@
 //! Checks a matrix before anything starts, and reports every error with its place.
 
+mod attached;
 mod axes;
 mod diagnostics;
 mod engines;

@@ -116,6 +116,11 @@ pub(crate) trait ExecutorSettings {
         None
     }
 
+    /// How many servers share the load, and how.
+    fn servers_in_words(&self) -> String {
+        "1".to_owned()
+    }
+
     /// Returns the measured build itself: a container by its image's digest, because its tag may have moved.
     ///
     /// # Errors

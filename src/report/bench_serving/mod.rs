@@ -3,7 +3,6 @@
 pub(crate) mod bench_line;
 pub(crate) mod block;
 pub(crate) mod classic_csv;
-pub(crate) mod connection_notes;
 pub(crate) mod console;
 pub(crate) mod jsonl;
 pub(crate) mod notes;

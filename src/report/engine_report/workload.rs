@@ -7,6 +7,7 @@ use crate::config::workload::Profile;
 use crate::report::bench_serving::block::{self, BlockFacts, Layout};
 use crate::report::bench_serving::traffic::Traffic;
 use crate::report::caveats::{Itl, latency_caveats};
+use crate::report::connection_notes;
 use crate::report::markdown::{code_block, escape, list};
 use crate::report::table::Value;
 use crate::report::tables::{ReportCell, concurrent_launches_note};
@@ -168,6 +169,8 @@ fn measurement_remarks(summary: &MeasurementSummary) -> Vec<String> {
             retry.reason
         ));
     }
+    let connections = summary.connections.iter();
+    remarks.extend(connections.flat_map(|counts| connection_notes::notes(counts, &connection_notes::KEYS)));
     for warning in &summary.warnings {
         remarks.push(format!("warning: {warning}"));
     }

@@ -10,7 +10,9 @@ use crate::analysis::compare::precision::NextStep;
 use crate::analysis::metrics::{self, Metric, TokenCount};
 use crate::base::ids::LaunchId;
 use crate::base::text::pluralize;
+use crate::plan::ExecutorSpec;
 use crate::report::caveats::{Itl, latency_caveats, prompt_count_note, prompt_counts};
+use crate::report::connection_notes;
 use crate::report::table::{Row, Value};
 use crate::results::record::cell::{Definitions, MeasurementStatus, MeasurementSummary, Origin};
 use crate::results::record::prompt::counts_differ;
@@ -59,6 +61,7 @@ pub(super) fn row_notes(named: &[(String, &ReportCell<'_>)]) -> Vec<String> {
     notes.extend(named.iter().filter_map(differing_prompts_note));
     notes.extend(unique_prefix_note(named));
     notes.extend(attached_note(named));
+    notes.extend(unverified_server_note(named));
     if named.iter().any(|(_, cell)| cell.counted_summaries().count() > 1) {
         notes.push(
             "n measurements: a value is the mean over starts, with minimum and maximum of the measurements; ok/failed is their sum"
@@ -77,6 +80,22 @@ fn attached_note(named: &[(String, &ReportCell<'_>)]) -> Option<String> {
     (!names.is_empty()).then(|| {
         format!(
             "{}: attached servers: their measurements are repeats on one start and do not show how starts vary",
+            names.join(", ")
+        )
+    })
+}
+
+/// The note on rows whose servers were not authenticated.
+fn unverified_server_note(named: &[(String, &ReportCell<'_>)]) -> Option<String> {
+    let is_insecure = |cell: &ReportCell<'_>| match &cell.launch.place {
+        ExecutorSpec::Attach(attach) => attach.tls.insecure,
+        _ => false,
+    };
+    let with = named.iter().filter(|(_, cell)| is_insecure(cell));
+    let names: Vec<&str> = with.map(|(name, _)| name.as_str()).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "{}: the certificate of the server was not checked (`insecure`), so another server may have answered",
             names.join(", ")
         )
     })
@@ -119,7 +138,10 @@ fn measurement_notes(summary: &MeasurementSummary) -> impl Iterator<Item = Strin
         )
     });
     let ending = ending.into_iter().chain(concurrent);
-    ending.chain(retries).chain(summary.warnings.iter().cloned())
+    let connections = summary.connections.iter();
+    let connections = connections.flat_map(|counts| connection_notes::notes(counts, &connection_notes::KEYS));
+    let noted = ending.chain(retries).chain(connections);
+    noted.chain(summary.warnings.iter().cloned())
 }
 
 /// A reason with the names of its row and of its measurement.

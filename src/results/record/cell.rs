@@ -16,6 +16,7 @@ use crate::config::scenario::Scenario;
 use crate::plan::Measurement;
 use crate::results::record::FORMAT;
 use crate::results::record::client::ClientFacts;
+use crate::results::record::connections::ConnectionCounts;
 use crate::results::record::engine_change::EngineChange;
 use crate::results::record::post_mortem::Retry;
 use crate::results::record::provenance::Provenance;
@@ -68,6 +69,9 @@ pub struct MeasurementSummary {
     /// Load and errors of the client during the measurement; absent in older runs and if nothing was sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientFacts>,
+    /// How the requests used connections and addresses; absent if every setting of connections is the default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) connections: Option<ConnectionCounts>,
     /// Result of the cache reset.
     #[serde(rename = "cache_reset", alias = "reset")]
     pub cache_reset: Option<CacheResetRecord>,
@@ -146,6 +150,7 @@ impl MeasurementSummary {
             prompts: None,
             timestamp_source: None,
             client: None,
+            connections: None,
             cache_reset: None,
             failures: BTreeMap::new(),
             figures: BTreeMap::new(),

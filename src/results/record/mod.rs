@@ -10,6 +10,7 @@ pub mod cell_stats;
 mod chunk;
 pub(crate) mod chunks;
 pub(crate) mod client;
+pub(crate) mod connections;
 pub(crate) mod engine_change;
 mod engine_facts;
 pub mod event;

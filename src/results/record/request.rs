@@ -151,6 +151,9 @@ pub(crate) struct ConnectionUse {
     /// How often it was sent again because the server answered 429 or 503.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) retries: u32,
+    /// Whether it was not sent again, although retries were left, because the pause would have outlasted its timeout.
+    #[serde(skip_serializing_if = "is_false")]
+    pub(crate) is_retry_skipped: bool,
     /// Whether its connection had served another request.
     #[serde(skip_serializing_if = "is_false")]
     pub(crate) is_reused: bool,

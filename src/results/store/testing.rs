@@ -101,6 +101,7 @@ fn cell(launch: &LaunchId, scenario: &str) -> Cell {
             keep_text: true,
             lora: None,
             pacing: Default::default(),
+            connections: Default::default(),
             cancel: None,
         },
         why: None,

@@ -17,9 +17,7 @@ pub(crate) use crate::loadgen::PlannedRequest;
 pub(crate) use crate::loadgen::dataset::check_lengths_file;
 pub(crate) use error::BenchError;
 pub(crate) use observer::{BenchEvent, BenchLoad, BenchObserver, BenchOutcome};
-pub(crate) use request::{
-    Address, Balance, BenchRequest, ConnectionLifetime, Connections, Headers, ReadyCheck, Scheme,
-};
+pub(crate) use request::{Address, BenchRequest, Connections, Headers, ReadyCheck, Scheme};
 pub(crate) use session::Session;
 
 use self::loads::Bench;
@@ -115,6 +113,10 @@ fn launch(request: &BenchRequest, prepared: &PreparedBench) -> Launch {
     };
     let place = ExecutorSpec::Attach(AttachedServer {
         url: Template::new(request.address.to_string()),
+        other_urls: (request.connections.other_addresses.iter())
+            .map(|address| Template::new(address.to_string()))
+            .collect(),
+        balance: request.connections.balance,
         ..AttachedServer::default()
     });
     let api = Api {

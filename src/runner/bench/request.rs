@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::config::scenario::Scenario;
-pub(crate) use crate::loadgen::{Address, Balance, ConnectionLifetime, Connections, Headers, Scheme};
+pub(crate) use crate::loadgen::{Address, Connections, Headers, Scheme};
 use crate::plan::{CacheResetSpec, ProtocolSpec};
 use crate::runner::profiler::Profiler;
 use crate::runner::record_sink::RecordsFile;

@@ -257,6 +257,7 @@ impl<'a> ReferenceEngine<'a> {
             requests: vec![item; streams as usize],
             concurrency: None,
             sessions: None,
+            connections: Default::default(),
             cancel: None,
             limits: LoadLimits::default(),
             body: serde_json::Map::new(),

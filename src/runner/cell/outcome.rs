@@ -6,11 +6,12 @@ use crate::analysis::calibration;
 use crate::analysis::metrics::{self, MetricInputs};
 use crate::analysis::validity;
 use crate::base::clock;
-use crate::plan::{Cell, Launch, Measurement};
+use crate::plan::{Cell, ExecutorSpec, Launch, Measurement};
 use crate::results::record::cell::{
     EngineFacts, FailureClass, MeasurementStatus, MeasurementSummary, Origin, Phase, PhaseTime,
 };
 use crate::results::record::client::ClientFacts;
+use crate::results::record::connections::ConnectionCounts;
 use crate::results::record::request::{Request, count_failures, judged_requests};
 use crate::runner::cell::cell_run::{CellError, CellOutcome, CellRun};
 use crate::runner::load::{LoadOutcome, count_chunks};
@@ -44,6 +45,7 @@ impl CellRun<'_> {
             }
         }
         self.summary.failures = count_failures(&load.requests);
+        self.summary.connections = self.connection_counts(&load);
         self.summary.timestamp_source = Some(load.timestamp_source.name().to_owned());
         self.summary
             .warnings
@@ -71,6 +73,17 @@ impl CellRun<'_> {
             self.fail(Phase::Measure, FailureClass::Engine, reason, Vec::new());
         }
         self.outcome(true, Some(load))
+    }
+
+    /// How the requests used connections and addresses, if a setting differs from the default.
+    fn connection_counts(&self, load: &LoadOutcome) -> Option<ConnectionCounts> {
+        let urls: Vec<String> = match &self.context.launch.place {
+            ExecutorSpec::Attach(attach) => attach.urls().map(ToString::to_string).collect(),
+            _ => Vec::new(),
+        };
+        let surplus = load.client.surplus_connections;
+        let settings = self.cell.scenario.connections;
+        ConnectionCounts::from_requests(&load.requests, settings, &urls, surplus)
     }
 
     /// Input of the metrics besides the requests.

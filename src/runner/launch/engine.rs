@@ -152,6 +152,9 @@ async fn with_telemetry(
     ReadyEngine {
         measurement_count: 0,
         control: running.endpoint().control_client(&run_context.host.http),
+        other_controls: (running.other_endpoints().iter())
+            .map(|endpoint| endpoint.control_client(&run_context.host.http))
+            .collect(),
         running,
         target,
         facts,
@@ -185,14 +188,17 @@ async fn wait_ready(
     devices: &[u32],
     running: &mut RunningEngine,
 ) -> Result<Readiness, LaunchFailure> {
-    let target = target::resolve(launch, &running.endpoint().base_url, run_context.host)
+    let target = target::resolve(launch, running, run_context.host)
         .map_err(|error| LaunchFailure::new(FailureClass::Spec, error.to_string()))?;
     let limit = launch.timeouts.probe.duration();
+    let targets = target.by_address();
+    // A server of several may be ready later than the others.
     let ask = || async {
-        loadgen::probe(&target, limit)
-            .await
-            .map(|_| ())
-            .map_err(|error| failure::no_token(&error, launch))
+        for target in &targets {
+            let answer = loadgen::probe(target, limit).await;
+            answer.map_err(|error| failure::no_token(&error, launch))?;
+        }
+        Ok(())
     };
     let report = |progress: engine::Progress| report_progress(run_context, launch, progress);
     let growth = MemoryGrowth::default();

@@ -1,8 +1,14 @@
 //! How connections to the server are made and used.
 
-use crate::base::tls::{ClientIdentity, TlsConfig, TlsSettings, Trust};
+use std::path::Path;
+
+use crate::base::tls::TlsConfig;
 use crate::cli::bench::{BalanceArg, BenchArgs, ConnectionsArg};
-use crate::runner::bench::{Address, Balance, ConnectionLifetime, Connections, Scheme};
+use crate::config::connections::{
+    Balance, ConnectionLifetime, LoadConnections, TlsOptions, header_name_error,
+};
+use crate::config::workload::Workload;
+use crate::runner::bench::{Address, Connections, Scheme};
 
 /// Returns the connection settings of a load on the addresses.
 pub(super) fn connections(args: &BenchArgs, addresses: &[Address]) -> Result<Connections, Vec<String>> {
@@ -14,11 +20,6 @@ pub(super) fn connections(args: &BenchArgs, addresses: &[Address]) -> Result<Con
     };
     Ok(Connections {
         tls,
-        lifetime: match options.connections {
-            ConnectionsArg::New => ConnectionLifetime::Request,
-            ConnectionsArg::Reuse => ConnectionLifetime::Load,
-        },
-        retries: options.retries,
         other_addresses: addresses[1..].to_vec(),
         balance: match options.balance {
             None | Some(BalanceArg::RoundRobin) => Balance::RoundRobin,
@@ -26,6 +27,54 @@ pub(super) fn connections(args: &BenchArgs, addresses: &[Address]) -> Result<Con
             Some(BalanceArg::Sticky) => Balance::Sticky,
         },
     })
+}
+
+/// Returns how a load uses its connections.
+pub(super) const fn load_connections(args: &BenchArgs) -> LoadConnections {
+    let options = &args.connections;
+    LoadConnections {
+        lifetime: match options.connections {
+            ConnectionsArg::New => ConnectionLifetime::Request,
+            ConnectionsArg::Reuse => ConnectionLifetime::Load,
+        },
+        retries: options.retries,
+    }
+}
+
+/// Returns errors about the header of routing keys.
+pub(super) fn routing_key_errors(args: &BenchArgs, workload: &Workload) -> Vec<String> {
+    let Some(header) = &args.connections.routing_key_header else {
+        return Vec::new();
+    };
+    let mut errors = Vec::new();
+    if let Some(why) = header_name_error(header) {
+        errors.push(format!(
+            "`--routing-key-header {header}` cannot be sent: {why}; write for example `--routing-key-header X-Session-ID`"
+        ));
+    }
+    let given = args
+        .server
+        .header
+        .iter()
+        .filter_map(|given| given.split_once('='));
+    if given
+        .into_iter()
+        .any(|(name, _)| name.eq_ignore_ascii_case(header))
+    {
+        errors.push(format!(
+            "`--routing-key-header {header}` and `--header {header}=…` contradict each other: one value is for a conversation, the \
+             other for all requests; leave one out"
+        ));
+    }
+    let facts = workload.facts();
+    if !facts.has_turns() && !facts.has_routing_key {
+        errors.push(format!(
+            "`--routing-key-header` has no effect on `{}`, whose requests do not belong together; use conversations or sessions, or \
+             leave it out",
+            workload.dataset.bench_serving_name()
+        ));
+    }
+    errors
 }
 
 /// Returns errors about settings that need several addresses, or only one.
@@ -60,57 +109,30 @@ fn several_addresses_conflicts(args: &BenchArgs, addresses: usize) -> Vec<String
 }
 
 fn tls(args: &BenchArgs, addresses: &[Address]) -> Result<Option<TlsConfig>, Vec<String>> {
-    let options = &args.connections;
-    let given = [
-        (options.insecure, "insecure"),
-        (options.ca_file.is_some(), "ca-file"),
-        (options.client_cert.is_some(), "client-cert"),
-        (options.client_key.is_some(), "client-key"),
-    ];
-    let given: Vec<&str> = given
-        .iter()
-        .filter(|(is_given, _)| *is_given)
-        .map(|(_, flag)| *flag)
-        .collect();
+    let given = &args.connections;
+    let options = TlsOptions {
+        insecure: given.insecure,
+        ca_file: given.ca_file.clone(),
+        client_cert: given.client_cert.clone(),
+        client_key: given.client_key.clone(),
+    };
+    let given = options.set_names();
     if given.is_empty() {
         return Ok(None);
     }
     if addresses.iter().all(|address| address.scheme != Scheme::Https) {
         let address = &addresses[0];
-        let refusal = |flag| {
+        let refusal = |name: &str| {
+            let flag = name.replace('_', "-");
             format!("`--{flag}` has no effect on `{address}`; give an address that begins with `https://`")
         };
         return Err(given.into_iter().map(refusal).collect());
     }
-    let trust = match (&options.ca_file, options.insecure) {
-        (Some(_), true) => {
-            return Err(vec![
-                "`--insecure` and `--ca-file` contradict each other: one skips the check that the other needs; leave one out"
-                    .to_owned(),
-            ]);
-        }
-        (Some(file), false) => Trust::File(file.clone()),
-        (None, true) => Trust::Any,
-        (None, false) => Trust::System,
-    };
-    let identity = match (&options.client_cert, &options.client_key) {
-        (None, None) => None,
-        (Some(certificate), Some(key)) => Some(ClientIdentity {
-            certificate: certificate.clone(),
-            key: key.clone(),
-        }),
-        (Some(_), None) => {
-            return Err(vec![
-                "`--client-cert` needs its key; give `--client-key`".to_owned(),
-            ]);
-        }
-        (None, Some(_)) => {
-            return Err(vec![
-                "`--client-key` needs its certificate; give `--client-cert`".to_owned(),
-            ]);
-        }
-    };
-    let config = TlsConfig::load(&TlsSettings { trust, identity });
+    let spelled = |name: &str| format!("`--{}`", name.replace('_', "-"));
+    let settings = options
+        .settings(Path::new(""), spelled)
+        .map_err(|error| vec![error])?;
+    let config = TlsConfig::load(&settings);
     config
         .map(Some)
         .map_err(|error| vec![format!("the TLS connection cannot be set up: {error}")])

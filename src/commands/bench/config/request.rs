@@ -194,6 +194,7 @@ pub(super) fn protocol_spec(args: &BenchArgs, profile: Profile) -> ProtocolSpec 
         path: None,
         usage,
         body,
+        routing_key_header: args.connections.routing_key_header.clone(),
         style: ClientStyle::BenchServing,
     }
 }

@@ -1,6 +1,7 @@
 //! Messages for a bench that could not measure.
 
 use super::settings::Settings;
+use crate::commands::bench::failure::address_flags;
 use crate::commands::error::CommandError;
 use crate::commands::session_error::gpu_error;
 use crate::exit::Exit;
@@ -12,7 +13,11 @@ pub(super) fn error(settings: &Settings, error: &BenchError) -> CommandError {
     match error {
         BenchError::Header { .. } => CommandError::usage(format!("error: {error}\n")),
         BenchError::Models { .. } | BenchError::NoModel => not_ready(format!(
-            "{error}\n  = help: name the model with `--model`, or the server with `--host` and `--port` or `--base-url`"
+            "{error}\n  = help: name the model with `--model`, or the server with {}",
+            address_flags(
+                &settings.address.to_string(),
+                "`--host` and `--port` or `--base-url`"
+            )
         )),
         BenchError::FirstRequest(_) => not_ready(format!(
             "{error}\n  = help: start the server, check `--backend` and `--endpoint`, or allow more seconds with \

@@ -354,6 +354,7 @@ fn dialect(args: &VllmArgs, protocol: Protocol) -> ProtocolSpec {
         path: Some(args.server.endpoint.clone()),
         usage: UsageRequest::StreamOptions,
         body: body.into_iter().collect(),
+        routing_key_header: None,
         style: ClientStyle::VllmServe,
     }
 }
@@ -389,6 +390,7 @@ fn scenario(
         stop_at_eos: !ignores_eos,
         keep_text: true,
         pacing: Default::default(),
+        connections: Default::default(),
         cancel: None,
         lora: lora.map(|names| Lora {
             names,

@@ -36,6 +36,7 @@ fn load(port: u16, planned_requests: Vec<PlannedRequest>, limits: LoadLimits) ->
         requests: planned_requests,
         concurrency: NonZeroU32::new(1),
         sessions: None,
+        connections: Default::default(),
         cancel: None,
         limits,
         body: Map::new(),

@@ -122,7 +122,7 @@ impl LoopState {
             .spill_to(shared.spill.as_ref(), needs_text);
         decoder.reserve(pending.requested_tokens.min(MAX_EXPECTED_EVENTS) as usize);
         let mut in_flight = InFlight::start(request, decoder, bounds, self.zero);
-        if shared.target.connections.retries > 0 {
+        if shared.connections.retries > 0 {
             in_flight.keep_request();
         }
         in_flight

@@ -22,6 +22,8 @@ const MAX_BACKOFF: Duration = Duration::from_secs(60);
 pub(super) struct Attempts {
     /// How often it was sent again after 429 or 503.
     pub(super) retries: u32,
+    /// Whether it is not sent again, because the pause would outlast its timeout.
+    pub(super) is_retry_skipped: bool,
     /// Whether the connection of the present attempt has served another request.
     pub(super) is_reused: bool,
     /// Whether a reused connection was replaced.
@@ -40,7 +42,7 @@ impl Attempts {
 impl LoopState {
     /// Sends a request again, now or later, if its answer allows it. Returns whether it does.
     pub(super) fn sends_again(&mut self, index: usize, answer: &Response) -> bool {
-        let retries = self.event_loop.shared.target.connections.retries;
+        let retries = self.event_loop.shared.connections.retries;
         let Some(stream) = &self.streams[index] else {
             return false;
         };
@@ -64,6 +66,9 @@ impl LoopState {
             let pause = backoff(answer.retry_after, stream.attempts.retries);
             let at = clock::now().plus(pause);
             if at.since(first_sent) >= limit {
+                if let Some(stream) = &mut self.streams[index] {
+                    stream.attempts.is_retry_skipped = true;
+                }
                 return false;
             }
             self.restart(index, first_sent, |attempts| attempts.retries += 1);

@@ -9,7 +9,7 @@ use rustix::event::epoll;
 
 use super::{LoopState, Stream};
 use crate::base::clock;
-use crate::loadgen::connections::ConnectionLifetime;
+use crate::config::connections::ConnectionLifetime;
 use crate::loadgen::request::{CLOSE_GRACE, Tail, TailState};
 use crate::loadgen::socket::Socket;
 
@@ -22,7 +22,7 @@ pub(super) struct ClosingSocket {
 
 impl LoopState {
     fn reuses_connections(&self) -> bool {
-        self.event_loop.shared.target.connections.lifetime == ConnectionLifetime::Load
+        self.event_loop.shared.connections.lifetime == ConnectionLifetime::Load
     }
 
     /// Takes the connection to an endpoint that was used last, if it is still open.

@@ -48,6 +48,7 @@ fn load(port: u16, requests: Vec<PlannedRequest>) -> LoadSpec {
         requests,
         concurrency: None,
         sessions: None,
+        connections: Default::default(),
         cancel: None,
         limits: LoadLimits::default(),
         body: Map::new(),

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use super::*;
-use crate::loadgen::connections::ConnectionLifetime;
+use crate::config::connections::ConnectionLifetime;
 
 /// What the server does with one request of a connection.
 #[derive(Clone)]
@@ -88,7 +88,7 @@ impl KeepAliveServer {
     }
 
     async fn send(&self, mut load: LoadSpec, is_bare: bool) -> LoadResult {
-        load.target.connections.lifetime = ConnectionLifetime::Load;
+        load.connections.lifetime = ConnectionLifetime::Load;
         let route = match is_bare {
             true => Route::find(&load.target.address, &load.target.connections)
                 .await

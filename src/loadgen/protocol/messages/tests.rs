@@ -12,6 +12,7 @@ fn encoded(prompt: &Content, lora: Option<&str>, extras: Option<&Extras>) -> Res
         path: None,
         usage: UsageRequest::StreamOptions,
         body: Map::new(),
+        routing_key_header: None,
         style: ClientStyle::BenchServing,
     };
     let nothing = Map::new();

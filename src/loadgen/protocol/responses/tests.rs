@@ -14,6 +14,7 @@ fn dialect() -> ProtocolSpec {
         path: None,
         usage: UsageRequest::StreamOptions,
         body: Map::new(),
+        routing_key_header: None,
         style: ClientStyle::BenchServing,
     }
 }

@@ -1,0 +1,95 @@
+//! What is reported of connections: reuse, retries, and requests by address.
+
+use serde_json::{Map, Value, json};
+
+use crate::results::record::connections::ConnectionCounts;
+use crate::results::record::request::format_failures;
+
+/// How the settings are spelled where they were given.
+pub(crate) struct Spelling {
+    pub(crate) reuse: &'static str,
+    pub(crate) retries: &'static str,
+    pub(crate) timeout: &'static str,
+}
+
+/// The flags of `matrix bench`.
+pub(crate) const FLAGS: Spelling = Spelling {
+    reuse: "(`--connections reuse`); bench_serving opens one for each request",
+    retries: "(`--retries`)",
+    timeout: "their `--request-timeout`",
+};
+
+/// The keys of a scenario.
+pub(crate) const KEYS: Spelling = Spelling {
+    reuse: "(`connections: reuse`)",
+    retries: "(`retries`)",
+    timeout: "their `timeout`",
+};
+
+/// Fields of the result line of a bench.
+pub(crate) fn fields(counts: &ConnectionCounts) -> Map<String, Value> {
+    let mut fields = Map::new();
+    if let Some(reuse) = &counts.reuse {
+        fields.insert("connections".to_owned(), json!(reuse));
+    }
+    if let Some(retries) = &counts.retries {
+        fields.insert("retries".to_owned(), json!(retries));
+    }
+    if !counts.endpoints.is_empty() {
+        let endpoints = counts.endpoints.iter().map(|endpoint| {
+            let failures: Map<String, Value> = endpoint
+                .failures
+                .iter()
+                .map(|(class, count)| (class.name().to_owned(), json!(count)))
+                .collect();
+            json!({"url": endpoint.url, "requests": endpoint.requests, "failures": failures})
+        });
+        fields.insert("endpoints".to_owned(), endpoints.collect());
+    }
+    fields
+}
+
+pub(crate) fn notes(counts: &ConnectionCounts, spelling: &Spelling) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Some(reuse) = &counts.reuse {
+        notes.push(format!(
+            "connections were reused by {} of {} requests {}",
+            reuse.reused, counts.requests, spelling.reuse
+        ));
+        if reuse.reconnected > 0 {
+            notes.push(format!(
+                "{} requests were sent again, because the server closed the reused connection before any byte of \
+                 the response; it may have computed them twice",
+                reuse.reconnected
+            ));
+        }
+        if reuse.surplus > 0 {
+            notes.push(format!(
+                "{} connections were closed instead of reused, because the server sent bytes that belong to no request; \
+                 other responses on reused connections may be such bytes too",
+                reuse.surplus
+            ));
+        }
+    }
+    if let Some(retries) = counts.retries.filter(|retries| retries.requests > 0) {
+        notes.push(format!(
+            "{} requests were sent again {} times after status 429 or 503 {}; their latencies count from the first time",
+            retries.requests, retries.retries, spelling.retries
+        ));
+    }
+    if let Some(retries) = counts.retries.filter(|retries| retries.skipped > 0) {
+        notes.push(format!(
+            "{} requests were not sent again, because the pause before would have outlasted {}; raise that, or lower the load",
+            retries.skipped, spelling.timeout
+        ));
+    }
+    notes.extend(counts.endpoints.iter().map(|endpoint| {
+        let failures = format_failures(endpoint.failures.iter().map(|(class, count)| (*class, *count)));
+        let failed = match failures.is_empty() {
+            true => String::new(),
+            false => format!(", failed: {failures}"),
+        };
+        format!("`{}` got {} requests{failed}", endpoint.url, endpoint.requests)
+    }));
+    notes
+}

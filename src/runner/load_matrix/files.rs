@@ -1,0 +1,149 @@
+//! Errors about files that a matrix names.
+
+use std::path::Path;
+
+use crate::base::tls::TlsConfig;
+use crate::config::builtin_scenarios;
+use crate::config::connections::TlsOptions;
+use crate::config::dataset::DatasetName;
+use crate::config::matrix::Matrix;
+use crate::config::yaml::Diagnostic;
+use crate::loadgen::dataset::{check_lengths_file, check_trace, tokenizer};
+
+/// Errors about all files; relative paths are below `folder`.
+pub(super) fn unusable_files(matrix: &Matrix, folder: &Path) -> Vec<Diagnostic> {
+    let mut diagnostics = missing_files(matrix, folder);
+    diagnostics.extend(missing_tokenizers(matrix, folder));
+    diagnostics.extend(malformed_traces(matrix, folder));
+    diagnostics.extend(unusable_lengths(matrix, folder));
+    diagnostics.extend(unusable_tls_files(matrix, folder));
+    diagnostics
+}
+
+/// Errors about missing files that the matrix names.
+fn missing_files(matrix: &Matrix, folder: &Path) -> Vec<Diagnostic> {
+    let paths = matrix.datasets.iter().map(|(_, path)| path);
+    let paths = paths.chain(
+        matrix
+            .scenarios
+            .iter()
+            .filter_map(|named| named.value.path.as_ref()),
+    );
+    paths
+        .filter(|path| !folder.join(&path.value).is_file())
+        .map(|path| {
+            let full_path = folder.join(&path.value);
+            let (message, label, help) = match full_path.is_dir() {
+                true => (
+                    "is a folder",
+                    "a folder",
+                    "name a file in it; paths are relative to the matrix file",
+                ),
+                false => (
+                    "does not exist",
+                    "no such file",
+                    "paths are relative to the matrix file",
+                ),
+            };
+            let diagnostic = Diagnostic::new(format!("the data set's file `{path}` {message}"))
+                .with_note(format!("looked for {}", full_path.display()))
+                .with_help(help);
+            match &path.place {
+                Some(place) => diagnostic.with_place(place, label),
+                None => diagnostic,
+            }
+        })
+        .collect()
+}
+
+/// Errors about files with pairs of lengths.
+fn unusable_lengths(matrix: &Matrix, folder: &Path) -> Vec<Diagnostic> {
+    let scenarios = matrix.scenarios.iter();
+    scenarios
+        .filter_map(|named| {
+            let workload = builtin_scenarios::completed(named).workload(1).ok()??;
+            let error = check_lengths_file(&workload.with_lengths_in(folder)).err()?;
+            let diagnostic = Diagnostic::new(error.to_string());
+            Some(match &named.name.place {
+                Some(place) => {
+                    diagnostic.with_place(place, format!("`lengths` of the scenario `{}`", named.name))
+                }
+                None => diagnostic,
+            })
+        })
+        .collect()
+}
+
+/// Errors about files of TLS settings that cannot be used.
+fn unusable_tls_files(matrix: &Matrix, folder: &Path) -> Vec<Diagnostic> {
+    let entries = matrix.engines.iter().filter_map(|named| named.value.tls.as_ref());
+    let problem = |tls: &TlsOptions| {
+        let settings = tls.settings(folder, str::to_owned).ok()?;
+        match tls.files().next() {
+            Some(_) => TlsConfig::load(&settings).err(),
+            None => None,
+        }
+    };
+    entries
+        .filter_map(|tls| {
+            let diagnostic = Diagnostic::new(problem(&tls.value)?.to_string())
+                .with_help("`tls` names PEM files; relative paths are below the folder of the matrix file");
+            Some(match &tls.place {
+                Some(place) => diagnostic.with_place(place, "named here"),
+                None => diagnostic,
+            })
+        })
+        .collect()
+}
+
+/// Errors about traces whose rows cannot be sent.
+fn malformed_traces(matrix: &Matrix, folder: &Path) -> Vec<Diagnostic> {
+    const DEFAULT_PROMPTS: u32 = 1000;
+    let mut diagnostics: Vec<Diagnostic> = Vec::new();
+    let shared = matrix.datasets.iter().find(|(name, _)| name.value == "mooncake");
+    for named in matrix.scenarios.iter() {
+        let entry = builtin_scenarios::completed(named);
+        let path = entry.path.as_ref().or(shared.map(|(_, path)| path));
+        let Some(path) = path.filter(|_| entry.dataset == Some(DatasetName::Mooncake)) else {
+            continue;
+        };
+        let full_path = folder.join(&path.value);
+        let prompts = entry
+            .prompts
+            .as_ref()
+            .map_or(DEFAULT_PROMPTS, |prompts| prompts.value);
+        let rounds = entry.mooncake.as_ref().map_or(1, |replay| replay.rounds);
+        let checked = full_path
+            .is_file()
+            .then(|| check_trace(&full_path, prompts, rounds));
+        let Some(Err(error)) = checked else { continue };
+        let diagnostic = Diagnostic::new(error.to_string());
+        let diagnostic = match &path.place {
+            Some(place) => diagnostic.with_place(place, format!("sent by the scenario `{}`", named.name)),
+            None => diagnostic,
+        };
+        diagnostics.push(diagnostic);
+    }
+    diagnostics
+}
+
+/// Errors about missing tokenizers that are paths. A tokenizer that may be a model name is searched when it
+/// is needed.
+fn missing_tokenizers(matrix: &Matrix, folder: &Path) -> Vec<Diagnostic> {
+    let named = matrix
+        .models
+        .iter()
+        .filter_map(|named| named.value.tokenizer.as_ref());
+    let lacking = named.filter(|name| tokenizer::is_missing_path(&name.value, folder));
+    lacking
+        .map(|name| {
+            let diagnostic = Diagnostic::new(format!("the tokenizer `{name}` does not exist"))
+                .with_note(format!("looked for {}", folder.join(&name.value).display()))
+                .with_help("name a `tokenizer.json` or a folder that contains one, relative to the matrix file, or a model such as `Qwen/Qwen3-8B`");
+            match &name.place {
+                Some(place) => diagnostic.with_place(place, "no such file"),
+                None => diagnostic,
+            }
+        })
+        .collect()
+}
