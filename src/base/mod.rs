@@ -1,6 +1,7 @@
 //! The foundation: units, identifiers, clock, dates, secrets, processes, HTTP/1.1 as pure code. It imports no
 //! other module of the crate.
 
+pub(crate) mod audio;
 pub(crate) mod body;
 pub mod clock;
 pub(crate) mod control_client;

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use crate::base::clock;
 use crate::base::units::HumanDuration;
 use crate::sim::connection::{Connection, KeepAlive, Reply, Request};
-use crate::sim::dialect::{Endpoint, GenerationRequest, RequestError, Route, request};
+use crate::sim::dialect::{Endpoint, GenerationRequest, RequestError, Route, request, transcription};
 use crate::sim::engine::Engine;
 use crate::sim::faults::FalseHealth;
 use crate::sim::metrics::Metrics;
@@ -92,7 +92,14 @@ async fn generate(
         connection.wait_for_close().await;
         return Ok(KeepAlive::Close);
     }
-    match GenerationRequest::parse(endpoint, &request.body, &engine.options) {
+    let parsed = match endpoint {
+        Endpoint::Transcription => {
+            let content_type = request.head.header("content-type");
+            transcription::parse(content_type, &request.body, &engine.options)
+        }
+        _ => GenerationRequest::parse(endpoint, &request.body, &engine.options),
+    };
+    match parsed {
         Ok(generation) if generation.stream => {
             stream::stream_events(
                 connection,

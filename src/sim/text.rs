@@ -73,7 +73,7 @@ fn run_length(text: &str, most: usize, belongs: impl Fn(char) -> bool) -> usize 
         .sum()
 }
 
-fn piece_id(bytes: &[u8]) -> u64 {
+pub(crate) fn piece_id(bytes: &[u8]) -> u64 {
     bytes.iter().fold(bytes.len() as u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     })

@@ -2,6 +2,7 @@
 
 pub(crate) mod request;
 mod response;
+pub(crate) mod transcription;
 mod typed_events;
 
 pub(crate) use request::{GenerationRequest, RequestError};
@@ -20,6 +21,8 @@ pub(crate) enum Endpoint {
     Messages,
     /// OpenAI Responses.
     Responses,
+    /// OpenAI audio transcription.
+    Transcription,
 }
 
 impl Endpoint {
@@ -61,6 +64,9 @@ impl Route {
             "/v1/responses" if dialect != Dialect::Lmdeploy => {
                 (Self::Generate(Endpoint::Responses), &["POST"])
             }
+            "/v1/audio/transcriptions" if is_sglang || is_vllm => {
+                (Self::Generate(Endpoint::Transcription), &["POST"])
+            }
             "/health" => (Self::Health, &["GET"]),
             "/health_generate" if is_sglang => (Self::HealthGenerate, &["GET"]),
             "/v1/models" => (Self::Models, &["GET"]),
@@ -95,6 +101,7 @@ mod tests {
             ("/v1/completions", true, true, true, true),
             ("/v1/messages", true, true, false, false),
             ("/v1/responses", true, true, false, true),
+            ("/v1/audio/transcriptions", true, true, false, false),
             ("/metrics", true, true, true, false),
             ("/flush_cache", true, false, false, false),
             ("/reset_prefix_cache", false, true, false, false),

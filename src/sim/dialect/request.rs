@@ -30,6 +30,8 @@ pub(crate) struct GenerationRequest {
     pub(crate) final_usage: bool,
     /// Whether every event contains the usage.
     pub(crate) continuous_usage: bool,
+    /// Length of the recording to transcribe.
+    pub(crate) audio_seconds: Option<f64>,
 }
 
 impl GenerationRequest {
@@ -50,7 +52,7 @@ pub(crate) struct RequestError {
 }
 
 impl RequestError {
-    fn bad_request(message: impl Into<String>) -> Self {
+    pub(super) fn bad_request(message: impl Into<String>) -> Self {
         Self {
             status: 400,
             message: message.into(),
@@ -118,6 +120,7 @@ impl GenerationRequest {
                 chat_prompt(body.system.as_ref(), body.messages.as_deref(), &mut prompt)?;
             }
             Endpoint::Responses => input_prompt(body.input.as_ref(), &mut prompt)?,
+            Endpoint::Transcription => return Err(RequestError::bad_request("the body must be a form")),
         }
         prompt.truncate(options.faults.truncate_prompts.unwrap_or(usize::MAX).max(1));
         if prompt.is_empty() {
@@ -127,7 +130,7 @@ impl GenerationRequest {
         }
         let (limit, ignores_eos) = match endpoint {
             Endpoint::Native => (sampling.max_new_tokens, sampling.ignore_eos),
-            Endpoint::Completions => (body.max_tokens, body.ignore_eos),
+            Endpoint::Completions | Endpoint::Transcription => (body.max_tokens, body.ignore_eos),
             Endpoint::Chat => (body.max_completion_tokens.or(body.max_tokens), body.ignore_eos),
             Endpoint::Messages if body.max_tokens.is_none() => {
                 return Err(RequestError::bad_request("`max_tokens` is missing"));
@@ -150,11 +153,12 @@ impl GenerationRequest {
             stream: body.stream.unwrap_or(false),
             final_usage: stream_options.include_usage.unwrap_or(false),
             continuous_usage: stream_options.continuous_usage_stats.unwrap_or(false),
+            audio_seconds: None,
         })
     }
 }
 
-fn check_model(requested_model: Option<&str>, options: &Options) -> Result<String, RequestError> {
+pub(super) fn check_model(requested_model: Option<&str>, options: &Options) -> Result<String, RequestError> {
     let served = served_models(options);
     match requested_model {
         Some(name) if served.iter().any(|model| model == name) => Ok(name.to_owned()),
@@ -276,16 +280,25 @@ fn output_limit(
         None => CHAT_TOKENS.min(longest.saturating_sub(prompt)).max(1),
     };
     if prompt.saturating_add(asked) > longest {
-        return Err(RequestError::bad_request(format!(
-            "This model's maximum context length is {longest} tokens. However, you requested {} tokens ({prompt} in the \
-             prompt, {asked} in the output). Please reduce the length of either one.",
-            prompt.saturating_add(asked)
-        )));
+        return Err(context_error(longest, prompt, asked));
     }
     Ok(asked)
 }
 
-fn answer_length(requested_tokens: usize, ignores_eos: bool, key: u64, options: &Options) -> usize {
+pub(super) fn context_error(longest: usize, prompt: usize, asked: usize) -> RequestError {
+    RequestError::bad_request(format!(
+        "This model's maximum context length is {longest} tokens. However, you requested {} tokens ({prompt} in the \
+         prompt, {asked} in the output). Please reduce the length of either one.",
+        prompt.saturating_add(asked)
+    ))
+}
+
+pub(super) fn answer_length(
+    requested_tokens: usize,
+    ignores_eos: bool,
+    key: u64,
+    options: &Options,
+) -> usize {
     let mut output = requested_tokens;
     if let Some(share) = options.faults.early_end {
         output = output.min(((requested_tokens as f64 * share).ceil() as usize).max(1));

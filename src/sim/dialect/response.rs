@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::sim::dialect::typed_events::{self, Answer, messages, responses};
-use crate::sim::dialect::{Endpoint, GenerationRequest};
+use crate::sim::dialect::{Endpoint, GenerationRequest, transcription};
 use crate::sim::faults::Faults;
 use crate::sim::options::Dialect;
 use crate::sim::text;
@@ -77,6 +77,7 @@ pub(crate) struct ResponseWriter {
     id: String,
     created: u64,
     model: String,
+    audio_seconds: Option<f64>,
     /// The part of an event before its text.
     event_prefix: String,
     text: String,
@@ -97,6 +98,7 @@ impl ResponseWriter {
             Endpoint::Chat => format!("chatcmpl-{id:032x}"),
             Endpoint::Messages => format!("msg_{id:032x}"),
             Endpoint::Responses => format!("resp_{id:032x}"),
+            Endpoint::Transcription => format!("trsc-{id:032x}"),
         };
         let model = Value::from(request.model.as_str()).to_string();
         let opening = match endpoint {
@@ -111,6 +113,10 @@ impl ResponseWriter {
             ),
             Endpoint::Messages => messages::DELTA[0].to_owned(),
             Endpoint::Responses => responses::DELTA[0].to_owned(),
+            Endpoint::Transcription => format!(
+                "data: {{\"id\":\"{id}\",\"object\":\"transcription.chunk\",\"created\":{created},\"model\":{model},\
+                 \"choices\":[{{\"delta\":{{"
+            ),
         };
         Self {
             dialect,
@@ -130,6 +136,7 @@ impl ResponseWriter {
             id,
             created,
             model: request.model.clone(),
+            audio_seconds: request.audio_seconds,
             event_prefix: opening,
             text: String::new(),
         }
@@ -189,7 +196,7 @@ impl ResponseWriter {
     /// The events before the first token, such as a chat answer's role.
     pub(crate) fn preamble(&mut self) -> Option<String> {
         match self.endpoint {
-            Endpoint::Native | Endpoint::Completions => None,
+            Endpoint::Native | Endpoint::Completions | Endpoint::Transcription => None,
             Endpoint::Chat => Some(format!(
                 "{}\"role\":\"assistant\",\"content\":\"\"}},\"logprobs\":null,\"finish_reason\":null}}]}}\n\n",
                 self.event_prefix
@@ -209,7 +216,9 @@ impl ResponseWriter {
                 let event = self.native_event(&self.text, finish);
                 out.extend_from_slice(event.as_bytes());
             }
-            Endpoint::Completions | Endpoint::Chat => self.write_delta(from, event_finish, out),
+            Endpoint::Completions | Endpoint::Chat | Endpoint::Transcription => {
+                self.write_delta(from, event_finish, out);
+            }
             Endpoint::Messages => self.write_text(from, messages::DELTA[1], out),
             Endpoint::Responses => self.write_text(from, responses::DELTA[1], out),
         }
@@ -224,7 +233,7 @@ impl ResponseWriter {
         match self.endpoint {
             Endpoint::Messages => return messages::ending(self.answer(), finish),
             Endpoint::Responses => return responses::ending(self.answer(), &self.text, finish),
-            Endpoint::Native | Endpoint::Completions | Endpoint::Chat => {}
+            Endpoint::Native | Endpoint::Completions | Endpoint::Chat | Endpoint::Transcription => {}
         }
         let mut events = Vec::new();
         if self.endpoint != Endpoint::Native {
@@ -265,6 +274,7 @@ impl ResponseWriter {
             }),
             Endpoint::Messages => return messages::whole(self.answer(), text, finish).to_string(),
             Endpoint::Responses => return responses::whole(self.answer(), text, finish).to_string(),
+            Endpoint::Transcription => return self.whole_transcription(),
         };
         let mut answer = json!({
             "id": self.id, "object": self.object_name(false), "created": self.created, "model": self.model,
@@ -272,6 +282,16 @@ impl ResponseWriter {
         });
         if !self.hides_usage {
             answer["usage"] = self.usage.json();
+        }
+        answer.to_string()
+    }
+
+    /// A whole transcription reports no tokens, but the seconds of the recording.
+    fn whole_transcription(&self) -> String {
+        let mut answer = json!({ "text": self.text });
+        if let Some(seconds) = self.audio_seconds.filter(|_| !self.hides_usage) {
+            answer["usage"] =
+                json!({ "type": "duration", "seconds": transcription::billed_seconds(seconds) });
         }
         answer.to_string()
     }
@@ -291,6 +311,9 @@ impl ResponseWriter {
                 self.event_prefix
             )
             .into_bytes(),
+            Endpoint::Transcription => {
+                format!("{}\"content\":\"{filler}\"}}}}]}}\n\n", self.event_prefix).into_bytes()
+            }
             Endpoint::Messages => [&self.event_prefix, &*filler, messages::DELTA[1]]
                 .concat()
                 .into_bytes(),
@@ -315,6 +338,7 @@ impl ResponseWriter {
         match (self.endpoint, is_chunk) {
             (Endpoint::Chat, true) => "chat.completion.chunk",
             (Endpoint::Chat, false) => "chat.completion",
+            (Endpoint::Transcription, _) => "transcription.chunk",
             _ => "text_completion",
         }
     }
@@ -329,8 +353,8 @@ impl ResponseWriter {
     fn write_delta(&self, from: usize, finish: Option<FinishReason>, out: &mut Vec<u8>) {
         let mut put = |part: &str| out.extend_from_slice(part.as_bytes());
         let (before, after) = match self.endpoint {
-            Endpoint::Chat if from == self.text.len() => ("", "}"),
-            Endpoint::Chat => ("\"content\":\"", "\"}"),
+            Endpoint::Chat | Endpoint::Transcription if from == self.text.len() => ("", "}"),
+            Endpoint::Chat | Endpoint::Transcription => ("\"content\":\"", "\"}"),
             _ => ("", "\""),
         };
         put(&self.event_prefix);
@@ -338,7 +362,15 @@ impl ResponseWriter {
         // The space is at the start of each word but the first, so an event never ends with one.
         put(&self.text[from..]);
         put(after);
+        // vLLM leaves out fields without a value here.
+        let is_bare = self.endpoint == Endpoint::Transcription;
         match finish {
+            None if is_bare => put("}]"),
+            Some(finish) if is_bare => {
+                put(",\"finish_reason\":\"");
+                put(finish.name());
+                put("\",\"stop_reason\":null}]");
+            }
             None => put(",\"logprobs\":null,\"finish_reason\":null}]"),
             Some(finish) => {
                 put(",\"logprobs\":null,\"finish_reason\":\"");

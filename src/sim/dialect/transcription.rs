@@ -1,0 +1,267 @@
+//! Requests for transcriptions: forms with a recording. The longer it is, the more tokens the prompt and the answer have.
+
+use std::collections::BTreeMap;
+
+use crate::base::audio::Wav;
+use crate::sim::dialect::request::{
+    GenerationRequest, RequestError, answer_length, check_model, context_error,
+};
+use crate::sim::options::Options;
+use crate::sim::text;
+
+/// Prompt tokens per second of a recording: one for each step of 10 ms, as vLLM counts for Whisper.
+const TOKENS_PER_SECOND: f64 = 100.0;
+/// Prompt tokens before the recording: start, language, task and the wish for no timestamps.
+const OPENING: [u64; 4] = [1, 2, 3, 4];
+/// Output tokens per second of a recording, about as fast as speech.
+const SPOKEN_PER_SECOND: f64 = 4.0;
+
+/// The parts of a form.
+#[derive(Debug, Default, PartialEq)]
+struct Form<'a> {
+    fields: BTreeMap<String, String>,
+    file: Option<&'a [u8]>,
+}
+
+/// Parses a request; `content_type` is that of the body.
+pub(crate) fn parse(
+    content_type: Option<&str>,
+    body: &[u8],
+    options: &Options,
+) -> Result<GenerationRequest, RequestError> {
+    let form = content_type
+        .and_then(boundary)
+        .and_then(|boundary| parse_form(boundary, body))
+        .ok_or_else(|| RequestError::bad_request("the body is not a complete `multipart/form-data`"))?;
+    let text = |name: &str| form.fields.get(name).map(String::as_str);
+    let is_set = |name: &str| text(name).is_some_and(|value| matches!(value, "true" | "True" | "1"));
+    let model = check_model(text("model"), options)?;
+    if text("response_format").is_some_and(|format| format != "json") {
+        return Err(RequestError::bad_request(
+            "the simulated engine answers only with `json`",
+        ));
+    }
+    let (stream, usage) = (is_set("stream"), is_set("stream_include_usage"));
+    let continuous_usage = is_set("stream_continuous_usage_stats");
+    if (usage || continuous_usage) && !stream {
+        return Err(RequestError::bad_request(
+            "Stream options can only be defined when `stream=True`.",
+        ));
+    }
+    let file = form.file.ok_or_else(|| RequestError {
+        status: 422,
+        message: "the form has no `file`".to_owned(),
+    })?;
+    let wav = Wav::read(file).map_err(|_| RequestError::bad_request("Invalid or unsupported audio file."))?;
+    let seconds = wav.seconds();
+    let prompt = prompt(text("prompt"), &file[wav.samples], seconds);
+    let longest = options.max_model_len;
+    let room = longest.saturating_sub(prompt.len());
+    let limit = match text("max_completion_tokens") {
+        None => room,
+        Some(limit) => limit
+            .parse()
+            .ok()
+            .filter(|limit: &usize| *limit > 0)
+            .ok_or_else(|| {
+                RequestError::bad_request("`max_completion_tokens` must be a whole number above 0")
+            })?,
+    };
+    if room == 0 || limit > room {
+        return Err(context_error(longest, prompt.len(), limit));
+    }
+    let spoken = ((seconds * SPOKEN_PER_SECOND).round() as usize).max(1);
+    let requested_tokens = spoken.min(limit);
+    let key = text::answer_key(options.seed, &prompt);
+    let output_tokens = answer_length(requested_tokens, true, key, options);
+    Ok(GenerationRequest {
+        model,
+        key,
+        requested_tokens,
+        output_tokens,
+        is_early: output_tokens < limit && !options.faults.claim_full_length,
+        stream,
+        final_usage: usage,
+        continuous_usage: usage && continuous_usage,
+        audio_seconds: Some(seconds),
+        prompt,
+    })
+}
+
+/// The ids of a prompt: those of its text, and one for each step of the samples.
+fn prompt(said: Option<&str>, samples: &[u8], seconds: f64) -> Vec<u64> {
+    let mut prompt = OPENING.to_vec();
+    text::append_pieces(said.unwrap_or_default(), &mut prompt);
+    let steps = ((seconds * TOKENS_PER_SECOND).ceil() as usize).max(1);
+    let step = samples.len().div_ceil(steps).max(1);
+    prompt.extend((0..steps).map(|at| {
+        let begin = (at * step).min(samples.len());
+        let end = (begin + step).min(samples.len());
+        text::piece_id(&samples[begin..end])
+    }));
+    prompt
+}
+
+/// Returns the boundary that a content type names.
+fn boundary(content_type: &str) -> Option<&str> {
+    let (kind, parameters) = content_type.split_once(';')?;
+    let is_form = kind.trim().eq_ignore_ascii_case("multipart/form-data");
+    let mut parameters = parameters.split(';').filter(|_| is_form);
+    let boundary = parameters.find_map(|parameter| parameter.trim().strip_prefix("boundary="))?;
+    Some(boundary.trim_matches('"'))
+}
+
+/// Parses a body up to its last boundary; `None` if that is missing.
+fn parse_form<'a>(boundary: &str, body: &'a [u8]) -> Option<Form<'a>> {
+    let mark = format!("\r\n--{boundary}").into_bytes();
+    // The first boundary has no line before it.
+    let mut rest = body.strip_prefix(&mark[2..])?;
+    let mut form = Form::default();
+    loop {
+        if rest.starts_with(b"--") {
+            return Some(form);
+        }
+        rest = rest.strip_prefix(b"\r\n")?;
+        let head_length = find(rest, b"\r\n\r\n")?;
+        let head = std::str::from_utf8(&rest[..head_length]).ok()?;
+        let content = &rest[head_length + 4..];
+        let length = find(content, &mark)?;
+        match quoted(head, "name=\"")? {
+            "file" => form.file = Some(&content[..length]),
+            name => {
+                let value = String::from_utf8_lossy(&content[..length]).into_owned();
+                form.fields.insert(name.to_owned(), value);
+            }
+        }
+        rest = &content[length + mark.len()..];
+    }
+}
+
+fn quoted<'h>(head: &'h str, before: &str) -> Option<&'h str> {
+    let begin = head.find(before)? + before.len();
+    head[begin..].split('"').next()
+}
+
+/// Returns where the text begins in the bytes. Candidates are found by the first byte, because a recording is long.
+fn find(bytes: &[u8], text: &[u8]) -> Option<usize> {
+    let first = *text.first()?;
+    let mut from = 0;
+    loop {
+        let at = from + bytes.get(from..)?.iter().position(|byte| *byte == first)?;
+        if bytes[at..].starts_with(text) {
+            return Some(at);
+        }
+        from = at + 1;
+    }
+}
+
+/// The seconds of a recording as the usage of a whole answer has them: rounded up.
+pub(super) fn billed_seconds(seconds: f64) -> u64 {
+    seconds.ceil() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::audio::wav_file;
+    use crate::sim::options::Dialect;
+
+    fn options() -> Options {
+        Options {
+            dialect: Dialect::Vllm,
+            models: vec!["m".to_owned()],
+            ..Options::default()
+        }
+    }
+
+    fn form(fields: &[(&str, &str)], file: Option<&[u8]>) -> Vec<u8> {
+        let mut body = Vec::new();
+        for (name, value) in fields {
+            let field = format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n");
+            body.extend_from_slice(field.as_bytes());
+        }
+        if let Some(file) = file {
+            body.extend_from_slice(
+                b"--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.wav\"\r\nContent-Type: audio/wav\r\n\r\n",
+            );
+            body.extend_from_slice(file);
+            body.extend_from_slice(b"\r\n");
+        }
+        body.extend_from_slice(b"--b--\r\n");
+        body
+    }
+
+    fn ask(fields: &[(&str, &str)], file: Option<&[u8]>) -> Result<GenerationRequest, RequestError> {
+        parse(
+            Some("multipart/form-data; boundary=b"),
+            &form(fields, file),
+            &options(),
+        )
+    }
+
+    #[test]
+    fn prompt_and_answer_are_as_long_as_the_recording() {
+        let wav = |seconds: usize| wav_file(1, 8000, &vec![7; seconds * 8000]);
+        for seconds in [1, 5, 30] {
+            let asked = ask(&[("model", "m")], Some(&wav(seconds))).unwrap();
+            assert_eq!(asked.prompt.len(), 4 + 100 * seconds);
+            assert_eq!((asked.output_tokens, asked.is_early), (4 * seconds, true));
+            assert_eq!((asked.stream, asked.audio_seconds), (false, Some(seconds as f64)));
+        }
+        let fields = [
+            ("stream", "True"),
+            ("stream_include_usage", "true"),
+            ("max_completion_tokens", "3"),
+            ("prompt", "two words"),
+        ];
+        let asked = ask(&fields, Some(&wav(5))).unwrap();
+        assert_eq!(
+            (asked.prompt.len(), asked.output_tokens, asked.is_early),
+            (506, 3, false)
+        );
+        assert!(asked.stream && asked.final_usage && !asked.continuous_usage);
+    }
+
+    #[test]
+    fn what_cannot_be_transcribed_is_refused_with_its_reason() {
+        let wav = wav_file(1, 8000, &[7; 8000]);
+        let refused = |fields: &[(&str, &str)], file: Option<&[u8]>| {
+            let error = ask(fields, file).unwrap_err();
+            (error.status, error.message)
+        };
+        for (fields, file, status, reason) in [
+            (&[("model", "other")][..], Some(&wav[..]), 404, "does not exist"),
+            (&[], None, 422, "no `file`"),
+            (&[], Some(&b"ID3"[..]), 400, "Invalid or unsupported audio file"),
+            (
+                &[("stream_include_usage", "true")],
+                Some(&wav),
+                400,
+                "stream=True",
+            ),
+            (&[("response_format", "srt")], Some(&wav), 400, "only with `json`"),
+            (&[("max_completion_tokens", "0")], Some(&wav), 400, "whole number"),
+            (
+                &[("max_completion_tokens", "99999")],
+                Some(&wav),
+                400,
+                "maximum context length",
+            ),
+        ] {
+            let (found, message) = refused(fields, file);
+            assert_eq!(found, status, "{message}");
+            assert!(message.contains(reason), "{message}");
+        }
+        let body = form(&[("model", "m")], Some(&wav));
+        for content_type in [
+            None,
+            Some("application/json"),
+            Some("multipart/form-data; boundary=c"),
+        ] {
+            assert_eq!(parse(content_type, &body, &options()).unwrap_err().status, 400);
+        }
+        // Without its last boundary the body was cut.
+        let cut = &body[..body.len() - 4];
+        assert!(parse(Some("multipart/form-data; boundary=b"), cut, &options()).is_err());
+    }
+}
