@@ -25,7 +25,7 @@ pub(crate) use self::arrivals::{ArrivalArgs, GapDistribution, SearchArgs, Steady
 pub(crate) use self::cancel::CancelArgs;
 pub(crate) use self::connections::{BalanceArg, ConnectionArgs, ConnectionsArg};
 pub(crate) use self::dataset_options::{
-    GroupDistributionArg, RerankArgs, SessionArgs, SharedPrefixArgs, TraceArgs,
+    AudioArgs, GroupDistributionArg, RerankArgs, SessionArgs, SharedPrefixArgs, TraceArgs,
 };
 pub(crate) use self::images::{ImageArgs, SpeedBenchArgs};
 pub(crate) use self::lengths::LengthArgs;
@@ -66,6 +66,8 @@ pub(crate) struct BenchArgs {
     pub(crate) shared_prefix: SharedPrefixArgs,
     #[command(flatten)]
     pub(crate) rerank: RerankArgs,
+    #[command(flatten)]
+    pub(crate) audio: AudioArgs,
     #[command(flatten)]
     pub(crate) lengths: LengthArgs,
     #[command(flatten)]

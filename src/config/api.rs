@@ -25,6 +25,8 @@ pub enum Protocol {
     Responses,
     /// Rerank, as Jina and Cohere have it: `POST /v1/rerank`.
     Rerank,
+    /// OpenAI audio transcription: `POST /v1/audio/transcriptions`.
+    Transcription,
 }
 
 /// What a protocol can carry, and how its requests and answers look. Everything that asks what a protocol can do
@@ -34,11 +36,15 @@ pub(crate) struct ProtocolFacts {
     pub(crate) name: &'static str,
     /// Path of requests, unless the recipe names one.
     pub(crate) path: &'static str,
+    /// The form of request bodies.
+    pub(crate) body: BodyForm,
     /// What requests can carry besides text.
     pub(crate) carries: &'static [Feature],
     pub(crate) template: ServerTemplate,
     /// Whether answers consist of text. Otherwise they are vectors or scores, without output tokens.
     pub(crate) generates_text: bool,
+    /// Whether a request decides how many output tokens it gets. Otherwise its input does, and a number is only a limit.
+    pub(crate) fixes_length: bool,
     /// Whether the field `stream` turns streaming off.
     pub(crate) stream_field: bool,
     pub(crate) end_mark: EndMark,
@@ -52,6 +58,14 @@ pub(crate) struct ProtocolFacts {
     pub(crate) bench_serving_tokens: CountedAs,
 }
 
+/// The form of request bodies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BodyForm {
+    Json,
+    /// `multipart/form-data`, with a file.
+    Multipart,
+}
+
 /// What a request may carry besides text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Feature {
@@ -61,6 +75,8 @@ pub(crate) enum Feature {
     Images,
     /// A query with documents to rank, and nothing else.
     Documents,
+    /// A recording, and nothing else.
+    Audio,
     LoraName,
     RoutingKey,
 }
@@ -83,6 +99,8 @@ pub(crate) enum EndMark {
     FinishOrUsage,
     /// By its last event, such as `message_stop`. A stream without it was cut.
     LastEvent,
+    /// By its last event or `[DONE]`. A stream without either was cut.
+    LastEventOrDone,
 }
 
 /// Where a body has `temperature` and `top_p`.
@@ -111,9 +129,11 @@ pub(crate) enum CountedAs {
 const USUAL_FACTS: ProtocolFacts = ProtocolFacts {
     name: "",
     path: "",
+    body: BodyForm::Json,
     carries: &[Feature::TokenIds],
     template: ServerTemplate::Unknown,
     generates_text: true,
+    fixes_length: true,
     stream_field: true,
     end_mark: EndMark::None,
     stream_options: false,
@@ -134,7 +154,7 @@ impl Protocol {
     }
 
     pub(crate) const fn facts(self) -> ProtocolFacts {
-        use Feature::{Documents, Images, LoraName, Messages, RoutingKey, TokenIds};
+        use Feature::{Audio, Documents, Images, LoraName, Messages, RoutingKey, TokenIds};
         match self {
             Self::SglangNative => ProtocolFacts {
                 name: "sglang-native",
@@ -216,6 +236,17 @@ impl Protocol {
                 stream_field: false,
                 sampling: SamplingFields::None,
                 limit_fields: &[],
+                ..USUAL_FACTS
+            },
+            Self::Transcription => ProtocolFacts {
+                name: "transcription",
+                path: "/v1/audio/transcriptions",
+                body: BodyForm::Multipart,
+                carries: &[Audio, LoraName, RoutingKey],
+                fixes_length: false,
+                end_mark: EndMark::LastEventOrDone,
+                limit_fields: &["max_completion_tokens"],
+                bench_serving_tokens: CountedAs::Reported,
                 ..USUAL_FACTS
             },
         }

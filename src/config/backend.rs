@@ -73,6 +73,7 @@ backends! {
     SglangOaiChat = "sglang-oai-chat", Chat, 30_000;
     SglangMessages = "sglang-messages", Messages, 30_000;
     SglangResponses = "sglang-responses", Responses, 30_000;
+    SglangTranscription = "sglang-transcription", Transcription, 30_000;
     SglangEmbedding = "sglang-embedding", Embeddings, 30_000;
     Vllm = "vllm", Completions, 8000, is_classic: true;
     VllmChat = "vllm-chat", Chat, 8000;
@@ -80,6 +81,7 @@ backends! {
     VllmResponses = "vllm-responses", Responses, 8000;
     Anthropic = "anthropic", Messages, 8000, key: KeyVariable::Anthropic;
     VllmRerank = "vllm-rerank", Rerank, 8000;
+    VllmTranscription = "vllm-transcription", Transcription, 8000;
     VllmEmbedding = "vllm-embedding", Embeddings, 8000;
     Lmdeploy = "lmdeploy", Completions, 23_333, is_classic: true;
     LmdeployChat = "lmdeploy-chat", Chat, 23_333;

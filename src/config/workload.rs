@@ -130,7 +130,20 @@ impl Workload {
                 MAX_IMAGE_BYTES / 1_000_000_000
             )
         });
-        let errors = [("input_len", too_many_tokens(tokens)), ("pictures", images)];
+        let audio_bytes = self.rules().audio_bytes().saturating_mul(self.prompts.into());
+        let audio = (audio_bytes > MAX_IMAGE_BYTES).then(|| {
+            format!(
+                "the recordings would take up to {} GB together, more than {} GB; ask for fewer or shorter recordings, or for \
+                 a lower sample rate",
+                audio_bytes / 1_000_000_000,
+                MAX_IMAGE_BYTES / 1_000_000_000
+            )
+        });
+        let errors = [
+            ("input_len", too_many_tokens(tokens)),
+            ("pictures", images),
+            ("audio", audio),
+        ];
         let errors = errors.into_iter().filter_map(|(field, why)| Some((field, why?)));
         errors
             .map(|(field, message)| WorkloadError {

@@ -10,6 +10,7 @@
 //! once per block.
 
 mod nonblocking;
+mod outgoing;
 mod response;
 mod response_limits;
 mod response_trace;
@@ -18,6 +19,7 @@ mod retry_after;
 use std::time::Duration;
 
 pub(super) use self::nonblocking::{InFlight, ReadState, ReadStats, Tail, TailState};
+pub(super) use self::outgoing::{Outgoing, SharedFile};
 pub(super) use self::response::{RETRIED_STATUSES, Response, nanos_since};
 pub(super) use self::response_limits::{CancelPoint, ResponseLimits};
 pub(super) use self::response_trace::COMPRESSED_MESSAGE;

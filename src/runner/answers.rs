@@ -50,7 +50,7 @@ pub(super) fn count_prompts(requests: &mut [Request], prompts: &[Prompt], tokeni
         {
             Some(Content::Text(text)) => tokenizer.count(text, false).ok(),
             Some(Content::Ids(ids)) => Some(ids.len()),
-            Some(Content::Messages(_) | Content::Images { .. }) | None => None,
+            Some(Content::Messages(_) | Content::Images { .. } | Content::Audio(_)) | None => None,
         };
         request.counted_prompt = counted.and_then(|count| u32::try_from(count).ok());
     }

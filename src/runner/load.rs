@@ -24,7 +24,7 @@ use crate::runner::prompt_store::{PreparedWorkload, repeated_share};
 use crate::runner::ready_engine::ReadyEngine;
 use crate::runner::requests::{
     self, PromptRange, PromptsExhausted, insert_image_placeholders, prompts_exhausted,
-    reconcile_vision_tokens, replace_session_ids,
+    reconcile_audio_tokens, reconcile_vision_tokens, replace_session_ids,
 };
 use crate::runner::reusable::SentPrompts;
 use crate::runner::supervise::{self, AbortReason, DriveControl};
@@ -256,10 +256,14 @@ async fn count_tokens(mut requests: Vec<Request>, workload: &Arc<PreparedWorkloa
     let counting = tokio::task::spawn_blocking(move || {
         let (prompts, tokenizer) = (&workload.prepared.prompts, &workload.tokenizer);
         reconcile_vision_tokens(&mut requests, prompts);
+        reconcile_audio_tokens(&mut requests);
         answers::count_prompts(&mut requests, prompts, tokenizer);
         answers::count_outputs(&mut requests, tokenizer);
-        answers::find_canned(&mut requests, prompts);
-        answers::find_common_beginning(&mut requests, prompts, tokenizer);
+        // Recordings may say the same, and those without speech are often answered with the same words.
+        if requests.iter().all(|request| request.audio.is_none()) {
+            answers::find_canned(&mut requests, prompts);
+            answers::find_common_beginning(&mut requests, prompts, tokenizer);
+        }
         answers::find_echoes(&mut requests, prompts, tokenizer);
         answers::count_rounds(&mut requests, prompts, tokenizer);
         requests

@@ -103,7 +103,7 @@ impl TokenReader<'_> {
                 let text = self.template.as_ref()?.render(messages, None, true).ok()?;
                 self.tokenizer.encode(&text, false).ok()
             }
-            Content::Images { .. } => None,
+            Content::Images { .. } | Content::Audio(_) => None,
         }
     }
 }

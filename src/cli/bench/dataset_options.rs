@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use crate::cli::named::variant_parser;
 use crate::config::dataset::agentic_sessions::{SessionStart, TraceFormat};
 use crate::config::dataset::mooncake::MooncakeTrace;
+use crate::config::dataset::random_audio::AudioContent;
 
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 #[command(next_help_heading = "Data set generated-shared-prefix")]
@@ -71,6 +72,27 @@ pub(crate) struct RerankArgs {
     /// The smallest drawn length, as a share of the largest; 1 by default, which draws no lengths.
     #[arg(long, value_parser = parse_finite, value_name = "RATIO")]
     pub(crate) rerank_range_ratio: Option<f64>,
+}
+
+/// Flags of recordings.
+#[derive(Args, Clone, Debug, Default, PartialEq)]
+#[command(next_help_heading = "Data sets audio and random-audio")]
+pub(crate) struct AudioArgs {
+    /// The length of the recordings of `random-audio` in seconds, the maximum if lengths are drawn; 10 by default.
+    #[arg(long, value_parser = parse_finite, value_name = "SECONDS")]
+    pub(crate) audio_seconds: Option<f64>,
+    /// The smallest drawn length, as a share of the largest; 1 by default, which draws no lengths.
+    #[arg(long, value_parser = parse_finite, value_name = "RATIO")]
+    pub(crate) audio_range_ratio: Option<f64>,
+    /// The samples per second of the recordings of `random-audio`; 16000 by default.
+    #[arg(long, value_name = "HERTZ")]
+    pub(crate) audio_sample_rate: Option<u32>,
+    /// What the recordings of `random-audio` consist of; `tones` by default.
+    #[arg(long, value_parser = variant_parser::<AudioContent>(), value_name = "CONTENT")]
+    pub(crate) audio_content: Option<AudioContent>,
+    /// The limit of output tokens to request; by default that of the row, else none, so that the recording decides.
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) audio_output_len: Option<u32>,
 }
 
 /// Flags of the traces.

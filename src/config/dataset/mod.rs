@@ -4,6 +4,7 @@
 
 pub(crate) mod agentic_sessions;
 pub(crate) mod agentic_trace;
+pub(crate) mod audio;
 pub(crate) mod common_prefix;
 pub(crate) mod custom;
 mod error;
@@ -16,6 +17,7 @@ pub(crate) mod mmmu;
 pub(crate) mod mooncake;
 pub(crate) mod openai;
 pub(crate) mod random;
+pub(crate) mod random_audio;
 pub(crate) mod random_ids;
 pub(crate) mod random_rerank;
 mod rules;
@@ -118,6 +120,8 @@ datasets! {
     AgenticSessions = agentic_sessions as "agentic-sessions",
     /// Recorded conversations of an agent, sent turn by turn.
     AgenticTrace = agentic_trace as "agentic-trace",
+    /// Recordings to transcribe, from a folder or from a file of JSON lines.
+    Audio = audio as "audio",
     /// First turns of conversations in the ShareGPT format; the lengths of the second turns are the output lengths.
     Sharegpt = sharegpt as "sharegpt",
     /// First turns of conversations in a file of JSON lines.
@@ -128,6 +132,8 @@ datasets! {
     Random = random as "random",
     /// Runs of consecutive token ids of drawn lengths; needs no file.
     RandomIds = random_ids as "random-ids",
+    /// Recordings of drawn tones or noise, of drawn lengths; needs no file.
+    RandomAudio = random_audio as "random-audio",
     /// Queries with documents to rank, of drawn lengths; needs no file.
     RandomRerank = random_rerank as "random-rerank",
     /// Groups of questions, each group with one long system prompt, all of random tokens; needs no file.
@@ -186,6 +192,8 @@ macro_rules! with_dataset_options {
             /// Queries and documents of `random-rerank`, such as
             /// `{ query_len: 32, documents: 16, document_len: 256 }`.
             pub(crate) rerank: Option<$crate::config::dataset::random_rerank::Documents>,
+            /// Recordings of `random-audio`, such as `{ seconds: 10, range_ratio: 0.5, content: tones }`.
+            pub(crate) audio: Option<$crate::config::dataset::random_audio::Recordings>,
             /// Conversations of `agentic-trace` that are sent, such as `{ offset: 10, max_turns: 4 }`.
             pub(crate) agentic_trace: Option<$crate::config::dataset::agentic_trace::Conversations>,
             /// How the sessions of `agentic-sessions` are sent, such as `{ format: weka, start: random }`.

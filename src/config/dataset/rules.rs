@@ -29,6 +29,11 @@ pub(crate) trait Rules {
         0
     }
 
+    /// Bytes of the recording of one request, at most, where the data set draws it.
+    fn audio_bytes(&self) -> u64 {
+        0
+    }
+
     /// Lengths of prompts and answers in words, with the mean where they are drawn.
     fn lengths(&self, profile: Profile) -> String {
         let facts = self.facts();
@@ -131,6 +136,8 @@ pub(crate) enum PromptForm {
     Sessions,
     /// A query each, with documents to rank.
     Documents,
+    /// A recording each.
+    Audio,
 }
 
 /// What the tokenizer's chat template is for.

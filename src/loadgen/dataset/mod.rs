@@ -4,6 +4,8 @@
 //! Everything is drawn before the measurement starts. Nothing is downloaded or sent.
 
 mod agentic;
+mod audio;
+mod audio_clip;
 mod byte_level;
 mod clipped;
 mod conversations;
@@ -20,6 +22,7 @@ mod openai;
 mod prompt;
 mod prompt_cache;
 mod random;
+mod random_audio;
 mod random_rerank;
 mod repeated;
 pub mod rng;
@@ -43,6 +46,7 @@ mod shipped;
 
 use std::path::{Path, PathBuf};
 
+pub use audio_clip::AudioClip;
 pub use hf_cache::Caches;
 use hf_cache::{Repository, path_lines};
 pub(crate) use length_pairs::check as check_lengths_file;
@@ -257,7 +261,7 @@ pub(crate) fn locate(
             ""
         };
         searched.push(format!("{}{note}", path.display()));
-        let may_be_folder = workload.facts().prompts == PromptForm::Sessions;
+        let may_be_folder = matches!(workload.facts().prompts, PromptForm::Sessions | PromptForm::Audio);
         (path.is_file() || (may_be_folder && path.is_dir())).then_some(path)
     };
     let data_file = match (
@@ -353,6 +357,8 @@ pub fn prepare(
         Dataset::Sharegpt(dataset) => dataset,
         Dataset::Random(dataset) => dataset,
         Dataset::RandomIds(dataset) => dataset,
+        Dataset::Audio(dataset) => dataset,
+        Dataset::RandomAudio(dataset) => dataset,
         Dataset::RandomRerank(dataset) => dataset,
         Dataset::GeneratedSharedPrefix(dataset) => dataset,
         Dataset::Custom(dataset) => dataset,

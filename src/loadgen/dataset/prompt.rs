@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::audio_clip::AudioClip;
 use crate::base::ids::{ContentHash, Digest};
 
 /// The content of a prompt.
@@ -26,10 +27,12 @@ pub enum Content {
         /// The images in order, as data URIs.
         images: Vec<Arc<str>>,
     },
+    /// A recording.
+    Audio(Arc<AudioClip>),
 }
 
 /// Returns the fraction of prompt bytes that repeat the beginning of an earlier prompt: the legitimate upper
-/// bound for prefix-cache hits. `None` for conversations with turns and for prompts with images.
+/// bound for prefix-cache hits. `None` for conversations with turns and for prompts with images or recordings.
 pub(crate) fn repeated_share(prompts: &[Prompt]) -> Option<f64> {
     let mut texts = Vec::with_capacity(prompts.len());
     for prompt in prompts {
@@ -42,7 +45,7 @@ pub(crate) fn repeated_share(prompts: &[Prompt]) -> Option<f64> {
             Content::Text(text) => Cow::Borrowed(text.as_bytes()),
             Content::Ids(ids) => ids.iter().flat_map(|id| id.to_be_bytes()).collect(),
             Content::Messages(messages) => serde_json::to_vec(messages).ok()?.into(),
-            Content::Images { .. } => return None,
+            Content::Images { .. } | Content::Audio(_) => return None,
         });
     }
     let total: usize = texts.iter().map(|text| text.len()).sum();
@@ -104,6 +107,7 @@ fn prompt_bytes(prompt: &Prompt) -> Cow<'_, [u8]> {
             let images = images.iter().flat_map(|image| image.as_bytes());
             images.chain(text.as_bytes()).copied().collect()
         }
+        Content::Audio(clip) => clip.digest().as_str().as_bytes().to_vec(),
     };
     bytes.extend(turns.iter().flat_map(to_json));
     bytes.into()
@@ -224,6 +228,12 @@ pub(super) fn encode(prompt: &Prompt) -> Vec<u8> {
                 .iter()
                 .for_each(|image| append_block(&mut bytes, image.as_bytes()));
         }
+        // A digest stands for the bytes, which many rows may share. Rows with recordings are not read back.
+        Content::Audio(clip) => {
+            bytes.push(b'a');
+            append_block(&mut bytes, clip.name().as_bytes());
+            append_block(&mut bytes, clip.digest().as_str().as_bytes());
+        }
     }
     bytes.extend(prompt.prompt_tokens.to_le_bytes());
     bytes.extend(prompt.output_tokens.to_le_bytes());
@@ -234,7 +244,7 @@ pub(super) fn encode(prompt: &Prompt) -> Vec<u8> {
     bytes
 }
 
-/// Decodes prompts that [`encode`] wrote one after another; `None` if the bytes are invalid.
+/// Decodes prompts that [`encode`] wrote one after another; `None` if the bytes are invalid or have a recording.
 pub(super) fn decode(mut bytes: impl BufRead) -> Option<Vec<Prompt>> {
     let mut prompts = Vec::new();
     while !bytes.fill_buf().ok()?.is_empty() {

@@ -1,7 +1,7 @@
 //! Caches prepared prompts on disk, so that a load that was prepared before starts at once.
 //!
 //! The key covers everything that determines the prompts, and a digest is checked on reading. Broken and
-//! unknown files are replaced. Images and sessions are not cached, because they would fill the disk; nor are prompts that
+//! unknown files are replaced. Images, recordings and sessions are not cached, because they would fill the disk; nor are prompts that
 //! differ between preparations.
 
 use std::fs::{self, File};
@@ -87,7 +87,10 @@ impl CacheKey {
         file: Option<&Path>,
     ) -> Option<Self> {
         let facts = workload.facts();
-        let has_no_key = matches!(facts.prompts, PromptForm::Pictures | PromptForm::Sessions);
+        let has_no_key = matches!(
+            facts.prompts,
+            PromptForm::Pictures | PromptForm::Sessions | PromptForm::Audio
+        );
         // The file of lengths is no part of the key.
         if has_no_key || facts.lengths_file().is_some() {
             return None;
@@ -250,7 +253,7 @@ fn is_repeatable(prompts: &[Prompt]) -> bool {
             .extras
             .as_ref()
             .is_some_and(|extras| extras.routing_key.is_some());
-        !is_keyed && !matches!(prompt.content, Content::Images { .. })
+        !is_keyed && !matches!(prompt.content, Content::Images { .. } | Content::Audio(_))
     })
 }
 

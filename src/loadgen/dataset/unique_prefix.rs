@@ -82,7 +82,7 @@ impl PrefixLetters {
                     None => stats.unchanged += 1,
                 },
                 // The images come before the text.
-                Content::Images { .. } => stats.unchanged += 1,
+                Content::Images { .. } | Content::Audio(_) => stats.unchanged += 1,
             }
         }
         let count = |texts: &[&str]| tokenizer.count_batch(texts, false);

@@ -14,13 +14,14 @@ use super::load_spec::PlannedRequest;
 use super::pending::{MAX_PREPARED_BYTES, PendingRequest};
 use super::request_bytes::encode_request;
 use super::shared::Shared;
+use crate::loadgen::request::Outgoing;
 
 /// Bytes of bodies that are made ahead while the load runs.
 const MAX_AHEAD_BYTES: usize = MAX_PREPARED_BYTES / 2;
 
 /// The bodies of a share that were not made before the load began.
 pub(super) struct DeferredBodies {
-    ready: Receiver<(usize, Vec<u8>)>,
+    ready: Receiver<(usize, Outgoing)>,
     /// Places below this one were sent.
     next: Arc<AtomicUsize>,
 }
@@ -56,7 +57,7 @@ impl DeferredBodies {
     }
 
     /// Returns the body of a job; jobs come in the order of their share.
-    pub(super) fn take(&self, pending: &mut PendingRequest, shared: &Shared) -> Vec<u8> {
+    pub(super) fn take(&self, pending: &mut PendingRequest, shared: &Shared) -> Outgoing {
         // Those of sessions are sent in another order, and were made when they got their slot.
         let planned = match pending.place {
             Some(_) => None,
@@ -80,7 +81,7 @@ fn make_bodies(
     planned_requests: &[(usize, Arc<PlannedRequest>)],
     shared: &Shared,
     next: &AtomicUsize,
-    ready: &SyncSender<(usize, Vec<u8>)>,
+    ready: &SyncSender<(usize, Outgoing)>,
 ) {
     for (index, planned) in planned_requests {
         if *index < next.load(Ordering::Relaxed) {
@@ -92,7 +93,7 @@ fn make_bodies(
     }
 }
 
-fn make_body(planned: &PlannedRequest, shared: &Shared) -> Vec<u8> {
+fn make_body(planned: &PlannedRequest, shared: &Shared) -> Outgoing {
     encode_request(planned, &planned.content, shared)
         .expect("every body was made once before the load began")
         .bytes

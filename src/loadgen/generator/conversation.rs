@@ -31,7 +31,7 @@ impl Conversation {
             Content::Messages(messages) => messages.clone(),
             Content::Text(text) => vec![json!({"role": "user", "content": text.as_str()})],
             // Encoding rejects the first round before anything is sent.
-            Content::Ids(_) | Content::Images { .. } => Vec::new(),
+            Content::Ids(_) | Content::Images { .. } | Content::Audio(_) => Vec::new(),
         };
         Some(Box::new(Self {
             request: planned.clone(),

@@ -13,6 +13,7 @@ use crate::loadgen::dataset::{Content, Extras, SessionLink};
 use crate::loadgen::sink::Sink;
 use crate::loadgen::spill::Spill;
 use crate::loadgen::target::Target;
+use crate::results::record::request::AudioInput;
 
 /// One request to send, or the start of a conversation.
 #[derive(Clone, Debug)]
@@ -43,6 +44,16 @@ impl PlannedRequest {
     pub(crate) fn images(&self) -> Option<usize> {
         match &self.content {
             Content::Images { images, .. } => Some(images.len()),
+            _ => None,
+        }
+    }
+
+    /// The recording in its prompt, if it has one.
+    pub(super) fn audio(&self) -> Option<AudioInput> {
+        match &self.content {
+            Content::Audio(clip) => Some(AudioInput {
+                seconds: clip.seconds(),
+            }),
             _ => None,
         }
     }

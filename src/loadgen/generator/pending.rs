@@ -11,8 +11,8 @@ use super::session::SessionPlace;
 use super::shared::Shared;
 use crate::base::clock::MonotonicTime;
 use crate::loadgen::protocol::ExpectedRanking;
-use crate::loadgen::request::{ResponseLimits, nanos_since};
-use crate::results::record::request::Request;
+use crate::loadgen::request::{Outgoing, ResponseLimits, nanos_since};
+use crate::results::record::request::{AudioInput, Request};
 
 /// Bytes of bodies that are made before the load begins, because many requests may be due at once then. Tests
 /// use few, so that bodies are made both ways.
@@ -24,6 +24,8 @@ pub(super) struct PendingRequest {
     pub(super) position: usize,
     pub(super) prompt_tokens: u32,
     pub(super) vision_tokens: u32,
+    /// The recording in its prompt.
+    pub(super) audio: Option<AudioInput>,
     /// The index of its round within a conversation.
     pub(super) round: Option<u32>,
     pub(super) requested_tokens: u32,
@@ -34,7 +36,7 @@ pub(super) struct PendingRequest {
     /// What a complete ranking has, for rerank.
     pub(super) ranking: Option<ExpectedRanking>,
     pub(super) due: Duration,
-    pub(super) bytes: Vec<u8>,
+    pub(super) bytes: Outgoing,
     /// What the bytes are made of shortly before sending, if they are not held in memory; `length` is their
     /// number.
     pub(super) planned: Option<Arc<PlannedRequest>>,
@@ -48,7 +50,10 @@ pub(super) struct PendingRequest {
 
 impl PendingRequest {
     pub(super) fn bounds(&self, shared: &Shared) -> ResponseLimits {
-        let tokens = self.limit_tokens.unwrap_or(self.requested_tokens);
+        let requested = self.limit_tokens.unwrap_or(self.requested_tokens);
+        let tokens = self
+            .audio
+            .map_or(requested, |audio| requested.max(audio.max_tokens()));
         let cancellations = shared.cancellations.as_ref();
         let cancel = cancellations.and_then(|cancellations| cancellations.point(self.index));
         ResponseLimits::new(tokens, &shared.limits, cancel)
@@ -102,6 +107,7 @@ impl PendingRequest {
             position: position + 1,
             prompt_tokens: conversation.request().prompt_tokens,
             vision_tokens: 0,
+            audio: None,
             round: conversation.round(),
             requested_tokens: conversation.request().requested_tokens,
             limit_tokens,
@@ -144,17 +150,18 @@ pub(super) fn prepare(
             let length = bytes.len();
             // Each body is encoded once, so that encoding errors appear before the load begins. Those of
             // sessions are made again shortly before sending.
-            let is_held = planned.session().is_none() && held_bytes + length <= MAX_PREPARED_BYTES;
+            let is_held = planned.session().is_none() && held_bytes + bytes.own_len() <= MAX_PREPARED_BYTES;
             let (bytes, later) = match is_held {
                 true => (bytes, None),
-                false => (Vec::new(), Some(Arc::new(planned.clone()))),
+                false => (Outgoing::default(), Some(Arc::new(planned.clone()))),
             };
-            held_bytes += bytes.len();
+            held_bytes += bytes.own_len();
             Ok(PendingRequest {
                 index,
                 position,
                 prompt_tokens: planned.prompt_tokens,
                 vision_tokens: planned.vision_tokens(),
+                audio: planned.audio(),
                 round: conversation.as_ref().map(|_| 0),
                 requested_tokens: planned.requested_tokens,
                 limit_tokens,

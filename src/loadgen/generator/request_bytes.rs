@@ -4,11 +4,12 @@ use super::load_spec::PlannedRequest;
 use super::shared::Shared;
 use crate::config::connections::ConnectionLifetime;
 use crate::loadgen::dataset::Content;
-use crate::loadgen::protocol::{self, EncodeError, ExpectedRanking, RequestParams};
+use crate::loadgen::protocol::{self, EncodeError, EncodedBody, ExpectedRanking, RequestParams};
+use crate::loadgen::request::{Outgoing, SharedFile};
 use crate::loadgen::target::{Address, Target};
 
 pub(super) struct EncodedRequest {
-    pub(super) bytes: Vec<u8>,
+    pub(super) bytes: Outgoing,
     /// The maximum of output tokens that the bytes allow, if it differs from the requested number.
     pub(super) limit_tokens: Option<u32>,
     /// The model that the bytes name, if it differs from the load's model.
@@ -30,12 +31,12 @@ pub(super) fn encode_request(
         lora: planned.lora_adapter.as_deref(),
         extras: planned.extras.as_deref(),
     };
-    let body = protocol::encode(&shared.target.dialect, content, &params)?;
+    let body = protocol::encode_body(&shared.target.dialect, content, &params)?;
     let limit_tokens = protocol::output_limit(&shared.target.dialect, &params)
         .filter(|limit| *limit != planned.requested_tokens);
     let model = protocol::other_model(&shared.target.dialect, &params);
     let ranking = protocol::expected_ranking(&shared.target.dialect, &params);
-    let bytes = http_request(&shared.target, shared.connections.lifetime, &params, &body);
+    let bytes = http_request(&shared.target, shared.connections.lifetime, &params, body);
     Ok(EncodedRequest {
         bytes,
         limit_tokens,
@@ -58,10 +59,11 @@ fn http_request(
     target: &Target,
     lifetime: ConnectionLifetime,
     params: &RequestParams<'_>,
-    body: &[u8],
-) -> Vec<u8> {
+    body: EncodedBody,
+) -> Outgoing {
     let mut head = request_lead(target, &target.address);
-    let length = body.len().to_string();
+    let file_length = body.file.as_ref().map_or(0, |file| file.bytes.len());
+    let length = (body.own.len() + file_length).to_string();
     let ours = [
         (
             "User-Agent",
@@ -71,7 +73,7 @@ fn http_request(
         // A compressed stream would arrive in the blocks of the compressor instead of the events of the
         // engine.
         ("Accept-Encoding", "identity".to_owned()),
-        ("Content-Type", "application/json".to_owned()),
+        ("Content-Type", body.media_type.into_owned()),
     ];
     let of_protocol = target.dialect.protocol.facts().headers.iter().copied();
     let request_id = params.request_id();
@@ -99,8 +101,12 @@ fn http_request(
     }
     head.push_str("\r\n");
     let mut request = head.into_bytes();
-    request.extend_from_slice(body);
-    request
+    let file = body.file.map(|file| SharedFile {
+        at: request.len() + file.at,
+        ..file
+    });
+    request.extend_from_slice(&body.own);
+    Outgoing::with_file(request, file)
 }
 
 #[cfg(test)]
@@ -129,7 +135,12 @@ mod tests {
         };
         let fields = serde_json::Map::new();
         let params = RequestParams::without_extras("m", 1, false, &fields);
-        String::from_utf8(http_request(&target, ConnectionLifetime::Request, &params, b"{}")).unwrap()
+        let body = EncodedBody {
+            media_type: "application/json".into(),
+            own: b"{}".to_vec(),
+            file: None,
+        };
+        String::from_utf8(http_request(&target, ConnectionLifetime::Request, &params, body).concat()).unwrap()
     }
 
     fn lines_of(request: &str, header: &str) -> Vec<String> {

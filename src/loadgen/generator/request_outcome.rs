@@ -10,7 +10,7 @@ use super::shared::Shared;
 use crate::base::clock::{self, MonotonicTime};
 use crate::loadgen::arrival::TimestampSource;
 use crate::loadgen::lateness::Lateness;
-use crate::loadgen::request::{Response, nanos_since};
+use crate::loadgen::request::{Outgoing, Response, nanos_since};
 use crate::loadgen::route::RouteError;
 use crate::plan::UsageRequest;
 use crate::results::record::chunks::Chunks;
@@ -57,6 +57,7 @@ pub(super) fn blank_record(pending: &PendingRequest) -> Request {
         connection: ConnectionUse::default(),
         prompt_tokens: pending.prompt_tokens,
         vision_tokens: pending.vision_tokens,
+        audio: pending.audio,
         round: pending.round,
         requested_tokens: pending.requested_tokens,
         due_ns: u64::try_from(pending.due.as_nanos()).unwrap_or(u64::MAX),
@@ -159,13 +160,14 @@ pub(super) fn unreachable_result(load: &LoadSpec, progress: &Progress, error: &R
                 position: 0,
                 prompt_tokens: planned.prompt_tokens,
                 vision_tokens: if round == 0 { planned.vision_tokens() } else { 0 },
+                audio: planned.audio(),
                 round: (planned.rounds() > 1).then(|| u32::try_from(round).unwrap_or(u32::MAX)),
                 requested_tokens: planned.requested_tokens,
                 limit_tokens: None,
                 model: None,
                 ranking: None,
                 due: planned.due,
-                bytes: Vec::new(),
+                bytes: Outgoing::default(),
                 planned: None,
                 length: 0,
                 conversation: None,

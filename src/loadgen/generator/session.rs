@@ -239,7 +239,7 @@ fn link(pending: &PendingRequest) -> Option<&SessionLink> {
 fn messages_of(content: &Content) -> Option<Vec<Value>> {
     match content {
         Content::Messages(messages) => Some(messages.clone()),
-        Content::Text(_) | Content::Ids(_) | Content::Images { .. } => None,
+        Content::Text(_) | Content::Ids(_) | Content::Images { .. } | Content::Audio(_) => None,
     }
 }
 

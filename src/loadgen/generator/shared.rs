@@ -12,6 +12,7 @@ use super::progress::Progress;
 use super::request_bytes::request_lead;
 use crate::config::connections::LoadConnections;
 use crate::config::scenario::LoadLimits;
+use crate::loadgen::request::Outgoing;
 use crate::loadgen::route::Route;
 use crate::loadgen::sink::Sink;
 use crate::loadgen::spill::Spill;
@@ -69,9 +70,9 @@ impl Shared {
     }
 
     /// Changes the beginning of an encoded request from one endpoint to another.
-    pub(super) fn retarget(&self, request: &mut Vec<u8>, from: usize, to: usize) {
+    pub(super) fn retarget(&self, request: &mut Outgoing, from: usize, to: usize) {
         if from != to {
-            request.splice(..self.leads[from].len(), self.leads[to].bytes());
+            request.replace_beginning(self.leads[from].len(), self.leads[to].as_bytes());
         }
     }
 

@@ -100,6 +100,11 @@ impl From<CachedDetails<'_>> for CachedTokens {
 pub(super) struct BorrowedStr<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
 
 impl BorrowedStr<'_> {
+    /// Whether it is a part of the JSON, without escapes.
+    pub(super) const fn is_borrowed(&self) -> bool {
+        matches!(self.0, Cow::Borrowed(_))
+    }
+
     pub(super) fn as_text<'w>(text: &'w Option<BorrowedStr<'_>>) -> &'w str {
         text.as_ref().map_or("", |text| &text.0)
     }

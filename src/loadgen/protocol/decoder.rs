@@ -118,7 +118,8 @@ impl Decoder {
         self
     }
 
-    /// Accepts an answer without output if it has a finish reason: the model may end it with its first token.
+    /// Accepts an answer without output if it has a finish reason or its last event: the model may end it with its first
+    /// token.
     #[must_use]
     pub(crate) fn allow_empty(mut self, may_be_empty: bool) -> Self {
         self.may_be_empty = may_be_empty;
@@ -211,7 +212,7 @@ impl Decoder {
             self.set_failure(RequestFailureClass::Garbled, message);
         }
         let reported = self.decoded.usage.and_then(|usage| usage.completion);
-        let ended_at_once = self.may_be_empty && self.decoded.finish.is_some();
+        let ended_at_once = self.may_be_empty && (self.decoded.finish.is_some() || self.decoded.is_ended);
         let is_empty = self.decoded.vectors == 0
             && self.decoded.chunks.is_empty()
             && reported.unwrap_or(0) == 0

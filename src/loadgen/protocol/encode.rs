@@ -1,12 +1,15 @@
 //! Encodes the bodies of requests.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value, json};
 
 use super::params::{EncodeError, RequestParams};
 use super::rerank::ExpectedRanking;
-use super::{messages, responses, vllm_serve};
-use crate::config::api::{ClientStyle, Feature, SamplingFields};
+use super::{form, messages, responses, transcription, vllm_serve};
+use crate::config::api::{BodyForm, ClientStyle, Feature, SamplingFields};
 use crate::loadgen::dataset::Content;
+use crate::loadgen::request::SharedFile;
 use crate::plan::{Protocol, ProtocolSpec, UsageRequest};
 
 /// The header by which a router recognises requests that belong together.
@@ -20,11 +23,39 @@ pub(crate) fn path(dialect: &ProtocolSpec) -> &str {
     named.unwrap_or(dialect.protocol.facts().path)
 }
 
-/// Encodes the body of one request.
+/// The body of a request.
+pub(crate) struct EncodedBody {
+    /// The value of `Content-Type`.
+    pub(crate) media_type: Cow<'static, str>,
+    /// All bytes but those of a file.
+    pub(crate) own: Vec<u8>,
+    pub(crate) file: Option<SharedFile>,
+}
+
+/// Encodes the body of one request in the form of the protocol.
 ///
-/// Fields of the scenario replace whole fields, as bench_serving's extra body does, and fields of the row
-/// come after them. Fields of the dialect are merged into objects, so that they can set a temperature for
-/// `/generate` without knowing the requested length.
+/// # Errors
+/// The protocol has no place for something that the row carries.
+pub(crate) fn encode_body(
+    dialect: &ProtocolSpec,
+    prompt: &Content,
+    params: &RequestParams<'_>,
+) -> Result<EncodedBody, EncodeError> {
+    match dialect.protocol.facts().body {
+        BodyForm::Json => Ok(EncodedBody {
+            media_type: Cow::Borrowed("application/json"),
+            own: encode(dialect, prompt, params)?,
+            file: None,
+        }),
+        BodyForm::Multipart => {
+            let fields = body_fields(dialect, prompt, params)?;
+            transcription::check_format(&fields)?;
+            Ok(form::encode(&fields, transcription::clip(prompt), dialect.style))
+        }
+    }
+}
+
+/// Encodes the body of one request as JSON.
 ///
 /// # Errors
 /// The protocol has no place for something that the row carries.
@@ -33,19 +64,45 @@ pub(crate) fn encode(
     prompt: &Content,
     params: &RequestParams<'_>,
 ) -> Result<Vec<u8>, EncodeError> {
+    let fields = body_fields(dialect, prompt, params)?;
+    Ok(serde_json::to_vec(&fields).expect("a JSON map has string keys"))
+}
+
+/// Returns the fields of a body.
+///
+/// Fields of the scenario replace whole fields, as bench_serving's extra body does, and fields of the row
+/// come after them. Fields of the dialect are merged into objects, so that they can set a temperature for
+/// `/generate` without knowing the requested length.
+fn body_fields(
+    dialect: &ProtocolSpec,
+    prompt: &Content,
+    params: &RequestParams<'_>,
+) -> Result<Map<String, Value>, EncodeError> {
     check_supported(dialect.protocol, prompt, params)?;
     if dialect.style == ClientStyle::VllmServe {
-        return vllm_serve::encode(dialect, prompt, params);
+        return vllm_serve::fields(dialect, prompt, params);
     }
     let mut body = super::body(dialect.protocol, prompt, params)?;
     const STREAM_OPTIONS: &str = "stream_options";
-    let is_asked = dialect.usage == UsageRequest::StreamOptions && dialect.protocol.facts().stream_options;
-    if is_asked {
-        body.insert(STREAM_OPTIONS.to_owned(), json!({"include_usage": true}));
+    // A form has no objects, so its field has another name.
+    let (usage_field, usage_value) = match dialect.protocol {
+        Protocol::Transcription => ("stream_include_usage", Some(Value::Bool(true))),
+        protocol => (
+            STREAM_OPTIONS,
+            protocol
+                .facts()
+                .stream_options
+                .then(|| json!({"include_usage": true})),
+        ),
+    };
+    let usage_value = usage_value.filter(|_| dialect.usage == UsageRequest::StreamOptions);
+    let is_asked = usage_value.is_some();
+    if let Some(value) = usage_value {
+        body.insert(usage_field.to_owned(), value);
     }
     let mut is_overridden = false;
     for (key, value) in &dialect.body {
-        is_overridden |= key == STREAM_OPTIONS;
+        is_overridden |= key == usage_field;
         match (body.get_mut(key), value) {
             (Some(Value::Object(there)), Value::Object(more)) => {
                 more.iter().for_each(|(key, value)| set_field(there, key, value));
@@ -54,12 +111,12 @@ pub(crate) fn encode(
         }
     }
     for (key, value) in params.body {
-        is_overridden |= key == STREAM_OPTIONS;
+        is_overridden |= key == usage_field;
         set_field(&mut body, key, value);
     }
     // The row's own fields are those of a recorded request. A `null` there was sent as `null`.
     for (key, value) in params.extras.iter().flat_map(|extras| &extras.body) {
-        is_overridden |= key == STREAM_OPTIONS;
+        is_overridden |= key == usage_field;
         let (key, value) = row_field(dialect.protocol, key, value);
         body.insert(key, value);
     }
@@ -74,9 +131,9 @@ pub(crate) fn encode(
     }
     // Servers reject stream options on an answer that does not stream.
     if is_asked && !is_overridden && !streams {
-        body.shift_remove(STREAM_OPTIONS);
+        body.shift_remove(usage_field);
     }
-    Ok(serde_json::to_vec(&body).expect("a JSON map has string keys"))
+    Ok(body)
 }
 
 /// Returns the maximum of output tokens that a body allows, summed over its choices. This is the requested
@@ -146,6 +203,7 @@ fn check_supported(
         Content::Messages(_) => Some((Feature::Messages, EncodeError::MessagesOutsideChat)),
         Content::Images { .. } => Some((Feature::Images, EncodeError::Images)),
         Content::Ids(_) => Some((Feature::TokenIds, EncodeError::Ids(protocol))),
+        Content::Audio(_) => Some((Feature::Audio, EncodeError::Audio)),
     };
     let carried = [
         params

@@ -31,6 +31,7 @@ pub(super) fn body(prompt: &Content, params: &RequestParams<'_>) -> Result<Map<S
             (None, vec![json!({"role": "user", "content": blocks})])
         }
         Content::Ids(_) => return Err(EncodeError::Ids(Protocol::Messages)),
+        Content::Audio(_) => return Err(EncodeError::Audio),
     };
     let fields = [
         ("model", Some(json!(params.model))),

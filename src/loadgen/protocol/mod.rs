@@ -1,6 +1,6 @@
 //! Encodes requests and decodes answers, for each protocol. Pure: it knows no socket and no clock.
 //!
-//! [`encode()`] writes a request body with bench_serving's keys and values. [`Decoder`] reads the lines of an
+//! [`encode_body()`] writes a request body with bench_serving's keys and values. [`Decoder`] reads the lines of an
 //! answer as the metric set `matrix` defines them, and also keeps what bench_serving's metrics need.
 
 mod chat;
@@ -11,6 +11,7 @@ mod embeddings;
 mod encode;
 mod errors;
 mod fast_path;
+mod form;
 mod lenient;
 mod messages;
 mod messages_body;
@@ -23,6 +24,7 @@ mod responses_body;
 mod sglang_native;
 #[cfg(test)]
 mod tests;
+mod transcription;
 mod trt;
 mod truss;
 mod vllm_serve;
@@ -31,8 +33,11 @@ use serde_json::{Map, Value};
 
 pub use self::decoded::Decoded;
 pub use self::decoder::{Decoder, LineKind};
+#[cfg(test)]
+pub(crate) use self::encode::encode;
 pub(crate) use self::encode::{
-    REQUEST_ID_HEADER, ROUTING_KEY_HEADER, encode, expected_ranking, other_model, output_limit, path,
+    EncodedBody, REQUEST_ID_HEADER, ROUTING_KEY_HEADER, encode_body, expected_ranking, other_model,
+    output_limit, path,
 };
 use self::fast_path::EventShape;
 pub(crate) use self::params::EncodeError;
@@ -57,6 +62,7 @@ fn body(
         Protocol::Messages => messages::body(prompt, params),
         Protocol::Responses => responses::body(prompt, params),
         Protocol::Rerank => rerank::body(prompt, params),
+        Protocol::Transcription => Ok(transcription::body(params)),
     }
 }
 
@@ -76,5 +82,6 @@ fn read(
         Protocol::Messages => messages::read(json, at_ns, decoded, shape),
         Protocol::Responses => responses::read(json, at_ns, decoded),
         Protocol::Rerank => rerank::read(json, decoded),
+        Protocol::Transcription => transcription::read(json, at_ns, decoded, shape),
     }
 }

@@ -34,6 +34,15 @@ pub enum EncodeError {
          `sglang-native`"
     )]
     Images,
+    /// A recording that the dialect has no field for.
+    #[error("this protocol cannot carry recordings; use the protocol `transcription`")]
+    Audio,
+    /// The dialect reads no answer of this form.
+    #[error(
+        "answers of transcriptions are read as JSON; set `response_format` to `json`, `verbose_json` or \
+         `diarized_json`, or leave it out"
+    )]
+    ResponseFormat,
     /// The dialect has no field for an adapter.
     #[error("this protocol cannot name a LoRA adapter; use another one, such as `chat` or `completions`")]
     Lora,
@@ -96,5 +105,6 @@ pub(super) fn prompt_value(prompt: &Content) -> Result<Value, EncodeError> {
         Content::Images { text, .. } => Ok(Value::from(text.as_str())),
         Content::Ids(ids) => Ok(Value::from(ids.as_slice())),
         Content::Messages(_) => Err(EncodeError::MessagesOutsideChat),
+        Content::Audio(_) => Err(EncodeError::Audio),
     }
 }

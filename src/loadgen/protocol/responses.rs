@@ -25,6 +25,7 @@ pub(super) fn body(prompt: &Content, params: &RequestParams<'_>) -> Result<Map<S
             json!([{"role": "user", "content": parts}])
         }
         Content::Ids(_) => return Err(EncodeError::Ids(Protocol::Responses)),
+        Content::Audio(_) => return Err(EncodeError::Audio),
     };
     Ok([
         ("model", json!(params.model)),

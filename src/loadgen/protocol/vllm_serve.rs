@@ -6,13 +6,13 @@ use super::params::{EncodeError, RequestParams, prompt_value};
 use crate::loadgen::dataset::Content;
 use crate::plan::{Protocol, ProtocolSpec};
 
-/// Encodes the body of one request. Fields of the dialect, of the scenario and of the row replace those before
+/// Returns the fields of the body of one request. Fields of the dialect, of the scenario and of the row replace those before
 /// them as they are: unlike in other bodies, `null` is sent.
-pub(super) fn encode(
+pub(super) fn fields(
     dialect: &ProtocolSpec,
     prompt: &Content,
     params: &RequestParams<'_>,
-) -> Result<Vec<u8>, EncodeError> {
+) -> Result<Map<String, Value>, EncodeError> {
     let mut body = protocol_fields(dialect.protocol, prompt, params)?;
     if !params.stop_at_eos {
         body.insert("ignore_eos".to_owned(), Value::Bool(true));
@@ -24,7 +24,7 @@ pub(super) fn encode(
     {
         body.extend(fields.clone());
     }
-    Ok(serde_json::to_vec(&body).expect("a JSON map has string keys"))
+    Ok(body)
 }
 
 fn protocol_fields(
@@ -46,6 +46,14 @@ fn protocol_fields(
             ("model", model),
             ("input", prompt_value(prompt)?),
             ("truncate_prompt_tokens", json!(-1)),
+        ],
+        Protocol::Transcription => vec![
+            ("model", model),
+            ("max_completion_tokens", json!(params.tokens)),
+            ("stream", json!(true)),
+            ("language", json!("en")),
+            ("stream_include_usage", json!(true)),
+            ("stream_continuous_usage_stats", json!(true)),
         ],
         _ => vec![
             ("model", model),

@@ -4,6 +4,7 @@
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
+use super::outgoing::Outgoing;
 use super::response::{RequestEnd, Response, failure};
 use super::response_limits::ResponseLimits;
 use super::response_trace::ResponseTrace;
@@ -20,7 +21,7 @@ const MAX_READS: usize = 4;
 pub(crate) struct InFlight {
     trace: ResponseTrace,
     socket: Option<Socket>,
-    request: Vec<u8>,
+    request: Outgoing,
     bytes_written: usize,
     write_error: Option<io::Error>,
     /// Whether the answer ended before the connection did.
@@ -88,7 +89,7 @@ pub(crate) struct ReadStats {
 
 impl InFlight {
     pub(crate) fn start(
-        request: Vec<u8>,
+        request: Outgoing,
         decoder: Decoder,
         bounds: ResponseLimits,
         zero: MonotonicTime,
@@ -110,12 +111,12 @@ impl InFlight {
     }
 
     /// Returns the request that was kept.
-    pub(crate) fn take_request(&mut self) -> Vec<u8> {
+    pub(crate) fn take_request(&mut self) -> Outgoing {
         std::mem::take(&mut self.request)
     }
 
     /// Changes the request before it is written.
-    pub(crate) fn retarget(&mut self, change: impl FnOnce(&mut Vec<u8>)) {
+    pub(crate) fn retarget(&mut self, change: impl FnOnce(&mut Outgoing)) {
         change(&mut self.request);
     }
 
@@ -248,7 +249,7 @@ impl InFlight {
         };
         while (self.bytes_written < self.request.len() || socket.has_unsent()) && self.write_error.is_none() {
             let before = clock::now();
-            match socket.write(&self.request[self.bytes_written..]) {
+            match socket.write(self.request.rest(self.bytes_written)) {
                 Ok(count) => {
                     self.trace.connected.get_or_insert(before);
                     self.bytes_written += count;
@@ -266,7 +267,7 @@ impl InFlight {
         }
         match self.keeps_request {
             true => self.bytes_written = self.request.len(),
-            false => (self.request, self.bytes_written) = (Vec::new(), 0),
+            false => (self.request, self.bytes_written) = (Outgoing::default(), 0),
         }
         Ok(())
     }

@@ -150,6 +150,11 @@ impl ResponseTrace {
         }
     }
 
+    /// Whether an event may end the answer.
+    fn has_last_event(&self) -> bool {
+        matches!(self.end_mark, EndMark::LastEvent | EndMark::LastEventOrDone)
+    }
+
     pub(super) fn events(&self) -> u64 {
         self.lines.event_count
     }
@@ -263,8 +268,7 @@ impl ResponseTrace {
     fn scan(&mut self, body: &[u8], at: MonotonicTime) -> Result<(), RequestEnd> {
         let mut rest = body;
         // Parsing delays no time that the kernel takes. An event that ends the answer must be noticed at once.
-        let at_once =
-            self.timestamp_source == Some(TimestampSource::Kernel) || self.end_mark == EndMark::LastEvent;
+        let at_once = self.timestamp_source == Some(TimestampSource::Kernel) || self.has_last_event();
         // Bytes after the end do not belong to the answer.
         while !self.is_done() {
             let line = self.scanner.next(&mut rest);
@@ -405,6 +409,7 @@ impl ResponseTrace {
                 // A server that dies ends such a body too, so only its content proves that it is complete.
                 let is_marked = match self.end_mark {
                     EndMark::LastEvent => decoded.is_ended,
+                    EndMark::LastEventOrDone => decoded.is_ended || self.lines.is_done,
                     EndMark::None | EndMark::FinishOrUsage => self.lines.is_done || decoded.finish.is_some(),
                 };
                 let is_open = self.lines.is_stream && !is_marked;
@@ -415,7 +420,7 @@ impl ResponseTrace {
                     EndMark::FinishOrUsage => {
                         decoded.usage.is_none() && decoded.chunks.len() < self.bounds.tokens as usize
                     }
-                    EndMark::LastEvent => true,
+                    EndMark::LastEvent | EndMark::LastEventOrDone => true,
                 };
                 if !is_open || !(self.is_until_close || is_short) {
                     return None;

@@ -115,6 +115,19 @@ fn unsupported_features(
             "use the data set `random-rerank`",
         ));
     }
+    let has_audio = facts.prompts == PromptForm::Audio;
+    if has_audio && lacks(Feature::Audio) {
+        features.push((
+            format!("cannot send recordings, which `{name}` consists of"),
+            "use an engine or a variant with the protocol `transcription`",
+        ));
+    }
+    if !has_audio && protocol.carries(Feature::Audio) {
+        features.push((
+            format!("transcribes recordings, which `{name}` does not have"),
+            "use the data set `audio` or `random-audio`",
+        ));
+    }
     if facts.has_routing_key && lacks(Feature::RoutingKey) {
         features.push((
             "cannot send a routing key, which `routing_key` needs".to_owned(),

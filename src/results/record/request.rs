@@ -30,6 +30,9 @@ pub struct Request {
     /// Prompt tokens that stand for images.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) vision_tokens: u32,
+    /// The recording in the prompt; absent for prompts without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) audio: Option<AudioInput>,
     /// Index of the round in its conversation, from 0; absent for a single request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) round: Option<u32>,
@@ -168,6 +171,25 @@ impl ConnectionUse {
     }
 }
 
+/// A recording that was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct AudioInput {
+    /// Its length in seconds; absent if the file does not tell it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) seconds: Option<f64>,
+}
+
+impl AudioInput {
+    /// The largest number of output tokens that a recording of this length can have: one for each 10 ms, the step at which
+    /// speech is analysed.
+    pub(crate) fn max_tokens(self) -> u32 {
+        const STEPS_PER_SECOND: f64 = 100.0;
+        // A conversion from a float saturates.
+        self.seconds
+            .map_or(u32::MAX, |seconds| (seconds * STEPS_PER_SECOND).ceil() as u32)
+    }
+}
+
 /// Token counts, one for each event. Clones share the list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Vec<u32>", into = "Vec<u32>")]
@@ -232,6 +254,15 @@ impl Request {
             .filter(|_| is_borne_out)
             .or(own)
             .unwrap_or(self.prompt_tokens)
+    }
+
+    /// Prompt tokens as [`Self::prompt_sent`] counts them; `None` for a recording whose tokens the server does not report,
+    /// because only the server knows how many it makes of a second.
+    pub(crate) fn known_prompt(&self) -> Option<u32> {
+        match self.audio {
+            Some(_) => self.usage.and_then(|usage| usage.prompt),
+            None => Some(self.prompt_sent()),
+        }
     }
 
     /// The largest allowed number of output tokens.

@@ -210,6 +210,7 @@ fn request(index: u32) -> Request {
         index,
         prompt_tokens: 8,
         vision_tokens: 0,
+        audio: None,
         round: None,
         requested_tokens: 4,
         limit_tokens: None,

@@ -46,6 +46,7 @@ fn prompt_digest(content: &Content) -> u64 {
             text.hash(&mut hasher);
             images.hash(&mut hasher);
         }
+        Content::Audio(clip) => clip.digest().as_str().hash(&mut hasher),
     }
     hasher.finish()
 }
@@ -134,7 +135,7 @@ fn opening_events(prompts: &[Prompt], tokenizer: &Tokenizer) -> usize {
                 .ok()
                 .map(Arc::new)
         }
-        Content::Text(_) | Content::Messages(_) | Content::Images { .. } => None,
+        Content::Text(_) | Content::Messages(_) | Content::Images { .. } | Content::Audio(_) => None,
     };
     let texts: Option<Vec<Arc<String>>> = prompts.iter().map(text).collect();
     let is_unlike = texts.is_some_and(|texts| {

@@ -41,7 +41,7 @@ pub(in crate::runner) fn find_echoes(requests: &mut [Request], prompts: &[Prompt
                     .filter_map(|message| message["content"].as_str());
                 texts.next().and_then(|text| prompt_piece(text, ECHO_SKIP_CHARS))
             }
-            Content::Images { .. } => None,
+            Content::Images { .. } | Content::Audio(_) => None,
         };
         request.echoes_prompt = piece
             .is_some_and(|piece| contains_near_start(&answer.read_prefix(4 * ECHO_SEARCH_CHARS), &piece));

@@ -82,7 +82,7 @@ fn first_turn(prompt: &Prompt, tokenizer: &Tokenizer) -> Option<usize> {
     match &prompt.content {
         Content::Text(text) => tokenizer.count(text, false).ok(),
         Content::Messages(messages) => message_tokens(messages, tokenizer),
-        Content::Ids(_) | Content::Images { .. } => None,
+        Content::Ids(_) | Content::Images { .. } | Content::Audio(_) => None,
     }
 }
 

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::cli::bench::{
-    BenchArgs, GroupDistributionArg, ImageArgs, LengthArgs, LoraDistribution, RerankArgs, SessionArgs,
-    SharedPrefixArgs, SpeedBenchArgs, TraceArgs,
+    AudioArgs, BenchArgs, GroupDistributionArg, ImageArgs, LengthArgs, LoraDistribution, RerankArgs,
+    SessionArgs, SharedPrefixArgs, SpeedBenchArgs, TraceArgs,
 };
 use crate::config::api::{Feature, ServerTemplate};
 use crate::config::dataset::agentic_sessions;
@@ -14,6 +14,7 @@ use crate::config::dataset::generated_shared_prefix::{GroupDistribution, SharedP
 use crate::config::dataset::image::Pictures;
 use crate::config::dataset::length_distribution::{Lengths, PairOrder};
 use crate::config::dataset::mooncake::Replay;
+use crate::config::dataset::random_audio::Recordings;
 use crate::config::dataset::random_rerank::Documents;
 use crate::config::dataset::speed_bench::Rows;
 use crate::config::dataset::{Dataset, DatasetName, PromptForm};
@@ -69,6 +70,7 @@ fn given(args: &BenchArgs, profile: Profile, name: DatasetName) -> impl Iterator
     let output_len = match facts.output_flag {
         Some("random-output-len") => length(options.random_output_len),
         Some("gsp-output-len") => args.shared_prefix.gsp_output_len,
+        Some("audio-output-len") => args.audio.audio_output_len,
         Some("speed-bench-output-len") => args.speed_bench.speed_bench_output_len,
         _ => options.sharegpt_output_len,
     };
@@ -154,6 +156,7 @@ fn own_options(args: &BenchArgs, name: DatasetName) -> Result<Option<(String, Va
         DatasetName::AgenticSessions => ("agentic_sessions", json!(sessions(&args.sessions))),
         DatasetName::Mooncake => ("mooncake", json!(mooncake(&args.trace))),
         DatasetName::RandomRerank => ("rerank", json!(rerank(&args.rerank))),
+        DatasetName::RandomAudio => ("audio", json!(recordings(&args.audio))),
         DatasetName::Image => ("pictures", json!(image_options(&args.pictures))),
         DatasetName::SpeedBench => {
             let category = args.speed_bench.speed_bench_category;
@@ -187,6 +190,7 @@ fn python_flag(field: &str, dataset: DatasetName) -> Option<&'static str> {
         "agentic_trace" => "agentic-max-turns",
         "agentic_sessions" => "session-*",
         "mooncake" => "mooncake-*",
+        "audio" => "audio-*",
         "pictures" => "image-count",
         "speed_bench" => "speed-bench-category",
         _ => return None,
@@ -243,11 +247,26 @@ fn foreign_flags(args: &BenchArgs, dataset: DatasetName) -> Vec<String> {
         "the flags `--rerank-…`",
         DatasetName::RandomRerank,
     );
+    let draws_recordings = AudioArgs {
+        audio_output_len: None,
+        ..args.audio.clone()
+    } != AudioArgs::default();
+    no(
+        draws_recordings,
+        "the flags `--audio-seconds`, `--audio-range-ratio`, `--audio-sample-rate` and `--audio-content`",
+        DatasetName::RandomAudio,
+    );
     no(
         args.speed_bench != SpeedBenchArgs::default(),
         "the flags `--speed-bench-…`",
         DatasetName::SpeedBench,
     );
+    let has_recordings = dataset.default_dataset().facts().prompts == PromptForm::Audio;
+    if args.audio.audio_output_len.is_some() && !has_recordings {
+        errors.push(format!(
+            "`--audio-output-len` belongs to the data sets `audio` and `random-audio` and has no effect on `{name}`; leave it out"
+        ));
+    }
     let has_moments = dataset == DatasetName::Mooncake || dataset.reads("trace_timestamps");
     if trace.use_trace_timestamps && !has_moments {
         errors.push(format!(
@@ -309,6 +328,12 @@ fn unsupported_by_backend(args: &BenchArgs, dataset: &Dataset) -> Vec<String> {
              and only `vllm-rerank` ranks them"
         ));
     }
+    if (dataset.facts().prompts == PromptForm::Audio) != protocol.carries(Feature::Audio) {
+        errors.push(format!(
+            "the data set `{name}` and the backend `{backend}` do not fit: recordings are those of `audio` and `random-audio`, and \
+             only `vllm-transcription` and `sglang-transcription` transcribe them"
+        ));
+    }
     if args.is_replayed() && args.execution.request_rate.iter().any(|rate| !rate.is_infinite()) {
         let instead = match dataset {
             Dataset::Mooncake(_) => "use `--mooncake-slowdown-factor`",
@@ -332,6 +357,16 @@ fn sessions(args: &SessionArgs) -> agentic_sessions::Replay {
         start: args.session_start.unwrap_or_default(),
         cache_block: args.session_cache_block,
         trace_block: args.session_trace_block,
+    }
+}
+
+fn recordings(args: &AudioArgs) -> Recordings {
+    let defaults = Recordings::default();
+    Recordings {
+        seconds: args.audio_seconds.unwrap_or(defaults.seconds),
+        range_ratio: args.audio_range_ratio.unwrap_or(defaults.range_ratio),
+        sample_rate: args.audio_sample_rate.unwrap_or(defaults.sample_rate),
+        content: args.audio_content.unwrap_or(defaults.content),
     }
 }
 

@@ -180,12 +180,12 @@ pub(super) fn protocol_spec(args: &BenchArgs, profile: Profile) -> ProtocolSpec 
         chosen.for_each(|(key, value)| put(key, value));
     }
     // docs/bench-serving.md T12: bench_serving does not request token counts and uses the requested length
-    // instead. Its body is sent if its own metrics are wanted, except with images, whose tokens only the
-    // server knows.
+    // instead. Its body is sent if its own metrics are wanted, except with images and recordings, whose
+    // tokens only the server knows.
     let is_theirs = args.extensions.compat_figures || profile == Profile::Classic;
     let dataset = args.dataset.dataset_name.default_dataset();
     let usage = match dataset.facts().prompts {
-        PromptForm::Pictures => UsageRequest::StreamOptions,
+        PromptForm::Pictures | PromptForm::Audio => UsageRequest::StreamOptions,
         _ if is_theirs || sets_stream_options(args) => UsageRequest::Unasked,
         _ => UsageRequest::StreamOptions,
     };

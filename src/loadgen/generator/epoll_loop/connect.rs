@@ -24,7 +24,7 @@ use crate::base::clock::{self, MonotonicTime};
 use crate::loadgen::generator::concurrency_limit::Slot;
 use crate::loadgen::generator::pending::PendingRequest;
 use crate::loadgen::protocol::Decoder;
-use crate::loadgen::request::{CONNECT_RETRANSMIT, InFlight, Response};
+use crate::loadgen::request::{CONNECT_RETRANSMIT, InFlight, Outgoing, Response};
 use crate::loadgen::socket::Socket;
 
 /// Pause before another attempt to connect to a Unix socket whose accept queue is full.
@@ -112,12 +112,12 @@ impl LoopState {
     }
 
     /// Creates the state of one attempt to send a request.
-    pub(super) fn start_in_flight(&self, pending: &PendingRequest, request: Vec<u8>) -> InFlight {
+    pub(super) fn start_in_flight(&self, pending: &PendingRequest, request: Outgoing) -> InFlight {
         let needs_text = pending.conversation.is_some() || self.sessions.needs_answer(pending.place);
         let shared = &self.event_loop.shared;
         let bounds = pending.bounds(shared);
         let mut decoder = Decoder::new(shared.target.dialect.protocol, bounds.line_bytes)
-            .allow_empty(shared.stop_at_eos)
+            .allow_empty(shared.stop_at_eos || !shared.target.dialect.protocol.facts().fixes_length)
             .expect_ranking(pending.ranking)
             .spill_to(shared.spill.as_ref(), needs_text);
         decoder.reserve(pending.requested_tokens.min(MAX_EXPECTED_EVENTS) as usize);

@@ -1,0 +1,92 @@
+//! Recordings, as they are sent.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::base::audio::{AudioFormat, wav_file};
+use crate::base::ids::ContentHash;
+
+/// A recording. Requests that send it share its bytes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AudioClip {
+    name: String,
+    format: AudioFormat,
+    bytes: Arc<[u8]>,
+    seconds: Option<f64>,
+    digest: ContentHash,
+}
+
+// The only number in it is never NaN.
+impl Eq for AudioClip {}
+
+impl AudioClip {
+    /// Takes the content of a file. `stated_seconds` is its length if the file itself does not tell it. Fails with a reason
+    /// if the file cannot be what its name says.
+    pub(crate) fn from_file(
+        path: &Path,
+        bytes: Vec<u8>,
+        stated_seconds: Option<f64>,
+    ) -> Result<Self, String> {
+        let name = path
+            .file_name()
+            .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let format = AudioFormat::from_name(&name)
+            .ok_or_else(|| format!("its name has none of the endings {}", AudioFormat::endings()))?;
+        if bytes.is_empty() {
+            return Err("it is empty".to_owned());
+        }
+        let seconds = format.seconds(&bytes)?.or(stated_seconds);
+        if seconds == Some(0.0) {
+            return Err("it has no samples".to_owned());
+        }
+        Ok(Self {
+            digest: ContentHash::from_bytes(&bytes),
+            name,
+            format,
+            bytes: bytes.into(),
+            seconds,
+        })
+    }
+
+    /// Makes a WAV file of one channel.
+    pub(crate) fn from_samples(name: &str, rate: u32, samples: &[i16]) -> Self {
+        Self::from_wav(
+            name,
+            wav_file(1, rate, samples),
+            samples.len() as f64 / f64::from(rate),
+        )
+    }
+
+    /// Takes the bytes of a WAV file of this length.
+    pub(crate) fn from_wav(name: &str, bytes: Vec<u8>, seconds: f64) -> Self {
+        Self {
+            name: name.to_owned(),
+            format: AudioFormat::Wav,
+            digest: ContentHash::from_bytes(&bytes),
+            bytes: bytes.into(),
+            seconds: Some(seconds),
+        }
+    }
+
+    /// The name of the file, without its folder.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) const fn media_type(&self) -> &'static str {
+        self.format.media_type()
+    }
+
+    /// Its length in seconds, if that is known.
+    pub(crate) const fn seconds(&self) -> Option<f64> {
+        self.seconds
+    }
+
+    pub(crate) fn bytes(&self) -> Arc<[u8]> {
+        Arc::clone(&self.bytes)
+    }
+
+    pub(crate) fn digest(&self) -> &ContentHash {
+        &self.digest
+    }
+}
