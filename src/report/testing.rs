@@ -232,6 +232,7 @@ pub(super) fn request(index: u32) -> Request {
         index,
         prompt_tokens: 7,
         vision_tokens: 0,
+        audio: None,
         round: None,
         requested_tokens: 2,
         limit_tokens: None,

@@ -38,6 +38,7 @@ fn stored_metrics() -> Vec<Metric> {
         Metric::Throughput(Quantity::Requests),
         Metric::Throughput(Quantity::Total),
         Metric::SteadyOutput,
+        Metric::AudioThroughput,
         Metric::PerUser,
         Metric::Goodput,
     ];

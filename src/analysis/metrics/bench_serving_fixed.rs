@@ -116,6 +116,7 @@ fn without_payload(request: &Request) -> Request {
         connection: ConnectionUse::default(),
         prompt_tokens: request.prompt_sent(),
         vision_tokens: request.vision_tokens,
+        audio: request.audio,
         round: None,
         requested_tokens: request.requested_tokens,
         limit_tokens: None,

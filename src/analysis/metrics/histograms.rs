@@ -344,6 +344,7 @@ mod tests {
             requested_tokens: 1,
             limit_tokens: None,
             vision_tokens: 0,
+            audio: None,
             round: None,
             due_ns: sent_us * 1000,
             sent_ns: Some(sent_us * 1000),

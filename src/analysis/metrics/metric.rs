@@ -27,6 +27,10 @@ pub enum Metric {
     Tokens(TokenCount),
     /// A quantity per second, over the whole measurement.
     Throughput(Quantity),
+    /// Seconds of the recordings of completed requests.
+    AudioDuration,
+    /// Seconds of recordings per second (RTFx, the inverse real-time factor).
+    AudioThroughput,
     /// A quantity per second and device.
     PerDevice(Quantity),
     /// Output tokens per second that one user received while waiting for answers.
@@ -91,6 +95,8 @@ pub(crate) enum Unit {
     Joules,
     Watts,
     TokensPerJoule,
+    /// A multiple of real time.
+    RealTime,
     Share,
 }
 
@@ -107,6 +113,7 @@ impl Unit {
             Self::Joules => "J",
             Self::Watts => "W",
             Self::TokensPerJoule => "tok/J",
+            Self::RealTime => "x",
             Self::Share => "",
         }
     }
@@ -137,6 +144,8 @@ impl Metric {
             Self::Cancelled,
         ];
         let flows = [
+            Self::AudioDuration,
+            Self::AudioThroughput,
             Self::PerUser,
             Self::Interactivity,
             Self::TokensPerChunk,
@@ -192,6 +201,8 @@ impl Metric {
             Self::Tokens(count) => format!("{}_tokens", count.name()),
             Self::Throughput(flow) => format!("{}_throughput_{}", flow.name(), flow.unit().1),
             Self::PerDevice(flow) => format!("{}_throughput_per_gpu_{}", flow.name(), flow.unit().1),
+            Self::AudioDuration => "audio_s".to_owned(),
+            Self::AudioThroughput => "audio_throughput_x".to_owned(),
             Self::PerUser => "output_throughput_per_user_tok_s".to_owned(),
             Self::Interactivity => "interactivity_tok_s".to_owned(),
             Self::TokensPerChunk => "mean_chunk_tokens".to_owned(),
@@ -244,6 +255,8 @@ impl Metric {
             Self::Tokens(TokenCount::OutputReasoning) => "output tokens of reasoning",
             Self::Throughput(flow) => return format!("{} throughput", flow.name()),
             Self::PerDevice(flow) => return format!("{} throughput per GPU", flow.name()),
+            Self::AudioDuration => "audio transcribed",
+            Self::AudioThroughput => "audio throughput (RTFx)",
             Self::PerUser => "output throughput per user",
             Self::Interactivity => "interactivity",
             Self::TokensPerChunk => "tokens per chunk",
@@ -279,7 +292,8 @@ impl Metric {
 
     pub(crate) const fn unit(self) -> Unit {
         match self {
-            Self::Duration | Self::SteadyDuration => Unit::Seconds,
+            Self::Duration | Self::SteadyDuration | Self::AudioDuration => Unit::Seconds,
+            Self::AudioThroughput => Unit::RealTime,
             Self::Due
             | Self::Completed
             | Self::Failed
@@ -324,6 +338,7 @@ impl Metric {
             Self::Completed
             | Self::Throughput(_)
             | Self::PerDevice(_)
+            | Self::AudioThroughput
             | Self::PerUser
             | Self::Interactivity
             | Self::PeakOutput
@@ -337,6 +352,7 @@ impl Metric {
             | Self::Found(_) => Some(Direction::Higher),
             Self::Due
             | Self::Cancelled
+            | Self::AudioDuration
             | Self::Tokens(_)
             | Self::TokensPerChunk
             | Self::CacheHitShare
@@ -372,6 +388,7 @@ mod tests {
                 Unit::Joules => "_j",
                 Unit::Watts => "_w",
                 Unit::TokensPerJoule => "_tok_j",
+                Unit::RealTime => "_x",
                 Unit::Share => "_share",
             };
             assert!(name.ends_with(ending), "{name} does not end in {ending}");

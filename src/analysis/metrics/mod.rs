@@ -4,6 +4,7 @@
 //! `current` are bench_serving's metrics of that profile as published. `matrix` has all known bugs fixed. A
 //! metric without meaning is `None`, never 0. Nothing here judges whether a value is valid.
 
+mod audio;
 mod bench_serving;
 mod bench_serving_fixed;
 mod bench_serving_latency;
@@ -140,7 +141,7 @@ pub(crate) fn compute_sets<const N: usize>(
 }
 
 fn compute_figures(requests: &[Request], inputs: &MetricInputs, set: DefinitionSet) -> MetricValues {
-    match set {
+    let mut values = match set {
         DefinitionSet::AsPublished(profile) => {
             bench_serving_metrics::bench_serving_metrics(
                 requests,
@@ -153,7 +154,9 @@ fn compute_figures(requests: &[Request], inputs: &MetricInputs, set: DefinitionS
         }
         DefinitionSet::Fixed(profile) => bench_serving_fixed::fixed_figures(requests, inputs, profile),
         DefinitionSet::Matrix => matrix_figures(requests, inputs),
-    }
+    };
+    audio::add_audio(&mut values, requests);
+    values
 }
 
 /// Returns the TPOT of a request under the definitions of `matrix`, in milliseconds.

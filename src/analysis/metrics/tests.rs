@@ -17,6 +17,7 @@ fn request(index: u32) -> Request {
         index,
         prompt_tokens: 10,
         vision_tokens: 0,
+        audio: None,
         round: None,
         requested_tokens: 5,
         limit_tokens: None,

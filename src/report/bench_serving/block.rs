@@ -212,6 +212,11 @@ pub(crate) fn additional_block(figures: &MetricValues, percentiles: &[Percentile
             );
             lines.integer("Reasoning tokens:", Metric::Tokens(TokenCount::OutputReasoning));
         }
+        if lines.figure(Metric::AudioDuration).is_some() {
+            lines.section('-', "Audio");
+            lines.optional_number("Audio duration (s):", Metric::AudioDuration, 1.0);
+            lines.optional_number("Audio throughput (RTFx):", Metric::AudioThroughput, 1.0);
+        }
         lines.section('-', "Engine and Users");
         lines.optional_number("Interactivity (tok/s per user):", Metric::Interactivity, 1.0);
         lines.optional_number("Prefix-cache hit rate (%):", Metric::CacheHitShare, 100.0);
@@ -307,7 +312,8 @@ impl Lines<'_> {
         let (text, vision) = jsonl::input_tokens_by_kind(self.figures).unzip();
         let count =
             |tokens: Option<u64>| tokens.map_or_else(|| MISSING.to_owned(), |tokens| tokens.to_string());
-        if !self.may_show(Metric::Tokens(TokenCount::InputVision)) {
+        let has_audio = self.figures.contains_key(&Metric::AudioDuration.name());
+        if has_audio || !self.may_show(Metric::Tokens(TokenCount::InputVision)) {
             return;
         }
         self.text("Total input text tokens:", &count(text));

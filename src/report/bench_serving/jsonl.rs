@@ -133,6 +133,10 @@ pub(in crate::report) fn add_measured(line: &mut Map<String, Value>, figures: &M
 
 /// Prompt tokens of text and of images. Old runs had no images and no figure for them.
 pub(in crate::report) fn input_tokens_by_kind(figures: &MetricValues) -> Option<(u64, u64)> {
+    // Only the server knows which tokens of a prompt stand for a recording.
+    if figures.contains_key(&Metric::AudioDuration.name()) {
+        return None;
+    }
     let tokens = |count| metrics::metric_value(figures, Metric::Tokens(count)).map(|tokens| tokens as u64);
     let (input, vision) = (
         tokens(TokenCount::Input)?,

@@ -99,11 +99,16 @@ pub(crate) fn judge_lengths(responses: &Responses<'_>, reasons: &mut Vec<Reason>
             ));
         }
     };
-    if !responses.scenario.stop_at_eos {
+    // A recording decides how long its text is, and a server may apply the limit to each of its pieces.
+    let is_fixed = responses.protocol.facts().fixes_length;
+    let may_end = responses.scenario.stop_at_eos || !is_fixed;
+    if !may_end {
         judge(ReasonCode::OutputShort, Length::Short, "shorter than requested");
     }
-    judge(ReasonCode::OutputLong, Length::Long, "longer than requested");
-    if responses.scenario.stop_at_eos {
+    if is_fixed {
+        judge(ReasonCode::OutputLong, Length::Long, "longer than requested");
+    }
+    if responses.scenario.stop_at_eos && is_fixed {
         reasons.extend(own_limit_reason(responses));
     }
     reasons.extend(unknown_ends_reason(responses));
@@ -112,7 +117,7 @@ pub(crate) fn judge_lengths(responses: &Responses<'_>, reasons: &mut Vec<Reason>
         .completed_requests()
         .filter(|request| request.chunks.is_empty() && request.visible_tokens().unwrap_or(0) <= 1)
         .count();
-    if responses.scenario.stop_at_eos && empty as f64 > MAX_EMPTY_SHARE * done as f64 {
+    if may_end && empty as f64 > MAX_EMPTY_SHARE * done as f64 {
         let measured = format!("{empty} of {done} answers are empty");
         let mut reason = new_reason(ReasonCode::OutputShort, measured, Some(percent(MAX_EMPTY_SHARE)));
         reason.weight = Verdict::Suspect;

@@ -11,10 +11,10 @@ use crate::results::record::validity::{Reason, ReasonCode, Verdict};
 /// Fewest prompt tokens that an image needs. With fewer, the server did not process it.
 const MIN_IMAGE_TOKENS: u32 = 4;
 
-/// Returns `None` for prompts that cannot be compared: images have no known count.
+/// Returns `None` for prompts that cannot be compared: images and recordings have no known count.
 pub(crate) fn counted_prompt(request: &Request) -> Option<CountedPrompt> {
     let reported = request.usage?.prompt?;
-    if request.vision_tokens > 0 {
+    if request.vision_tokens > 0 || request.audio.is_some() {
         return None;
     }
     if request.round.is_some() {
