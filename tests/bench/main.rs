@@ -2,6 +2,7 @@
 
 mod answers;
 mod arrivals;
+mod audio;
 #[path = "../support/authority.rs"]
 mod authority;
 #[path = "../support/binary.rs"]
