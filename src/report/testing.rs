@@ -262,6 +262,7 @@ pub(super) fn request(index: u32) -> Request {
         common_events: 0,
         session: None,
         reusable_prompt: None,
+        queried_prompt: None,
         is_loop: false,
         is_canned: false,
         echoes_prompt: false,

@@ -145,6 +145,7 @@ fn without_payload(request: &Request) -> Request {
         common_events: 0,
         session: None,
         reusable_prompt: None,
+        queried_prompt: None,
         is_loop: false,
         is_canned: false,
         models: Vec::new(),

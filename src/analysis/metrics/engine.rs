@@ -53,12 +53,12 @@ pub(super) fn reported_hit_share<'r>(requests: impl IntoIterator<Item = &'r Requ
 }
 
 /// Returns the share of prompt tokens of completed requests that an unlimited prefix cache would hold, by our own count
-/// of both; `None` where that was not computed for each.
+/// of both, which includes the chat template; `None` where that was not computed for each.
 pub(crate) fn theoretical_hit_share<'r>(requests: impl IntoIterator<Item = &'r Request>) -> Option<f64> {
     let (mut prompt, mut reusable) = (0u64, 0u64);
     for request in requests.into_iter().filter(|request| request.is_completed()) {
         reusable += u64::from(request.reusable_prompt?);
-        prompt += u64::from(request.prompt_sent());
+        prompt += u64::from(request.queried_prompt.unwrap_or(request.prompt_tokens));
     }
     (prompt > 0).then(|| reusable as f64 / prompt as f64)
 }

@@ -374,6 +374,7 @@ mod tests {
             common_events: 0,
             session: None,
             reusable_prompt: None,
+            queried_prompt: None,
             is_loop: false,
             is_canned: false,
             models: Vec::new(),

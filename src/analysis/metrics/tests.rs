@@ -46,6 +46,7 @@ fn request(index: u32) -> Request {
         common_events: 0,
         session: None,
         reusable_prompt: None,
+        queried_prompt: None,
         is_loop: false,
         is_canned: false,
         models: Vec::new(),

@@ -87,6 +87,7 @@ pub(super) fn blank_record(pending: &PendingRequest) -> Request {
         common_events: 0,
         session: pending.place.map(|place| place.number),
         reusable_prompt: None,
+        queried_prompt: None,
         is_loop: false,
         is_canned: false,
         echoes_prompt: false,

@@ -43,6 +43,10 @@ pub struct Request {
     /// it. Present only where it is computed: in loads of sessions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) reusable_prompt: Option<u32>,
+    /// Prompt tokens that were looked up in that cache: with the chat template, by our own tokenizer. Absent if they
+    /// are `prompt_tokens`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) queried_prompt: Option<u32>,
     /// Requested output tokens, as the data set gives them.
     #[serde(rename = "requested_tokens", alias = "asked_tokens")]
     pub requested_tokens: u32,
