@@ -10,6 +10,7 @@ mod byte_level;
 mod clipped;
 mod conversations;
 mod custom;
+mod exact_length;
 mod hf_cache;
 mod image;
 pub(crate) mod images;

@@ -22,7 +22,7 @@ use crate::config::workload::{Profile, Workload};
 
 /// The version of the code that makes the prompts. Raise the number whenever draws, counts or the file format
 /// change.
-const FORMAT_VERSION: (u32, &str) = (1, env!("CARGO_PKG_VERSION"));
+const FORMAT_VERSION: (u32, &str) = (2, env!("CARGO_PKG_VERSION"));
 /// The first word of every file.
 const MAGIC: &str = "matrix-prompts";
 /// Prefix of the names of incomplete files.

@@ -1,7 +1,6 @@
 //! The data sets of `vllm bench serve`: the same prompts for the same seed, file and tokenizer.
 
 mod burstgpt;
-mod exact_length;
 mod prefix_repetition;
 mod questions;
 mod random;

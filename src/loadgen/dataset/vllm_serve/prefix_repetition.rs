@@ -1,7 +1,7 @@
 //! `prefix_repetition`: groups of prompts with a common prefix of random tokens.
 
-use super::exact_length::{FittedText, fit_all};
 use crate::config::dataset::vllm_serve::VllmRows;
+use crate::loadgen::dataset::exact_length::{FittedText, fit_all};
 use crate::loadgen::dataset::tokenizer::CleanUp;
 use crate::loadgen::dataset::{Content, DatasetError, Prompt, RngState, RowInputs, token_count};
 

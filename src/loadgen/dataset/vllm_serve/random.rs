@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use super::exact_length::fit_all;
 use super::identified;
 use crate::config::dataset::vllm_serve::{RandomTokens, VllmRows};
+use crate::loadgen::dataset::exact_length::fit_all;
 use crate::loadgen::dataset::rng::NumpyGenerator;
 use crate::loadgen::dataset::{Content, DatasetError, Prompt, RowInputs, token_count};
 
