@@ -74,6 +74,7 @@ backends! {
     SglangMessages = "sglang-messages", Messages, 30_000;
     SglangResponses = "sglang-responses", Responses, 30_000;
     SglangTranscription = "sglang-transcription", Transcription, 30_000;
+    SglangRerank = "sglang-rerank", Rerank, 30_000;
     SglangEmbedding = "sglang-embedding", Embeddings, 30_000;
     Vllm = "vllm", Completions, 8000, is_classic: true;
     VllmChat = "vllm-chat", Chat, 8000;

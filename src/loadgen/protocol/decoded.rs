@@ -36,6 +36,8 @@ pub struct Decoded {
     pub(super) vectors: usize,
     /// The largest index of a document in a ranking.
     pub(super) last_document: Option<u64>,
+    /// Prompt tokens of the results of a ranking, if the server reports them for each result only.
+    pub(super) result_tokens: Option<u32>,
     /// Whether the event arrived that ends every complete stream of the protocol.
     pub(crate) is_ended: bool,
     /// The first error in the content of the answer.

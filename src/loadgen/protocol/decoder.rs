@@ -207,9 +207,11 @@ impl Decoder {
                 );
             }
         }
-        let ranking = self.expected_ranking.filter(|_| is_whole);
-        if let Some(message) = ranking.and_then(|ranking| ranking.error(&self.decoded)) {
-            self.set_failure(RequestFailureClass::Garbled, message);
+        if let Some(ranking) = self.expected_ranking.filter(|_| is_whole) {
+            ranking.sum_tokens(&mut self.decoded);
+            if let Some(message) = ranking.error(&self.decoded) {
+                self.set_failure(RequestFailureClass::Garbled, message);
+            }
         }
         let reported = self.decoded.usage.and_then(|usage| usage.completion);
         let ended_at_once = self.may_be_empty && (self.decoded.finish.is_some() || self.decoded.is_ended);
@@ -266,7 +268,8 @@ impl Decoder {
 
     fn push_event(&mut self, text: &str, at_ns: u64) -> Result<(), serde_json::Error> {
         // serde would also accept an array for a struct.
-        if !text.starts_with('{') {
+        let is_ranking = self.protocol == Protocol::Rerank && text.starts_with('[');
+        if !text.starts_with('{') && !is_ranking {
             return Err(serde::de::Error::custom("an event must be a JSON object"));
         }
         if let Err(error) = self.parse_event(text, at_ns) {

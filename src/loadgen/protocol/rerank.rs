@@ -1,5 +1,6 @@
 //! Rerank, as Jina and Cohere have it: `POST /v1/rerank`. A request has a query and documents; an answer is one
-//! JSON object with a score for each document. Scores are counted and not kept.
+//! JSON object with a score for each document, or the list of results alone, as SGLang has it. Scores are counted
+//! and not kept.
 
 use std::collections::BTreeSet;
 
@@ -55,6 +56,17 @@ pub(crate) struct ExpectedRanking {
 }
 
 impl ExpectedRanking {
+    /// Sets the prompt tokens of an answer that reports them for each result, unless results were left out (`top_n`),
+    /// whose tokens are unknown.
+    pub(super) fn sum_tokens(self, decoded: &mut Decoded) {
+        if let Some(tokens) = decoded
+            .result_tokens
+            .filter(|_| decoded.vectors == self.documents)
+        {
+            decoded.usage.get_or_insert_default().prompt = Some(tokens);
+        }
+    }
+
     /// Says what an answer has instead.
     pub(super) fn error(self, decoded: &Decoded) -> Option<String> {
         let Self { results, documents } = self;
@@ -78,6 +90,9 @@ struct RankedDocument {
     /// Some servers call it `score`.
     #[serde(default, alias = "score")]
     relevance_score: Option<f64>,
+    /// What SGLang reports of the pair of query and document.
+    #[serde(default)]
+    meta_info: Option<Counts>,
 }
 
 /// Says what is wrong with a ranking: it has each document once, with a score.
@@ -117,6 +132,15 @@ struct MetaTokens {
 
 /// Reads an answer; returns the server's message if it reports an error.
 pub(super) fn read(json: &str, decoded: &mut Decoded) -> Result<Option<String>, serde_json::Error> {
+    if json.starts_with('[') {
+        let results: Vec<RankedDocument> = serde_json::from_str(json)?;
+        let tokens = results
+            .iter()
+            .map(|result| result.meta_info.as_ref()?.prompt_tokens);
+        let tokens: Option<Vec<u32>> = tokens.collect();
+        decoded.result_tokens = tokens.map(|tokens| tokens.into_iter().fold(0, u32::saturating_add));
+        return Ok(note_results(&results, decoded));
+    }
     let answer: Answer<'_> = serde_json::from_str(json)?;
     if let Some(error) = answer.error {
         return Ok(Some(error_text(error.get())));
@@ -133,9 +157,14 @@ pub(super) fn read(json: &str, decoded: &mut Decoded) -> Result<Option<String>, 
         decoded.usage.get_or_insert_default().prompt = Some(tokens).filter(|tokens| *tokens > 0);
     }
     decoded.note_model(answer.model);
+    Ok(note_results(&results, decoded))
+}
+
+/// Counts the results; says what is wrong with them.
+fn note_results(results: &[RankedDocument], decoded: &mut Decoded) -> Option<String> {
     decoded.vectors += results.len();
     decoded.last_document = results.iter().filter_map(|result| result.index).max();
-    Ok(ranking_error(&results))
+    ranking_error(results)
 }
 
 #[cfg(test)]
@@ -209,6 +238,42 @@ mod tests {
             let failure = error(results.clone()).unwrap_or_default();
             assert!(failure.contains(message), "{results}: {failure}");
         }
+    }
+
+    #[test]
+    fn a_list_of_results_reports_the_tokens_of_each_pair() {
+        let read = |answer: Value, results| {
+            let ranking = ExpectedRanking {
+                results,
+                documents: 2,
+            };
+            let mut decoder = Decoder::new(Protocol::Rerank, 1 << 20).expect_ranking(Some(ranking));
+            decoder.push(LineKind::Plain, answer.to_string().as_bytes(), 1);
+            let decoded = decoder.finish(true);
+            (
+                decoded.failure.map(|failure| failure.message),
+                decoded.usage.and_then(|usage| usage.prompt),
+            )
+        };
+        let pair = |index: u64, tokens: Value| json!({"score": 0.5, "index": index, "meta_info": {"prompt_tokens": tokens}});
+        assert_eq!(
+            read(json!([pair(1, json!(7)), pair(0, json!(5))]), 2),
+            (None, Some(12))
+        );
+        // With `top_n: 1` the pair that was left out has tokens, too.
+        assert_eq!(read(json!([pair(1, json!(7))]), 1), (None, None));
+        assert_eq!(
+            read(json!([pair(1, json!(7)), pair(0, Value::Null)]), 2),
+            (None, None)
+        );
+        assert_eq!(
+            read(json!([pair(1, json!(7)), pair(1, json!(7))]), 2)
+                .0
+                .as_deref(),
+            Some("document 1 is ranked twice")
+        );
+        let (failure, _) = read(json!([]), 2);
+        assert!(failure.unwrap().contains("0 results instead of 2"));
     }
 
     #[test]

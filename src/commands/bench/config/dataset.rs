@@ -325,7 +325,7 @@ fn unsupported_by_backend(args: &BenchArgs, dataset: &Dataset) -> Vec<String> {
     if has_documents != protocol.carries(Feature::Documents) {
         errors.push(format!(
             "the data set `{name}` and the backend `{backend}` do not fit: documents to rank are those of `random-rerank`, \
-             and only `vllm-rerank` ranks them"
+             and only `vllm-rerank` and `sglang-rerank` rank them"
         ));
     }
     if (dataset.facts().prompts == PromptForm::Audio) != protocol.carries(Feature::Audio) {
