@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use crate::base::text::pluralize;
 use crate::base::units::HumanDuration;
 use crate::config::dataset::PromptForm;
 use crate::config::workload::Workload;
@@ -45,6 +46,21 @@ impl Pacing {
     /// Whether nothing is set.
     pub(crate) fn is_default(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// What is set, each in words.
+    pub(crate) fn in_words(&self) -> impl Iterator<Item = String> {
+        let sessions = self.sessions.map(|sessions| {
+            format!(
+                "at most {} at once",
+                pluralize(sessions.get() as usize, "session", "sessions")
+            )
+        });
+        let pause = self.think_time.map(|pause| format!("think time {pause}"));
+        let longest = self
+            .max_idle
+            .map(|longest| format!("pauses of at most {longest}"));
+        [sessions, pause, longest].into_iter().flatten()
     }
 
     /// Everything that the data set has no use for: the key, and what to do.

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use crate::base::ids::CellKey;
 use crate::base::text::{format_seconds, line_start, one_line, pluralize};
 use crate::config::connections::ConnectionLifetime;
+use crate::config::dataset::PromptForm;
 use crate::config::repeats::StartOrder;
 use crate::plan::command::{self, StartValues};
 use crate::plan::{AttachedServer, Cell, ExecutorSpec, Launch, OrderCost, Plan, Start};
@@ -307,7 +308,12 @@ fn connection_notes(attach: &AttachedServer) -> Vec<String> {
 fn load_in_words(cell: &Cell) -> String {
     let scenario = &cell.scenario;
     let work = &scenario.workload;
-    let mut words = vec![format!("{:<14} {} prompts", scenario.name, work.prompts)];
+    let amount = match (work.facts().prompts, work.prompts) {
+        (PromptForm::Sessions, 0) => "all sessions".to_owned(),
+        (PromptForm::Sessions, sessions) => pluralize(sessions as usize, "session", "sessions"),
+        (_, prompts) => format!("{prompts} prompts"),
+    };
+    let mut words = vec![format!("{:<14} {amount}", scenario.name)];
     words.push(work.rules().lengths(scenario.profile));
     words.push(match (&scenario.arrival.pace, &scenario.search) {
         (Some(pace), _) => pace.to_string(),
@@ -341,6 +347,7 @@ fn load_in_words(cell: &Cell) -> String {
             .concurrency
             .map(|users| format!("at most {users} at once")),
     );
+    words.extend(scenario.pacing.in_words());
     words.push(format!("seed {}", scenario.seed));
     words.join(", ")
 }
