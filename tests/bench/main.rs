@@ -22,11 +22,15 @@ mod nvml;
 mod pictures;
 mod protocols;
 mod python;
+mod real_engine;
+mod real_sessions;
+mod real_transcriptions;
 mod recorder;
 mod rows;
 mod run;
 mod scripted;
 mod sessions;
+mod sglang;
 mod sharegpt;
 #[path = "../support/skip.rs"]
 mod skip;

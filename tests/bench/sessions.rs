@@ -5,12 +5,13 @@ use serde_json::{Value, json};
 use crate::harness::{Desk, Ran, Sim, data};
 
 /// A session in Weka's layout: a main agent whose context grows, and two sub-agents of which one shares its beginning.
-fn session(number: u64) -> Value {
+/// With the scope `global` sessions have blocks in common.
+pub fn session(number: u64, scope: &str) -> Value {
     let shared: Vec<u64> = (0..3 + number).collect();
     let grown = |more: u64| -> Vec<u64> { shared.iter().copied().chain(100..100 + more).collect() };
     let request = |t: f64, ids: &[u64], cut: u64| json!({"t": t, "type": "n", "in": ids.len() as u64 * 64 - cut, "out": 3, "hash_ids": ids, "api_time": 0.01});
     json!({
-        "id": format!("trace_{number}"), "models": ["m"], "block_size": 64, "hash_id_scope": "local",
+        "id": format!("trace_{number}"), "models": ["m"], "block_size": 64, "hash_id_scope": scope,
         "requests": [
             request(0.0, &grown(0), 0),
             request(0.02, &grown(2), 10),
@@ -25,7 +26,9 @@ fn session(number: u64) -> Value {
 
 /// A bench of eight sessions.
 fn bench(desk: &Desk, backend: &str, port: u16, more: &[&str]) -> Ran {
-    let trace: String = (0..8).map(|number| session(number).to_string() + "\n").collect();
+    let trace: String = (0..8)
+        .map(|number| session(number, "local").to_string() + "\n")
+        .collect();
     std::fs::write(desk.path().join("trace.jsonl"), trace).expect("the folder is ours");
     let (port, tokenizer) = (port.to_string(), data("tokenizer.json"));
     let args = [
@@ -58,7 +61,7 @@ fn counters(sim: &Sim) -> (f64, f64) {
 }
 
 /// The shares of prompt tokens that were found, by the answers and in theory; of all and of each session.
-fn shares(line: &serde_json::Map<String, Value>) -> Vec<(Value, Value)> {
+pub fn shares(line: &serde_json::Map<String, Value>) -> Vec<(Value, Value)> {
     let ours = &line["matrix"];
     let figures = &ours["figures"];
     let all = ("prefix_cache_hit_share", "theoretical_prefix_cache_hit_share");
@@ -150,6 +153,16 @@ fn sessions_that_begin_in_the_middle_find_what_was_sent_before() {
         queries > line["total_input_tokens"].as_f64().unwrap(),
         "the cache was filled before"
     );
+}
+
+/// A data set of rows names those that it lacks; requests of sessions are more than sessions.
+#[test]
+fn sessions_are_no_rows() {
+    let (sim, desk) = (Sim::start("vllm", &[]), Desk::new());
+    let args = ["--num-prompts", "100", "--think-time", "1ms"];
+    let ran = bench(&desk, "vllm", sim.port, &args).exits(0);
+    assert!(!ran.stderr.contains("the data set has"), "{}", ran.stderr);
+    ran.shows("Loaded 8 sessions with 48 requests");
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! What is compared of requests, of the printed block and of the result file.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::{Map, Value};

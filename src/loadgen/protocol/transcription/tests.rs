@@ -30,6 +30,7 @@ fn encoded(
         usage: UsageRequest::StreamOptions,
         body: Map::new(),
         style,
+        routing_key_header: None,
     };
     let fields = body.as_object().unwrap();
     let params = RequestParams {
