@@ -19,6 +19,8 @@ pub(crate) struct PreparedWorkload {
     pub(crate) repeated_share: Option<f64>,
     /// What a reader of the figures should know about the prompts.
     pub(crate) notes: Vec<String>,
+    /// Whether that share is counted in tokens, because the scenario sets it, and not estimated by bytes.
+    pub(crate) is_share_exact: bool,
 }
 
 type Slot = Arc<OnceCell<Result<Arc<PreparedWorkload>, String>>>;
@@ -83,13 +85,15 @@ impl PromptStore {
             &self.caches,
         )
         .map_err(|error| error.to_string())?;
-        let repeated =
-            repeated_token_share(&prepared.prompts, &tokenizer).map_err(|error| error.to_string())?;
+        let is_share_exact = scenario.workload.facts().common_prefix.is_some();
+        let repeated = repeated_token_share(&prepared.prompts, &tokenizer, is_share_exact)
+            .map_err(|error| error.to_string())?;
         Ok(PreparedWorkload {
             notes: dataset::prompt_notes(work, scenario.profile, scenario.seed, &prepared),
             prepared,
             tokenizer,
             repeated_share: repeated,
+            is_share_exact,
         })
     }
 
@@ -123,7 +127,9 @@ pub(crate) async fn repeated_share(
     let counting = tokio::task::spawn_blocking(move || {
         let prompts = workload.prepared.prompts.iter().cycle().skip(from).take(count);
         let prompts: Vec<Prompt> = prompts.cloned().collect();
-        repeated_token_share(&prompts, &workload.tokenizer).ok().flatten()
+        repeated_token_share(&prompts, &workload.tokenizer, workload.is_share_exact)
+            .ok()
+            .flatten()
     });
     counting.await.expect("counting what repeats does not panic")
 }

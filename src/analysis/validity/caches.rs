@@ -93,7 +93,7 @@ fn missed_cache_reason(evidence: &CacheEvidence<'_>) -> Option<Reason> {
     let expected = evidence.shared_share?;
     let counted =
         counted_hits(evidence).map(|(hits, queries)| (hits / queries, counted_hits_in_words(hits, queries)));
-    let shares = [counted, cached_share_by_responses(evidence, 0.0)];
+    let shares = [counted, found_share_by_responses(evidence)];
     // If the two disagree, the worse one counts.
     let (share, source) = shares
         .into_iter()
@@ -249,28 +249,62 @@ fn cached_share(evidence: &CacheEvidence<'_>) -> Option<(f64, String)> {
     }
 }
 
-/// Returns the same share by what the answers report.
+/// Returns the same share by what the answers report, of the prompts as we count them.
 fn cached_share_by_responses(evidence: &CacheEvidence<'_>, common: f64) -> Option<(f64, String)> {
-    // A server counts the tokens of its chat template too.
-    let (mut cached, mut prompt, mut counted, mut is_reported) = (0u64, 0u64, 0u64, false);
+    let tokens = reported_tokens(evidence)?;
+    let share = (tokens.cached as f64 - common).max(0.0) / tokens.prompt as f64;
+    Some((share, tokens.in_words()))
+}
+
+/// Returns the share of prompt tokens that the answers report as cached, both as the server counts them. Its chat template
+/// and its tokenizer are in both.
+fn found_share_by_responses(evidence: &CacheEvidence<'_>) -> Option<(f64, String)> {
+    let tokens = reported_tokens(evidence)?;
+    Some((tokens.share(), tokens.in_words()))
+}
+
+/// Tokens of the prompts of completed requests.
+struct ReportedTokens {
+    cached: u64,
+    /// Our own count.
+    prompt: u64,
+    /// The server's count, if it is not below ours.
+    counted: u64,
+}
+
+impl ReportedTokens {
+    fn share(&self) -> f64 {
+        self.cached as f64 / self.counted as f64
+    }
+
+    fn in_words(&self) -> String {
+        format!(
+            "{} of {} prompt tokens cached by its answers ({})",
+            self.cached,
+            self.counted,
+            percent(self.share())
+        )
+    }
+}
+
+/// Sums up what the answers report; `None` if none reports cached tokens.
+fn reported_tokens(evidence: &CacheEvidence<'_>) -> Option<ReportedTokens> {
+    let mut tokens = ReportedTokens {
+        cached: 0,
+        prompt: 0,
+        counted: 0,
+    };
+    let mut is_reported = false;
     for request in evidence.requests.iter().filter(|request| request.is_completed()) {
         if let Some(count) = request.usage.and_then(|usage| usage.cached) {
-            (cached, is_reported) = (cached + u64::from(count), true);
+            (tokens.cached, is_reported) = (tokens.cached + u64::from(count), true);
         }
-        prompt += u64::from(request.prompt_sent());
+        // A server counts the tokens of its chat template too.
         let reported = request.usage.and_then(|usage| usage.prompt);
-        counted += u64::from(request.prompt_sent().max(reported.unwrap_or(0)));
+        tokens.prompt += u64::from(request.prompt_sent());
+        tokens.counted += u64::from(request.prompt_sent().max(reported.unwrap_or(0)));
     }
-    (is_reported && prompt > 0).then(|| {
-        let share = (cached as f64 - common).max(0.0) / prompt as f64;
-        (
-            share,
-            format!(
-                "{cached} of {counted} prompt tokens cached by its answers ({})",
-                percent(cached as f64 / counted as f64)
-            ),
-        )
-    })
+    (is_reported && tokens.prompt > 0).then_some(tokens)
 }
 
 /// Returns how many tokens of the warm-up prompt may still be in the cache: 0 if it was emptied after the
@@ -295,8 +329,18 @@ mod tests {
     use crate::config::workload::Workload;
     use crate::plan::{Plan, Protocol};
 
-    /// Judges 20 answers of 100 prompt tokens, each with so many of them cached, whose prompts share half of their tokens.
     fn judged(is_planned: bool, cached: Option<u32>, counters: Option<(f64, f64)>) -> Option<Reason> {
+        judged_of(is_planned, 100, cached, counters)
+    }
+
+    /// Judges 20 answers of 100 prompt tokens, which the server counts as `reported`, each with so many of them cached, whose
+    /// prompts share half of their tokens.
+    fn judged_of(
+        is_planned: bool,
+        reported: u32,
+        cached: Option<u32>,
+        counters: Option<(f64, f64)>,
+    ) -> Option<Reason> {
         let plan: Plan =
             serde_json::from_str(include_str!("../../../tests/fixtures/run-format-1/plan.json")).unwrap();
         let mut scenario = plan.cells[0].scenario.clone();
@@ -308,7 +352,7 @@ mod tests {
         scenario.workload = serde_json::from_value::<Workload>(workload).unwrap();
         let request = json!({
             "index": 0, "prompt_tokens": 100, "asked_tokens": 4, "due_ns": 0, "sent_ns": 1, "chunks": [], "end_ns": 2,
-            "usage": {"prompt": 100, "completion": 4, "cached": cached},
+            "usage": {"prompt": reported, "completion": 4, "cached": cached},
         });
         let requests: Vec<Request> = vec![serde_json::from_value(request).unwrap(); 20];
         let proof = counters.map(|(hits, queries)| -> CacheResetRecord {
@@ -347,5 +391,18 @@ mod tests {
             assert!(reason.is_none_or(|reason| reason.weight == Verdict::Valid));
         }
         assert_eq!(judged(false, Some(0), None), None);
+    }
+
+    #[test]
+    fn found_tokens_are_a_share_of_the_prompt_as_the_server_counts_it() {
+        // A chat template of 50 tokens is found for each prompt, and nothing of what the prompts share by design.
+        let reason = judged_of(true, 150, Some(50), None).expect("a third is less than half");
+        assert!(
+            reason.measured.contains("1000 of 3000 prompt tokens"),
+            "{}",
+            reason.measured
+        );
+        // The template and the shared half.
+        assert_eq!(judged_of(true, 150, Some(100), None), None);
     }
 }

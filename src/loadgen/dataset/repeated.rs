@@ -11,12 +11,17 @@ const MIN_SHARE: f64 = 0.2;
 /// [`repeated_share`].
 ///
 /// Prompts of random tokens may repeat more tokens than bytes, because a few short tokens are common at the
-/// start, and caches count tokens.
+/// start, and caches count tokens. `is_exact`: texts are counted in tokens however much they repeat, which takes time.
 pub(crate) fn repeated_token_share(
     prompts: &[Prompt],
     tokenizer: &Tokenizer,
+    is_exact: bool,
 ) -> Result<Option<f64>, TokenizerError> {
+    let are_texts = prompts
+        .iter()
+        .all(|prompt| matches!(prompt.content, Content::Text(_)));
     let of_bytes = match repeated_share(prompts) {
+        Some(_) if is_exact && are_texts => 0.0,
         Some(share) if share < MIN_SHARE => share,
         byte_share => return Ok(byte_share),
     };
@@ -52,6 +57,33 @@ fn common_prefix<'t>(one: &'t str, other: &str) -> &'t str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::loadgen::dataset::Caches;
+
+    /// The common words have twice as many letters as the others.
+    #[test]
+    fn the_share_of_texts_is_one_of_tokens_where_it_must_be_exact() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/matrices/data");
+        let tokenizer =
+            Tokenizer::open("tokenizer.json", std::path::Path::new(folder), &Caches::default()).unwrap();
+        let prompts: Vec<Prompt> = ["a b c d e f", "u v w x y z"]
+            .iter()
+            .map(|end| {
+                let text = format!("something something something something {end}");
+                let count = u32::try_from(tokenizer.count(&text, false).unwrap()).unwrap();
+                Prompt::new(Content::Text(text.into()), count, 1)
+            })
+            .collect();
+        let total: u32 = prompts.iter().map(|prompt| prompt.prompt_tokens).sum();
+        let common = "something something something something ";
+        let tokens = tokenizer.count(common, false).unwrap();
+        let share = |is_exact| {
+            repeated_token_share(&prompts, &tokenizer, is_exact)
+                .unwrap()
+                .unwrap()
+        };
+        assert_eq!(share(true), tokens as f64 / f64::from(total));
+        assert!(share(false) > share(true), "bytes: {}", share(false));
+    }
 
     #[test]
     fn what_two_texts_begin_with_ends_at_a_character() {

@@ -65,6 +65,7 @@ pub(super) async fn align(
         prepared,
         tokenizer: workload.tokenizer.clone(),
         repeated_share: workload.repeated_share,
+        is_share_exact: workload.is_share_exact,
     })
 }
 
