@@ -21,7 +21,7 @@ use crate::base::regular_file;
 const HTTP_1_1: &[u8] = b"http/1.1";
 /// The explanation if the first bytes of a server are not a TLS record.
 const NO_TLS_HINT: &str = "the server does not speak TLS; use `http://`";
-const CERTIFICATE_HELP: &str = "trust its CA with the variable SSL_CERT_FILE, with `--ca-file` of `matrix bench`, or with `tls: { ca_file: FILE }` of an engine in a matrix; `--insecure` and `tls: { insecure: true }` skip the check";
+const CERTIFICATE_HELP: &str = "trust its CA with `--ca-file` or SSL_CERT_FILE, or skip the check with `--insecure` (`tls: { ca_file: FILE }`, `{ insecure: true }` in a matrix)";
 const CLIENT_CERTIFICATE_HELP: &str = "the server may require a client certificate: `--client-cert` and `--client-key` of `matrix bench`, `tls: { client_cert: FILE, client_key: FILE }` of an engine in a matrix";
 
 /// How a server is trusted, and how the client proves who it is.

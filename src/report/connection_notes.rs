@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::plan::AttachedServer;
 use crate::results::record::connections::ConnectionCounts;
 use crate::results::record::request::format_failures;
 
@@ -91,5 +92,32 @@ pub(crate) fn notes(counts: &ConnectionCounts, spelling: &Spelling) -> Vec<Strin
         };
         format!("`{}` got {} requests{failed}", endpoint.url, endpoint.requests)
     }));
+    notes
+}
+
+/// Notes on several servers, and on how an encrypted one is trusted.
+pub(crate) fn server_notes(attach: &AttachedServer) -> Vec<String> {
+    let mut notes = Vec::new();
+    if !attach.other_urls.is_empty() {
+        notes.push(format!(
+            "its {} servers share the load ({}): the metrics of the engine are not read, and model, version and configuration are those \
+             of the first",
+            attach.other_urls.len() + 1,
+            attach.balance.name()
+        ));
+    }
+    if attach.tls.insecure {
+        notes.push(
+            "the certificate of the server is not checked (`insecure`), so another server may answer"
+                .to_owned(),
+        );
+    }
+    let files = attach.tls.files();
+    let files: Vec<String> = files
+        .map(|(key, file)| format!("`{key}` {}", file.display()))
+        .collect();
+    if !files.is_empty() {
+        notes.push(format!("TLS: {}", files.join(", ")));
+    }
     notes
 }

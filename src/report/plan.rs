@@ -10,6 +10,7 @@ use crate::config::dataset::PromptForm;
 use crate::config::repeats::StartOrder;
 use crate::plan::command::{self, StartValues};
 use crate::plan::{AttachedServer, Cell, ExecutorSpec, Launch, OrderCost, Plan, Start};
+use crate::report::connection_notes;
 use crate::results::record::last_duration::LastDuration;
 
 /// The last duration of each cell.
@@ -256,7 +257,7 @@ fn launch_notes(plan: &Plan, launch: &Launch) -> Vec<String> {
         ));
     }
     if let ExecutorSpec::Attach(attach) = &launch.place {
-        notes.extend(connection_notes(attach));
+        notes.extend(connection_notes::server_notes(attach));
     }
     if let Some(header) = &launch.api.dialect.routing_key_header {
         notes.push(format!(
@@ -274,33 +275,6 @@ fn launch_notes(plan: &Plan, launch: &Launch) -> Vec<String> {
             "its caches cannot be reset, and prompts are sent unchanged (`unique_prefixes: false`)"
                 .to_owned(),
         );
-    }
-    notes
-}
-
-/// Notes on several servers, and on how an encrypted one is trusted.
-fn connection_notes(attach: &AttachedServer) -> Vec<String> {
-    let mut notes = Vec::new();
-    if !attach.other_urls.is_empty() {
-        notes.push(format!(
-            "its {} servers share the load ({}): the metrics of the engine are not read, and model, version and configuration are those \
-             of the first",
-            attach.other_urls.len() + 1,
-            attach.balance.name()
-        ));
-    }
-    if attach.tls.insecure {
-        notes.push(
-            "the certificate of the server is not checked (`insecure`), so another server may answer"
-                .to_owned(),
-        );
-    }
-    let files = attach.tls.files();
-    let files: Vec<String> = files
-        .map(|(key, file)| format!("`{key}` {}", file.display()))
-        .collect();
-    if !files.is_empty() {
-        notes.push(format!("TLS: {}", files.join(", ")));
     }
     notes
 }
