@@ -40,6 +40,7 @@ pub fn measure(work: &Work) -> Measured {
                 usage: UsageRequest::Unasked,
                 body: serde_json::Map::new(),
                 routing_key_header: None,
+                embeddings: Default::default(),
                 style: ClientStyle::BenchServing,
             },
             model: "m".to_owned(),

@@ -282,6 +282,28 @@ impl ClientStyle {
     }
 }
 
+/// The fields of a request of embeddings in the form of `vllm bench serve`, which differ between servers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EmbeddingsForm {
+    /// OpenAI's `input`.
+    #[default]
+    Input,
+    /// vLLM's `messages`.
+    Messages,
+    /// Infinity's `input`, which is not cut.
+    Infinity,
+    /// vLLM's pooling.
+    Pooling,
+}
+
+impl EmbeddingsForm {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
+    pub(crate) fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// A value in a JSON response.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

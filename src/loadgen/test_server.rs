@@ -277,6 +277,7 @@ pub(super) fn target(port: u16, protocol: Protocol) -> Target {
             usage: UsageRequest::Unasked,
             body: serde_json::Map::new(),
             routing_key_header: None,
+            embeddings: Default::default(),
             style: ClientStyle::BenchServing,
         },
         model: "m".to_owned(),

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::ids::LaunchId;
 use crate::base::units::HumanDuration;
-use crate::config::api::{CacheResetSpec, ClientStyle, JsonField, Protocol, UsageRequest};
+use crate::config::api::{CacheResetSpec, ClientStyle, EmbeddingsForm, JsonField, Protocol, UsageRequest};
 use crate::config::log_patterns::LogPatterns;
 use crate::config::metrics::MetricDefinitions;
 use crate::config::template::Template;
@@ -229,6 +229,7 @@ impl Api {
                 usage: UsageRequest::Unasked,
                 body: serde_json::Map::new(),
                 routing_key_header: None,
+                embeddings: Default::default(),
                 style: ClientStyle::BenchServing,
             },
             headers: Vec::new(),
@@ -262,6 +263,9 @@ pub struct ProtocolSpec {
     /// their own have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routing_key_header: Option<String>,
+    /// The fields of embeddings.
+    #[serde(default, skip_serializing_if = "EmbeddingsForm::is_default")]
+    pub embeddings: EmbeddingsForm,
     /// The client whose body fields are sent.
     #[serde(default, skip_serializing_if = "ClientStyle::is_default")]
     pub style: ClientStyle,

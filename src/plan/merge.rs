@@ -155,6 +155,7 @@ impl Layers<'_> {
                 usage: api.usage,
                 body,
                 routing_key_header: entry.routing_key_header.as_deref().cloned(),
+                embeddings: Default::default(),
                 style: ClientStyle::BenchServing,
             },
             headers: entry

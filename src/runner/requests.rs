@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Map;
+
 use crate::base::ids::ContentHash;
 use crate::base::units::RequestRate;
 use crate::config::api::{ClientStyle, Feature};
@@ -266,7 +268,8 @@ pub(super) fn reconcile_audio_tokens(requests: &mut [Request]) {
 /// The warm-up request, its answer limited to `limit` tokens; `None` if there is no prompt.
 ///
 /// As in the Python tool it is the first request, the whole first conversation, or the data set's own warm-up
-/// prompt. It has no fields of the row and uses the first adapter; that of `vllm bench serve` uses none.
+/// prompt. It has no fields of the row and uses the first adapter; that of `vllm bench serve` has the fields and uses
+/// no adapter.
 pub(super) fn warm_up_item(
     scenario: &Scenario,
     prepared: &PreparedPrompts,
@@ -279,9 +282,14 @@ pub(super) fn warm_up_item(
     };
     let mut item = planned_request(prompt, Duration::ZERO, adapter);
     let turns = prompt.extras.as_ref().and_then(|extras| extras.turns.clone());
-    item.extras = turns.map(|turns| {
+    let body = match (scenario.client_style(), &prompt.extras) {
+        (ClientStyle::VllmServe, Some(extras)) => extras.body.clone(),
+        _ => Map::new(),
+    };
+    item.extras = (turns.is_some() || !body.is_empty()).then(|| {
         Arc::new(Extras {
-            turns: Some(turns),
+            turns,
+            body,
             ..Extras::default()
         })
     });

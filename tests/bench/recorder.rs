@@ -141,9 +141,20 @@ fn answer(path: &str, body: &Value) -> String {
     if path == "/v1/embeddings" {
         return json!({"data": [{"embedding": [0.5, -1e-3]}], "usage": {"prompt_tokens": 7}}).to_string();
     }
+    if path == "/pooling" {
+        return json!({"data": [{"data": [0.5, -1e-3]}], "usage": {"prompt_tokens": 7}}).to_string();
+    }
+    if path == "/v1/rerank" {
+        let documents = body["documents"].as_array().map_or(0, Vec::len);
+        let results: Vec<Value> = (0..documents)
+            .map(|index| json!({"index": index, "relevance_score": 0.5}))
+            .collect();
+        return json!({"results": results, "usage": {"prompt_tokens": 7, "total_tokens": 7}}).to_string();
+    }
     let asked = [
         &body["max_tokens"],
         &body["max_completion_tokens"],
+        &body["max_output_tokens"],
         &body["sampling_params"]["max_new_tokens"],
     ];
     let asked = asked.iter().find_map(|tokens| tokens.as_u64()).unwrap_or(1);
@@ -157,10 +168,18 @@ fn answer(path: &str, body: &Value) -> String {
                 json!({"text": text, "meta_info": {"prompt_tokens": 7, "completion_tokens": place + 1}})
             }
             "/v1/chat/completions" => json!({"choices": [{"delta": {"content": word}}]}),
+            "/v1/responses" => json!({"type": "response.output_text.delta", "delta": word}),
             "/v2/models/ensemble/generate_stream" => json!({"text_output": word}),
             _ => json!({"choices": [{"text": word}]}),
         };
         events.push_str(&format!("data: {event}\n\n"));
+    }
+    if path == "/v1/responses" {
+        let usage = json!({"input_tokens": 7, "output_tokens": count});
+        let event =
+            json!({"type": "response.completed", "response": {"status": "completed", "usage": usage}});
+        events.push_str(&format!("event: response.completed\ndata: {event}\n\n"));
+        return events;
     }
     // Triton ends without a word.
     if !path.starts_with("/v2/") {

@@ -156,9 +156,12 @@ pub(crate) struct VllmSourceArgs {
     /// The number of tokens with which every prompt of `random` begins, besides `--random-input-len`.
     #[arg(long, value_name = "TOKENS", default_value_t = 0)]
     pub(crate) random_prefix_len: u32,
-    /// The number of prompts in a request of embeddings.
+    /// The number of prompts in a request of embeddings, or of documents in one of `random-rerank`.
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub(crate) random_batch_size: u32,
+    /// Whether the model of `random-rerank` embeds the query and each document by itself, instead of reading them as pairs.
+    #[arg(long)]
+    pub(crate) no_reranker: bool,
     /// The number of output tokens of `sharegpt`; by default the length of the answer in the data set.
     #[arg(long, value_name = "TOKENS")]
     pub(crate) sharegpt_output_len: Option<u32>,

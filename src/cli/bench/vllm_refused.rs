@@ -29,11 +29,6 @@ pub(crate) const REFUSED_FLAGS: &[RefusedFlag] = &[
     ("random-mm-limit-mm-per-prompt", true, MEDIA),
     ("random-mm-bucket-config", true, MEDIA),
     (
-        "no-reranker",
-        false,
-        "requests of rerankers are not sent in the form of vLLM's tool; use `matrix bench --backend vllm-rerank --dataset-name random-rerank` without `--like`",
-    ),
-    (
         "use-beam-search",
         false,
         "it changes no request of vLLM's tool either; request beam search with `--extra-body '{\"use_beam_search\": true}'`",
@@ -59,38 +54,14 @@ pub(crate) const REFUSED_DATASETS: &[(&str, &str)] = &[
     ("random-mm", MEDIA),
     ("custom_image", MEDIA),
     ("custom_audio", MEDIA),
-    (
-        "random-rerank",
-        "its draws are not supported; use `matrix bench --backend vllm-rerank --dataset-name random-rerank` without `--like`",
-    ),
 ];
 
 /// The backends that are refused.
 pub(crate) const REFUSED_BACKENDS: &[(&str, &str)] = &[
-    (
-        "openai-responses",
-        "it is not sent in the form of vLLM's tool; use `matrix bench --backend vllm-responses` without `--like`",
-    ),
     ("openai-audio", MEDIA),
-    (
-        "openai-embeddings-chat",
-        "embeddings of chat messages are not supported; use `openai-embeddings`",
-    ),
     ("openai-embeddings-clip", MEDIA),
     ("openai-embeddings-vlm2vec", MEDIA),
-    (
-        "infinity-embeddings",
-        "the protocol of Infinity is not supported; use `openai-embeddings`",
-    ),
     ("infinity-embeddings-clip", MEDIA),
-    (
-        "vllm-pooling",
-        "the pooling API is not supported; use `openai-embeddings`",
-    ),
-    (
-        "vllm-rerank",
-        "it is not sent in the form of vLLM's tool; use `matrix bench --backend vllm-rerank --dataset-name random-rerank` without `--like`",
-    ),
 ];
 
 /// The refused flags that were given.

@@ -34,6 +34,8 @@ pub(crate) struct VllmRows {
 pub(crate) enum VllmSource {
     /// Consecutive ids after a common prefix, decoded to text.
     Random(RandomTokens),
+    /// A query with documents in each request, of random tokens.
+    RandomRerank(RerankTokens),
     /// First turns of conversations.
     Sharegpt {
         output_len: Option<u32>,
@@ -87,6 +89,22 @@ impl Default for RandomTokens {
             batch_size: 1,
         }
     }
+}
+
+/// Options of random queries with documents.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RerankTokens {
+    /// Tokens of a query and a document together; of each, if the model is no reranker.
+    pub(crate) input_len: u32,
+    /// Lengths are drawn from `len · (1 − ratio)` to `len · (1 + ratio)`.
+    pub(crate) range_ratio: f64,
+    /// Documents of one request; texts of one request, if the model is no reranker.
+    pub(crate) batch_size: u32,
+    /// Whether the model reads the query with each document.
+    pub(crate) is_reranker: bool,
+    /// Whether requests have `documents`, instead of one list with the query at its beginning.
+    pub(crate) has_documents: bool,
 }
 
 /// Where a file of JSON lines has its prompts.
@@ -149,6 +167,7 @@ impl VllmSource {
     pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Random(_) => "random",
+            Self::RandomRerank(_) => "random-rerank",
             Self::Sharegpt { .. } => "sharegpt",
             Self::Custom(Questions { field, .. }) => match field {
                 PromptField::Prompt => "custom",
@@ -163,7 +182,10 @@ impl VllmSource {
 
     /// Whether the prompts come from a file.
     pub(crate) const fn has_file(&self) -> bool {
-        !matches!(self, Self::Random(_) | Self::PrefixRepetition { .. })
+        !matches!(
+            self,
+            Self::Random(_) | Self::RandomRerank(_) | Self::PrefixRepetition { .. }
+        )
     }
 }
 
@@ -174,6 +196,9 @@ impl Rules for VllmServe {
             VllmSource::Sharegpt {
                 as_messages: true, ..
             } => (PromptForm::Messages, TemplateUse::None),
+            VllmSource::RandomRerank(rerank) if rerank.has_documents => {
+                (PromptForm::Documents, TemplateUse::None)
+            }
             VllmSource::Custom(questions) => {
                 let template = TemplateUse::requested(questions.applies_template);
                 (PromptForm::Text, template)
@@ -189,7 +214,7 @@ impl Rules for VllmServe {
                 VllmSource::Sharegpt { output_len, .. } => *output_len,
                 VllmSource::Custom(questions) => questions.output_len,
                 VllmSource::PrefixRepetition { output_len, .. } => Some(*output_len),
-                VllmSource::Burstgpt | VllmSource::TimedTrace(_) => None,
+                VllmSource::RandomRerank(_) | VllmSource::Burstgpt | VllmSource::TimedTrace(_) => None,
             },
             sends_ids: matches!(source, VllmSource::TimedTrace(_)),
             style: ClientStyle::VllmServe,
@@ -216,6 +241,11 @@ impl Rules for VllmServe {
                 if random.batch_size == 0 {
                     report("vllm_serve", "the batch size is 0; write at least 1".to_owned());
                 }
+            }
+            VllmSource::RandomRerank(rerank) => {
+                let why = rerank.find_error();
+                why.into_iter()
+                    .for_each(|why| report("vllm_serve", why.to_owned()));
             }
             VllmSource::PrefixRepetition {
                 prefix_len,
@@ -256,6 +286,37 @@ impl Rules for VllmServe {
     }
 }
 
+impl RerankTokens {
+    fn find_error(&self) -> Option<&'static str> {
+        if !(0.0..1.0).contains(&self.range_ratio) {
+            return Some("the range ratio is not from 0 to below 1");
+        }
+        match (self.is_reranker, self.batch_size) {
+            (_, 0) => Some("the batch size is 0; write at least 1"),
+            (false, 1) => Some(
+                "a request of a model that is no reranker has a query and documents; write a batch size of at least 2",
+            ),
+            (true, _) if self.input_len < 4 => Some(
+                "the input length has no room for a query, a document and two separators; write at least 4",
+            ),
+            _ => None,
+        }
+    }
+
+    /// How many documents so many prompts are.
+    pub(crate) const fn documents(&self, prompts: u32) -> u32 {
+        prompts.saturating_sub(if self.is_reranker { 0 } else { 1 })
+    }
+
+    /// How many documents a request has, unless it is the last.
+    pub(crate) const fn documents_per_request(&self) -> u32 {
+        let documents = self
+            .batch_size
+            .saturating_sub(if self.is_reranker { 0 } else { 1 });
+        if documents == 0 { 1 } else { documents }
+    }
+}
+
 /// Why this number of prompts is too large for memory.
 pub(crate) fn memory_error(source: &VllmSource, prompts: u32) -> Option<String> {
     let longest = match source {
@@ -268,6 +329,7 @@ pub(crate) fn memory_error(source: &VllmSource, prompts: u32) -> Option<String> 
             suffix_len,
             ..
         } => u64::from(*prefix_len) + u64::from(*suffix_len),
+        VllmSource::RandomRerank(rerank) => 2 * u64::from(rerank.input_len),
         _ => 0,
     };
     too_many_tokens(longest * u64::from(prompts))

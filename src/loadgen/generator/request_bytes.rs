@@ -128,6 +128,7 @@ mod tests {
                 usage: UsageRequest::Unasked,
                 body: serde_json::Map::new(),
                 routing_key_header: None,
+                embeddings: Default::default(),
                 style: ClientStyle::BenchServing,
             },
             model: "m".to_owned(),

@@ -182,6 +182,7 @@ mod tests {
             usage: UsageRequest::StreamOptions,
             body: Map::new(),
             routing_key_header: None,
+            embeddings: Default::default(),
             style: ClientStyle::BenchServing,
         };
         let extras = Extras {

@@ -13,6 +13,7 @@ fn dialect(protocol: Protocol) -> ProtocolSpec {
         usage: UsageRequest::Unasked,
         body: Map::new(),
         routing_key_header: None,
+        embeddings: Default::default(),
         style: ClientStyle::BenchServing,
     }
 }

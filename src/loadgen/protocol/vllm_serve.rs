@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::params::{EncodeError, RequestParams, prompt_value};
+use crate::config::api::EmbeddingsForm;
 use crate::loadgen::dataset::Content;
 use crate::plan::{Protocol, ProtocolSpec};
 
@@ -13,7 +14,11 @@ pub(super) fn fields(
     prompt: &Content,
     params: &RequestParams<'_>,
 ) -> Result<Map<String, Value>, EncodeError> {
-    let mut body = protocol_fields(dialect.protocol, prompt, params)?;
+    let mut body = protocol_fields(dialect, prompt, params)?;
+    // The tool sends no other fields with rerank.
+    if dialect.protocol == Protocol::Rerank {
+        return Ok(body);
+    }
     if !params.stop_at_eos {
         body.insert("ignore_eos".to_owned(), Value::Bool(true));
     }
@@ -28,13 +33,14 @@ pub(super) fn fields(
 }
 
 fn protocol_fields(
-    protocol: Protocol,
+    dialect: &ProtocolSpec,
     prompt: &Content,
     params: &RequestParams<'_>,
 ) -> Result<Map<String, Value>, EncodeError> {
     let model = json!(params.lora.unwrap_or(params.model));
     let usage = json!({"include_usage": true});
-    let fields = match protocol {
+    let uncut = ("truncate_prompt_tokens", json!(-1));
+    let fields = match dialect.protocol {
         Protocol::Chat => vec![
             ("model", model),
             ("messages", messages(prompt)?),
@@ -42,10 +48,12 @@ fn protocol_fields(
             ("stream", json!(true)),
             ("stream_options", usage),
         ],
-        Protocol::Embeddings => vec![
+        Protocol::Responses => vec![
             ("model", model),
             ("input", prompt_value(prompt)?),
-            ("truncate_prompt_tokens", json!(-1)),
+            ("max_output_tokens", json!(params.tokens)),
+            ("stream", json!(true)),
+            ("store", json!(false)),
         ],
         Protocol::Transcription => vec![
             ("model", model),
@@ -55,6 +63,21 @@ fn protocol_fields(
             ("stream_include_usage", json!(true)),
             ("stream_continuous_usage_stats", json!(true)),
         ],
+        Protocol::Rerank => vec![
+            ("model", model),
+            ("query", prompt_value(prompt)?),
+            (
+                "documents",
+                json!(params.extras.and_then(|extras| extras.documents())),
+            ),
+            uncut,
+        ],
+        Protocol::Embeddings => match dialect.embeddings {
+            EmbeddingsForm::Input => vec![("model", model), ("input", prompt_value(prompt)?), uncut],
+            EmbeddingsForm::Messages => vec![("model", model), ("messages", messages(prompt)?), uncut],
+            EmbeddingsForm::Infinity => vec![("model", model), ("input", prompt_value(prompt)?)],
+            EmbeddingsForm::Pooling => vec![("model", model), uncut, ("input", prompt_value(prompt)?)],
+        },
         _ => vec![
             ("model", model),
             ("prompt", prompt_value(prompt)?),
@@ -87,12 +110,17 @@ mod tests {
     use crate::plan::{ClientStyle, UsageRequest};
 
     fn body(protocol: Protocol, stop_at_eos: bool, extra: Value) -> String {
+        body_in(protocol, EmbeddingsForm::Input, stop_at_eos, extra)
+    }
+
+    fn body_in(protocol: Protocol, embeddings: EmbeddingsForm, stop_at_eos: bool, extra: Value) -> String {
         let dialect = ProtocolSpec {
             protocol,
             path: None,
             usage: UsageRequest::StreamOptions,
             body: Map::new(),
             routing_key_header: None,
+            embeddings,
             style: ClientStyle::VllmServe,
         };
         let extra = extra.as_object().cloned().unwrap_or_default();
@@ -119,5 +147,22 @@ mod tests {
             body(Protocol::Embeddings, true, json!({})),
             r#"{"model":"m","input":"hi","truncate_prompt_tokens":-1}"#
         );
+        assert_eq!(
+            body(Protocol::Responses, false, json!({"temperature": 0})),
+            r#"{"model":"m","input":"hi","max_output_tokens":7,"stream":true,"store":false,"ignore_eos":true,"temperature":0}"#
+        );
+        for (form, expected) in [
+            (
+                EmbeddingsForm::Messages,
+                r#"{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"hi"}]}],"truncate_prompt_tokens":-1}"#,
+            ),
+            (EmbeddingsForm::Infinity, r#"{"model":"m","input":"hi"}"#),
+            (
+                EmbeddingsForm::Pooling,
+                r#"{"model":"m","truncate_prompt_tokens":-1,"input":"hi"}"#,
+            ),
+        ] {
+            assert_eq!(body_in(Protocol::Embeddings, form, true, json!({})), expected);
+        }
     }
 }

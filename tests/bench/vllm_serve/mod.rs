@@ -5,6 +5,7 @@
 //! `MATRIX_REQUIRE_ENGINES` is set, as CI does, that is a failure. `MATRIX_VLLM_SEEDS` sets how many seeds are compared; `tests/peers.sh` sets
 //! three.
 
+mod backends;
 mod batch;
 mod cases;
 mod facts;
@@ -60,6 +61,9 @@ fn requests_blocks_and_result_files_are_those_of_vllm_bench_serve() {
         cases::add_speed_bench(&mut batch, seed);
         cases::add_options(&mut batch, seed);
         cases::add_bare(&mut batch, seed);
+        backends::add_responses(&mut batch, seed);
+        backends::add_rerank(&mut batch, seed);
+        backends::add_embeddings(&mut batch, seed);
     }
     let named = |arg: &String| {
         let name = arg.split('=').next().unwrap_or_default().replace('_', "-");
@@ -95,7 +99,38 @@ fn what_cannot_be_sent_is_refused_with_what_to_use() {
             &["--hf-name", "a/b", "--plot_timeline"][..],
             "`--dataset-name custom`",
         ),
-        (&["--backend", "vllm-rerank"], "`--backend vllm-rerank`"),
+        (
+            &["--backend", "vllm-rerank", "--endpoint", "/v1/rerank"],
+            "use `--dataset-name random-rerank`",
+        ),
+        (
+            &[
+                "--backend",
+                "openai-chat",
+                "--endpoint",
+                "/v1/chat/completions",
+                "--dataset-name",
+                "random-rerank",
+            ],
+            "use `vllm-rerank`",
+        ),
+        (
+            &["--backend", "vllm-pooling", "--endpoint", "/v1/embeddings"],
+            "write `--endpoint /pooling`",
+        ),
+        (&["--backend", "openai-audio"], "`--dataset-name image`"),
+        (
+            &[
+                "--dataset-name",
+                "random-rerank",
+                "--no-reranker",
+                "--backend",
+                "openai-embeddings",
+                "--endpoint",
+                "/v1/embeddings",
+            ],
+            "batch size of at least 2",
+        ),
         (&["--backend", "tgi"], "there is no backend `tgi`"),
         (
             &["--backend", "openai-chat"],

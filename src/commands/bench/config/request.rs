@@ -195,6 +195,7 @@ pub(super) fn protocol_spec(args: &BenchArgs, profile: Profile) -> ProtocolSpec 
         usage,
         body,
         routing_key_header: args.connections.routing_key_header.clone(),
+        embeddings: Default::default(),
         style: ClientStyle::BenchServing,
     }
 }

@@ -7,17 +7,19 @@ use serde_json::{Map, Value, json};
 use crate::base::clock;
 use crate::base::ids::ContentHash;
 use crate::cli::bench::{REFUSED_DATASETS, VllmArgs, VllmSourceArgs};
-use crate::config::api::Feature;
+use crate::config::api::{EmbeddingsForm, Feature};
 use crate::config::dataset::DatasetName;
 use crate::config::dataset::vllm_serve::{
-    PromptField, Questions, RandomTokens, TimedTrace, VllmRows, VllmServe, VllmSource, memory_error,
+    PromptField, Questions, RandomTokens, RerankTokens, TimedTrace, VllmRows, VllmServe, VllmSource,
+    memory_error,
 };
 use crate::config::workload::{Profile, Workload};
 use crate::plan::Protocol;
 
 /// The data sets, in the order in which an error lists them.
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 9] = [
     "random",
+    "random-rerank",
     "sharegpt",
     "custom",
     "prefix_repetition",
@@ -105,6 +107,16 @@ fn source(args: &VllmArgs) -> Result<VllmSource, String> {
     };
     Ok(match dataset.dataset_name.as_str() {
         "random" => VllmSource::Random(random(args, output(sources.random_output_len)?)?),
+        "random-rerank" => {
+            let random = random(args, 0)?;
+            VllmSource::RandomRerank(RerankTokens {
+                input_len: random.input_len,
+                range_ratio: random.input_ratio,
+                batch_size: random.batch_size,
+                is_reranker: !sources.no_reranker,
+                has_documents: args.server.backend == "vllm-rerank",
+            })
+        }
         "sharegpt" => VllmSource::Sharegpt {
             output_len: match (dataset.output_len, sources.sharegpt_output_len) {
                 (None, own) => own,
@@ -257,13 +269,26 @@ fn flag_errors(args: &VllmArgs, source: &VllmSource) -> Vec<String> {
 }
 
 /// Why the protocol cannot send the data set.
-pub(super) fn protocol_error(args: &VllmArgs, protocol: Protocol, workload: &Workload) -> Option<String> {
+pub(super) fn protocol_error(
+    args: &VllmArgs,
+    (protocol, form): (Protocol, EmbeddingsForm),
+    workload: &Workload,
+) -> Option<String> {
     let backend = &args.server.backend;
     let crate::config::dataset::Dataset::VllmServe(dataset) = &workload.dataset else {
         return None;
     };
     debug_assert_eq!(workload.dataset.name(), DatasetName::VllmServe);
+    let takes_several = protocol == Protocol::Embeddings && form != EmbeddingsForm::Messages;
     match &dataset.vllm_serve.source {
+        VllmSource::RandomRerank(_) if protocol != Protocol::Rerank && !takes_several => Some(format!(
+            "`random-rerank` puts a query and documents into a request, which the backend `{backend}` does not accept; use `vllm-rerank`"
+        )),
+        VllmSource::RandomRerank(_) => None,
+        _ if protocol == Protocol::Rerank => Some(
+            "the backend `vllm-rerank` needs documents to rank; use `--dataset-name random-rerank`"
+                .to_owned(),
+        ),
         VllmSource::TimedTrace(_) if protocol != Protocol::Completions => Some(format!(
             "`timed_trace` consists of token ids, which the backend `{backend}` does not accept; use `openai`"
         )),
@@ -272,12 +297,10 @@ pub(super) fn protocol_error(args: &VllmArgs, protocol: Protocol, workload: &Wor
         } if !protocol.carries(Feature::Messages) => Some(format!(
             "`--enable-multimodal-chat` makes chat messages, which the backend `{backend}` does not accept; use `openai-chat`"
         )),
-        VllmSource::Random(random) if random.batch_size > 1 && protocol != Protocol::Embeddings => {
-            Some(format!(
-                "`--random-batch-size` puts several prompts into a request, which only `openai-embeddings` accepts, not `{backend}`; leave \
+        VllmSource::Random(random) if random.batch_size > 1 && !takes_several => Some(format!(
+            "`--random-batch-size` puts several prompts into a request, which only `openai-embeddings` accepts, not `{backend}`; leave \
              it out"
-            ))
-        }
+        )),
         _ => None,
     }
 }

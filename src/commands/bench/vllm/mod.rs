@@ -4,6 +4,7 @@
 //! arguments.
 
 mod arrival;
+mod backends;
 mod console;
 mod dataset;
 mod failure;

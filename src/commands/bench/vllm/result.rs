@@ -38,17 +38,17 @@ pub(super) fn figures(settings: &Settings, measured: &BenchLoad) -> VllmFigures 
 
 /// The number of prompts in a request.
 fn sequences(settings: &Settings, index: u32) -> u32 {
-    let size = match source(settings) {
-        Some(VllmSource::Random(random)) => random.batch_size.max(1),
-        _ => 1,
-    };
-    let before = index.saturating_mul(size);
-    settings
-        .scenario
-        .workload
-        .prompts
-        .saturating_sub(before)
-        .min(size)
+    let prompts = settings.scenario.workload.prompts;
+    let part = |of: u32, size: u32| of.saturating_sub(index.saturating_mul(size)).min(size);
+    match source(settings) {
+        Some(VllmSource::Random(random)) => part(prompts, random.batch_size.max(1)),
+        Some(VllmSource::RandomRerank(rerank)) => {
+            let documents = part(rerank.documents(prompts), rerank.documents_per_request());
+            // Without documents of their own, requests also embed the query.
+            documents + u32::from(!rerank.has_documents)
+        }
+        _ => part(prompts, 1),
+    }
 }
 
 fn source(settings: &Settings) -> Option<&VllmSource> {

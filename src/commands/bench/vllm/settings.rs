@@ -6,13 +6,15 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::arrival;
+use super::backends;
 use super::dataset;
 use crate::analysis::metrics::GoodputTargets;
 use crate::base::secrets::is_secret_name;
 use crate::base::tls::{TlsConfig, TlsSettings, Trust};
 use crate::base::units::HumanDuration;
-use crate::cli::bench::{LoraAssignment, REFUSED_BACKENDS, VllmArgs};
+use crate::cli::bench::{LoraAssignment, VllmArgs};
 use crate::commands::bench::Environment;
+use crate::config::api::EmbeddingsForm;
 use crate::config::lora::{AdapterDistribution, Lora};
 use crate::config::scenario::{LoadLimits, Scenario};
 use crate::config::workload::{Profile, Workload};
@@ -20,14 +22,6 @@ use crate::plan::{ClientStyle, Protocol, ProtocolSpec, UsageRequest};
 use crate::report::vllm_serve::TIMES;
 use crate::runner::bench::{Address, Connections, Headers, Scheme};
 use crate::runner::profiler::{ProfiledServers, Profiler};
-
-/// The backends, with their protocols and the end of their paths.
-const BACKENDS: [(&str, Protocol, &str); 4] = [
-    ("vllm", Protocol::Completions, "completions"),
-    ("openai", Protocol::Completions, "completions"),
-    ("openai-chat", Protocol::Chat, "chat/completions"),
-    ("openai-embeddings", Protocol::Embeddings, "embeddings"),
-];
 
 /// The settings of a bench like vLLM's.
 #[derive(Clone, Debug)]
@@ -73,7 +67,7 @@ impl Settings {
     pub(super) fn from_args(args: &VllmArgs, environment: &Environment) -> Result<Self, Vec<String>> {
         let mut errors: Vec<String> = args.refused.errors().collect();
         let mut or_say = |wrong: Vec<String>| errors.extend(wrong);
-        let protocol = protocol(args).map_err(&mut or_say).ok();
+        let protocol = backends::protocol(args).map_err(&mut or_say).ok();
         let address = address(args).map_err(|error| or_say(vec![error])).ok();
         let connections = connections(args).map_err(|error| or_say(vec![error])).ok();
         let headers = headers(args, environment).map_err(&mut or_say).ok();
@@ -85,7 +79,7 @@ impl Settings {
         let statistics = statistics(args).map_err(&mut or_say).ok();
         let workload = dataset::workload(args).map_err(&mut or_say).ok();
         or_say(other_errors(args));
-        let (Some(protocol), Some(address), Some(headers), Some(arrival), Some(metadata)) =
+        let (Some((protocol, form)), Some(address), Some(headers), Some(arrival), Some(metadata)) =
             (protocol, address, headers, arrival, metadata)
         else {
             return Err(errors);
@@ -95,7 +89,7 @@ impl Settings {
         else {
             return Err(errors);
         };
-        errors.extend(dataset::protocol_error(args, protocol, &workload));
+        errors.extend(dataset::protocol_error(args, (protocol, form), &workload));
         if !errors.is_empty() {
             return Err(errors);
         }
@@ -105,7 +99,7 @@ impl Settings {
             address,
             connections,
             headers,
-            dialect: dialect(args, protocol),
+            dialect: dialect(args, protocol, form),
             scenario: scenario(args, protocol, workload, arrival),
             model: args.server.model.clone(),
             served_model_name: args.server.served_model_name.clone(),
@@ -141,26 +135,6 @@ impl Settings {
             },
         })
     }
-}
-
-fn protocol(args: &VllmArgs) -> Result<Protocol, Vec<String>> {
-    let (name, endpoint) = (args.server.backend.as_str(), args.server.endpoint.as_str());
-    if let Some((_, why)) = REFUSED_BACKENDS.iter().find(|(refused, _)| *refused == name) {
-        return Err(vec![format!("`--backend {name}` is not supported: {why}")]);
-    }
-    let Some((_, protocol, end)) = BACKENDS.iter().find(|(known, ..)| *known == name) else {
-        let known: Vec<String> = BACKENDS.iter().map(|(name, ..)| format!("`{name}`")).collect();
-        return Err(vec![format!(
-            "there is no backend `{name}`; use {}",
-            known.join(", ")
-        )]);
-    };
-    if !endpoint.ends_with(end) {
-        return Err(vec![format!(
-            "the backend `{name}` does not send to `{endpoint}`; write `--endpoint /v1/{end}`"
-        )]);
-    }
-    Ok(*protocol)
 }
 
 fn connections(args: &VllmArgs) -> Result<Connections, String> {
@@ -262,8 +236,8 @@ fn goodput(args: &VllmArgs) -> Result<Option<GoodputTargets>, Vec<String>> {
 /// Returns the names of the printed times, and the percentiles.
 fn statistics(args: &VllmArgs) -> Result<(Vec<String>, Vec<f64>), Vec<String>> {
     let mut errors = Vec::new();
-    let is_pooling = args.server.backend == "openai-embeddings";
-    let default = if is_pooling { "e2el" } else { "ttft,tpot,itl" };
+    let generates_text = backends::generates_text(&args.server.backend);
+    let default = if generates_text { "ttft,tpot,itl" } else { "e2el" };
     let names = args
         .output
         .percentile_metrics
@@ -307,6 +281,13 @@ fn other_errors(args: &VllmArgs) -> Vec<String> {
             args.server.tokenizer_mode
         ));
     }
+    if args.server.backend == "vllm-rerank" && requests.extra_body.is_some() {
+        errors.push(
+            "`--extra-body` has no effect with `vllm-rerank`, as in vLLM's tool; leave it out, or use `matrix bench --backend vllm-rerank` \
+             without `--like`"
+                .to_owned(),
+        );
+    }
     let numbers = [
         ("top-p", requests.top_p),
         ("min-p", requests.min_p),
@@ -343,7 +324,7 @@ fn body(args: &VllmArgs, protocol: Protocol) -> Map<String, Value> {
     body
 }
 
-fn dialect(args: &VllmArgs, protocol: Protocol) -> ProtocolSpec {
+fn dialect(args: &VllmArgs, protocol: Protocol, embeddings: EmbeddingsForm) -> ProtocolSpec {
     let logprobs = args
         .requests
         .logprobs
@@ -355,6 +336,7 @@ fn dialect(args: &VllmArgs, protocol: Protocol) -> ProtocolSpec {
         usage: UsageRequest::StreamOptions,
         body: body.into_iter().collect(),
         routing_key_header: None,
+        embeddings,
         style: ClientStyle::VllmServe,
     }
 }

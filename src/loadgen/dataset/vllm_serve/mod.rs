@@ -4,11 +4,14 @@ mod burstgpt;
 mod prefix_repetition;
 mod questions;
 mod random;
+mod random_rerank;
 mod sharegpt;
 mod timed_trace;
 
+use std::sync::Arc;
+
 use super::rng::Python;
-use super::{Content, DatasetError, MakeRows, Prompt, RngState, RowInputs, Rows};
+use super::{Content, DatasetError, Extras, MakeRows, Prompt, RngState, RowInputs, Rows};
 use crate::config::dataset::vllm_serve::{VllmRows, VllmServe, VllmSource};
 
 impl MakeRows for VllmServe {
@@ -16,6 +19,7 @@ impl MakeRows for VllmServe {
         let common = &self.vllm_serve;
         let prompts = match &common.source {
             VllmSource::Random(random) => random::prompts(random, common, inputs)?,
+            VllmSource::RandomRerank(rerank) => random_rerank::prompts(rerank, common, inputs)?,
             VllmSource::Sharegpt {
                 output_len,
                 as_messages,
@@ -39,8 +43,15 @@ impl MakeRows for VllmServe {
             VllmSource::Burstgpt => burstgpt::prompts(common, inputs)?,
             VllmSource::TimedTrace(trace) => timed_trace::prompts(trace, common, inputs)?,
         };
+        // The first prompt without its id.
+        let body = |first: &Prompt| Some(first.extras.as_ref()?.body.clone());
         let warmup = prompts.first().map(|first| Prompt {
-            extras: None,
+            extras: body(first).filter(|body| !body.is_empty()).map(|body| {
+                Arc::new(Extras {
+                    body,
+                    ..Extras::default()
+                })
+            }),
             ..first.clone()
         });
         Ok(Rows {

@@ -6,6 +6,7 @@ use super::identified;
 use crate::config::dataset::vllm_serve::{RandomTokens, VllmRows};
 use crate::loadgen::dataset::exact_length::fit_all;
 use crate::loadgen::dataset::rng::NumpyGenerator;
+use crate::loadgen::dataset::tokenizer::Tokenizer;
 use crate::loadgen::dataset::{Content, DatasetError, Prompt, RowInputs, token_count};
 
 pub(super) fn prompts(
@@ -16,19 +17,20 @@ pub(super) fn prompts(
     let (tokenizer, count) = (inputs.tokenizer, inputs.prompts);
     let mut rng = NumpyGenerator::new(inputs.seed);
     let vocabulary = tokenizer.vocab_size() as u64;
-    let special = token_count(tokenizer.special_token_count());
-    let length = random.input_len.saturating_sub(special);
-    let mut draw =
-        |low: u64, high: u64| -> Vec<u64> { (0..count).map(|_| rng.integers(low, high)).collect() };
-    let (low, high) = bounds(length, random.input_ratio);
-    let input_lens = draw(low, high + 1);
-    let (low, high) = bounds(random.output_len, random.output_ratio);
-    let output_lens = draw(low.max(1), high.max(1) + 1);
-    let offsets = draw(0, vocabulary);
-    let special = tokenizer.special_ids();
-    let allowed: Vec<u32> = (0..token_count(tokenizer.vocab_size()))
-        .filter(|id| !special.contains(id))
-        .collect();
+    let Draws {
+        input_lens,
+        output_lens,
+        offsets,
+    } = Draws::make(
+        &mut rng,
+        count,
+        [
+            (random.input_len, random.input_ratio),
+            (random.output_len, random.output_ratio),
+        ],
+        tokenizer,
+    );
+    let allowed = allowed_ids(tokenizer);
     let prefix_len = random.prefix_len as usize;
     let prefix = match prefix_len {
         0 => Vec::new(),
@@ -43,8 +45,7 @@ pub(super) fn prompts(
     };
     let lists: Vec<Vec<u32>> = (0..count)
         .map(|row| {
-            let from = offsets[row] + row as u64;
-            let ids = (from..from + input_lens[row]).map(|at| allowed[(at % allowed.len() as u64) as usize]);
+            let ids = consecutive(&allowed, offsets[row] + row as u64, input_lens[row]);
             prefix.iter().copied().chain(ids).collect()
         })
         .collect();
@@ -62,6 +63,49 @@ pub(super) fn prompts(
         0 | 1 => Ok(prompts),
         size => Ok(batches(&prompts, size as usize, common)),
     }
+}
+
+/// What is drawn for each row before its tokens.
+pub(super) struct Draws {
+    pub(super) input_lens: Vec<u64>,
+    pub(super) output_lens: Vec<u64>,
+    /// The first id of each row.
+    pub(super) offsets: Vec<u64>,
+}
+
+impl Draws {
+    /// Draws lengths, given as mean and ratio of prompts and answers, and offsets.
+    pub(super) fn make(
+        rng: &mut NumpyGenerator,
+        count: usize,
+        [(input, input_ratio), (output, output_ratio)]: [(u32, f64); 2],
+        tokenizer: &Tokenizer,
+    ) -> Self {
+        let special = token_count(tokenizer.special_token_count());
+        let mut draw =
+            |low: u64, high: u64| -> Vec<u64> { (0..count).map(|_| rng.integers(low, high)).collect() };
+        let (low, high) = bounds(input.saturating_sub(special), input_ratio);
+        let input_lens = draw(low, high + 1);
+        let (low, high) = bounds(output, output_ratio);
+        Self {
+            input_lens,
+            output_lens: draw(low.max(1), high.max(1) + 1),
+            offsets: draw(0, tokenizer.vocab_size() as u64),
+        }
+    }
+}
+
+/// The ids that are not special.
+pub(super) fn allowed_ids(tokenizer: &Tokenizer) -> Vec<u32> {
+    let special = tokenizer.special_ids();
+    (0..token_count(tokenizer.vocab_size()))
+        .filter(|id| !special.contains(id))
+        .collect()
+}
+
+/// So many ids from a place in the list on, from the beginning again after its end.
+pub(super) fn consecutive(allowed: &[u32], from: u64, length: u64) -> impl Iterator<Item = u32> {
+    (from..from + length).map(|at| allowed[(at % allowed.len() as u64) as usize])
 }
 
 /// The bounds of a drawn length.

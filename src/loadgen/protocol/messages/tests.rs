@@ -13,6 +13,7 @@ fn encoded(prompt: &Content, lora: Option<&str>, extras: Option<&Extras>) -> Res
         usage: UsageRequest::StreamOptions,
         body: Map::new(),
         routing_key_header: None,
+        embeddings: Default::default(),
         style: ClientStyle::BenchServing,
     };
     let nothing = Map::new();

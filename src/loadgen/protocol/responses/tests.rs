@@ -15,6 +15,7 @@ fn dialect() -> ProtocolSpec {
         usage: UsageRequest::StreamOptions,
         body: Map::new(),
         routing_key_header: None,
+        embeddings: Default::default(),
         style: ClientStyle::BenchServing,
     }
 }
