@@ -15,12 +15,13 @@ use matrix::loadgen::protocol::{Decoded, Decoder, LineKind};
 use matrix::loadgen::sse::{Line, LineScanner};
 use matrix::plan::Protocol;
 
-const PROTOCOLS: [Protocol; 5] = [
+const PROTOCOLS: [Protocol; 6] = [
     Protocol::SglangNative,
     Protocol::Completions,
     Protocol::Chat,
     Protocol::Messages,
     Protocol::Responses,
+    Protocol::Transcription,
 ];
 
 /// The longest line: low, so that bent lengths reach it.
@@ -105,6 +106,9 @@ fn the_corpus_itself_is_understood() {
         ("vllm-messages-whole", Protocol::Messages, Some(6)),
         ("vllm-responses", Protocol::Responses, Some(6)),
         ("vllm-responses-whole", Protocol::Responses, Some(6)),
+        ("vllm-transcription", Protocol::Transcription, Some(6)),
+        // It reports seconds.
+        ("vllm-transcription-whole", Protocol::Transcription, None),
         ("sglang-native", Protocol::SglangNative, Some(6)),
         ("sim-completions", Protocol::Completions, Some(6)),
     ] {

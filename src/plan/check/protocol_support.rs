@@ -156,7 +156,7 @@ mod tests {
     use crate::config::dataset::generated_shared_prefix::{GeneratedSharedPrefix, SharedPrefix};
     use crate::config::dataset::random_ids::RandomIds;
 
-    const ALL: [Protocol; 9] = [
+    const ALL: [Protocol; 10] = [
         Protocol::SglangNative,
         Protocol::Completions,
         Protocol::Chat,
@@ -166,6 +166,7 @@ mod tests {
         Protocol::Messages,
         Protocol::Responses,
         Protocol::Rerank,
+        Protocol::Transcription,
     ];
 
     /// Names of the protocols that cannot carry this workload.
@@ -185,6 +186,7 @@ mod tests {
             "truss",
             "embeddings",
             "rerank",
+            "transcription",
         ];
         let bare = ["trt", "truss", "rerank"];
         let of = |dataset| refusing_protocols(&Workload::with(dataset), false);
@@ -199,16 +201,21 @@ mod tests {
                 "embeddings",
                 "messages",
                 "responses",
-                "rerank"
+                "rerank",
+                "transcription"
             ]
         );
-        assert_eq!(of(DatasetName::Image), ["trt", "truss", "embeddings", "rerank"]);
-        assert_eq!(of(DatasetName::Mmmu), ["trt", "truss", "embeddings", "rerank"]);
-        let of_rerank = ALL
-            .map(Protocol::name)
-            .into_iter()
-            .filter(|name| *name != "rerank");
-        assert_eq!(of(DatasetName::RandomRerank), of_rerank.collect::<Vec<_>>());
+        let textual = ["trt", "truss", "embeddings", "rerank", "transcription"];
+        assert_eq!(of(DatasetName::Image), textual);
+        assert_eq!(of(DatasetName::Mmmu), textual);
+        for (dataset, own) in [
+            (DatasetName::RandomRerank, "rerank"),
+            (DatasetName::Audio, "transcription"),
+            (DatasetName::RandomAudio, "transcription"),
+        ] {
+            let others = ALL.map(Protocol::name).into_iter().filter(|name| *name != own);
+            assert_eq!(of(dataset), others.collect::<Vec<_>>(), "{dataset:?}");
+        }
         for dataset in [
             DatasetName::Sharegpt,
             DatasetName::Random,
@@ -218,7 +225,7 @@ mod tests {
             DatasetName::LongbenchV2,
             DatasetName::SpeedBench,
         ] {
-            assert_eq!(of(dataset), ["rerank"], "{dataset:?}");
+            assert_eq!(of(dataset), ["rerank", "transcription"], "{dataset:?}");
         }
         let prefix = |turns, routing_key| {
             Workload::with(GeneratedSharedPrefix {
@@ -231,7 +238,10 @@ mod tests {
             })
         };
         assert_eq!(refusing_protocols(&prefix(2, false), false), but_chat);
-        assert_eq!(refusing_protocols(&prefix(1, true), false), bare);
+        assert_eq!(
+            refusing_protocols(&prefix(1, true), false),
+            ["trt", "truss", "rerank", "transcription"]
+        );
         let ids = Workload::with(RandomIds {
             input_len: Some(1),
             output_len: Some(1),
@@ -242,7 +252,7 @@ mod tests {
         });
         assert_eq!(
             refusing_protocols(&ids, false),
-            ["chat", "messages", "responses", "rerank"]
+            ["chat", "messages", "responses", "rerank", "transcription"]
         );
         assert_eq!(
             refusing_protocols(&Workload::new(DatasetName::Random), true),
