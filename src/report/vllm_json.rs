@@ -171,7 +171,10 @@ impl VllmResult<'_> {
             ),
             ("max_output_tokens_per_s", float(Metric::PeakOutput)),
             ("max_concurrent_requests", whole(Metric::PeakConcurrency)),
-            ("rtfx", json!(0.0)),
+            (
+                "rtfx",
+                json!(metrics::metric_value(self.block, Metric::AudioThroughput).unwrap_or(0.0)),
+            ),
         ];
         insert_fields(object, fields);
     }

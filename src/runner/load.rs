@@ -24,7 +24,7 @@ use crate::runner::prompt_store::{PreparedWorkload, repeated_share};
 use crate::runner::ready_engine::ReadyEngine;
 use crate::runner::requests::{
     self, PromptRange, PromptsExhausted, insert_image_placeholders, prompts_exhausted,
-    reconcile_audio_tokens, reconcile_vision_tokens, replace_session_ids,
+    reconcile_vision_tokens, replace_session_ids,
 };
 use crate::runner::reusable::SentPrompts;
 use crate::runner::supervise::{self, AbortReason, DriveControl};
@@ -256,7 +256,6 @@ async fn count_tokens(mut requests: Vec<Request>, workload: &Arc<PreparedWorkloa
     let counting = tokio::task::spawn_blocking(move || {
         let (prompts, tokenizer) = (&workload.prepared.prompts, &workload.tokenizer);
         reconcile_vision_tokens(&mut requests, prompts);
-        reconcile_audio_tokens(&mut requests);
         answers::count_prompts(&mut requests, prompts, tokenizer);
         answers::count_outputs(&mut requests, tokenizer);
         // Recordings may say the same, and those without speech are often answered with the same words.

@@ -257,14 +257,6 @@ pub(super) fn reconcile_vision_tokens(requests: &mut [Request], prompts: &[Promp
     }
 }
 
-/// Sets the prompt tokens of recordings to the server's count, the only one that there is.
-pub(super) fn reconcile_audio_tokens(requests: &mut [Request]) {
-    for request in requests.iter_mut().filter(|request| request.audio.is_some()) {
-        let reported = request.usage.and_then(|usage| usage.prompt);
-        request.prompt_tokens = reported.unwrap_or(request.prompt_tokens);
-    }
-}
-
 /// The warm-up request, its answer limited to `limit` tokens; `None` if there is no prompt.
 ///
 /// As in the Python tool it is the first request, the whole first conversation, or the data set's own warm-up

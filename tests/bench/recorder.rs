@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// A request: its path, its headers in lower case, its body.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,9 +80,10 @@ fn serve(stream: &mut TcpStream, keep: &Mutex<Vec<Heard>>, flush: Flush, delay: 
         };
         return reply(stream, "200 OK", "application/json", &answer.to_string());
     }
-    let body: Value = match body.is_empty() {
-        true => Value::Null,
-        false => serde_json::from_slice(&body).ok()?,
+    let body: Value = match (body.is_empty(), boundary(&head)) {
+        (true, _) => Value::Null,
+        (false, Some(boundary)) => form(boundary, &body)?,
+        (false, None) => serde_json::from_slice(&body).ok()?,
     };
     let is_flush = path.starts_with("/flush_cache") || path.starts_with("/reset_prefix_cache");
     let answer = match flush {
@@ -96,6 +97,8 @@ fn serve(stream: &mut TcpStream, keep: &Mutex<Vec<Heard>>, flush: Flush, delay: 
     };
     let headers = lines
         .filter_map(|line| line.split_once(": "))
+        // Every client draws its own boundary.
+        .map(|(name, value)| (name, value.split("; boundary=").next().unwrap_or(value)))
         .map(|(name, value)| format!("{}: {value}", name.to_lowercase()))
         .collect();
     keep.lock().ok()?.push(Heard { path, headers, body });
@@ -124,6 +127,42 @@ fn read(stream: &mut TcpStream) -> Option<(String, Vec<u8>)> {
             return Some((head, bytes.split_off(end + 4)));
         }
     }
+}
+
+/// The boundary of a form.
+fn boundary(head: &str) -> Option<&str> {
+    let mut lines = head.lines();
+    let line = lines.find(|line| {
+        line.to_lowercase()
+            .starts_with("content-type: multipart/form-data")
+    })?;
+    Some(line.split_once("boundary=")?.1.trim_matches('"'))
+}
+
+/// The fields of a form in their order, each with its text; of a file its name, type and content.
+fn form(boundary: &str, body: &[u8]) -> Option<Value> {
+    let mark = format!("--{boundary}").into_bytes();
+    let starts: Vec<usize> = (0..body.len())
+        .filter(|at| body[*at..].starts_with(&mark))
+        .collect();
+    let mut fields = Map::new();
+    for pair in starts.windows(2) {
+        // The line break after the boundary and that before the next one.
+        let part = &body[pair[0] + mark.len() + 2..pair[1] - 2];
+        let end = part.windows(4).position(|end| end == b"\r\n\r\n")?;
+        let head = String::from_utf8_lossy(&part[..end]).into_owned();
+        let quoted = |before: &str| Some(head.split_once(before)?.1.split('"').next()?.to_owned());
+        let content = &part[end + 4..];
+        let value = match quoted("filename=\"") {
+            None => json!(String::from_utf8_lossy(content)),
+            Some(name) => {
+                let kind = head.lines().find(|line| line.starts_with("Content-Type"));
+                json!({"name": name, "type": kind, "content": content})
+            }
+        };
+        fields.insert(quoted("form-data; name=\"")?, value);
+    }
+    Some(Value::Object(fields))
 }
 
 /// A stream of events, a word each; every third answer ends after half of what was asked for.
@@ -157,7 +196,9 @@ fn answer(path: &str, body: &Value) -> String {
         &body["max_output_tokens"],
         &body["sampling_params"]["max_new_tokens"],
     ];
-    let asked = asked.iter().find_map(|tokens| tokens.as_u64()).unwrap_or(1);
+    // The fields of a form are texts.
+    let number = |tokens: &&Value| tokens.as_u64().or_else(|| tokens.as_str()?.parse().ok());
+    let asked = asked.iter().find_map(number).unwrap_or(1);
     let count = if asked % 3 == 0 { asked.div_ceil(2) } else { asked };
     let (mut events, mut text) = (String::new(), String::new());
     for place in 0..count {
@@ -167,7 +208,9 @@ fn answer(path: &str, body: &Value) -> String {
             "/generate" => {
                 json!({"text": text, "meta_info": {"prompt_tokens": 7, "completion_tokens": place + 1}})
             }
-            "/v1/chat/completions" => json!({"choices": [{"delta": {"content": word}}]}),
+            "/v1/chat/completions" | "/v1/audio/transcriptions" => {
+                json!({"choices": [{"delta": {"content": word}}]})
+            }
             "/v1/responses" => json!({"type": "response.output_text.delta", "delta": word}),
             "/v2/models/ensemble/generate_stream" => json!({"text_output": word}),
             _ => json!({"choices": [{"text": word}]}),
@@ -180,6 +223,10 @@ fn answer(path: &str, body: &Value) -> String {
             json!({"type": "response.completed", "response": {"status": "completed", "usage": usage}});
         events.push_str(&format!("event: response.completed\ndata: {event}\n\n"));
         return events;
+    }
+    if path == "/v1/audio/transcriptions" {
+        let usage = json!({"prompt_tokens": 104, "completion_tokens": count});
+        events.push_str(&format!("data: {}\n\n", json!({"choices": [], "usage": usage})));
     }
     // Triton ends without a word.
     if !path.starts_with("/v2/") {

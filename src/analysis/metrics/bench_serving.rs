@@ -163,7 +163,10 @@ fn successful_request(
             .is_some()
             .then_some(GapTokens(request, profile)),
         output: output_tokens(request, first.is_none(), protocol, profile),
-        prompt: prompt(request.prompt_tokens),
+        prompt: prompt(match request.audio {
+            Some(_) => request.prompt_sent(),
+            None => request.prompt_tokens,
+        }),
         vision: prompt(request.vision_tokens),
         counted: match request.counted_tokens {
             None if request.chunks.is_empty() => Some(0),
@@ -204,7 +207,7 @@ fn is_failure(oddity: Oddity, protocol: Protocol) -> bool {
     // bench_serving does not have these protocols, so nothing in them is odd to it.
     if matches!(
         protocol,
-        Protocol::Messages | Protocol::Responses | Protocol::Rerank
+        Protocol::Messages | Protocol::Responses | Protocol::Rerank | Protocol::Transcription
     ) {
         return false;
     }

@@ -22,6 +22,8 @@ pub(crate) struct VllmRequest {
     pub(crate) prompt_tokens: u32,
     /// Reported by the server, otherwise counted; 0 for a failed request.
     pub(crate) output_tokens: u32,
+    /// Length of the recording; 0 without one, and if its length is unknown.
+    pub(crate) audio_s: f64,
     /// Number of prompts in a request of embeddings.
     pub(crate) sequences: u32,
     pub(crate) text: String,
@@ -47,11 +49,14 @@ impl VllmRequest {
         let seconds = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e9;
         let sent = request.sent_ns.unwrap_or(request.due_ns);
         let due = if is_at_once { 0 } else { request.due_ns };
-        let reported = request.usage.and_then(|usage| usage.prompt);
+        // Of recordings, vLLM's tool counts only the tokens of the text beside them.
+        let reported = request.usage.filter(|_| request.audio.is_none());
+        let reported = reported.and_then(|usage| usage.prompt);
         let common = Self {
             start_s: seconds(0, sent),
             queue_s: seconds(due, sent),
             prompt_tokens: reported.unwrap_or(request.prompt_tokens),
+            audio_s: request.audio.and_then(|audio| audio.seconds).unwrap_or(0.0),
             sequences,
             text: request
                 .text
@@ -157,6 +162,15 @@ impl VllmFigures {
     pub(crate) fn rate(&self, number: u64) -> f64 {
         match self.duration_s > 0.0 {
             true => number as f64 / self.duration_s,
+            false => 0.0,
+        }
+    }
+
+    /// Seconds of recordings per second: the inverse real-time factor.
+    pub(crate) fn rtfx(&self) -> f64 {
+        let seconds: f64 = self.successes().map(|request| request.audio_s).sum();
+        match self.duration_s > 0.0 {
+            true => seconds / self.duration_s,
             false => 0.0,
         }
     }

@@ -97,7 +97,7 @@ pub(crate) struct VllmServerArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Data set")]
 pub(crate) struct VllmDatasetArgs {
-    /// The data set: random, sharegpt, custom, prefix_repetition, burstgpt, spec_bench, speed_bench or timed_trace.
+    /// The data set: random, sharegpt, custom, custom_audio, prefix_repetition, burstgpt, spec_bench, speed_bench or timed_trace.
     #[arg(long, value_name = "NAME", default_value = "random")]
     pub(crate) dataset_name: String,
     /// The file of the data set.
@@ -165,7 +165,7 @@ pub(crate) struct VllmSourceArgs {
     /// The number of output tokens of `sharegpt`; by default the length of the answer in the data set.
     #[arg(long, value_name = "TOKENS")]
     pub(crate) sharegpt_output_len: Option<u32>,
-    /// The number of output tokens of `custom`; -1 is `output_tokens` of each row.
+    /// The number of output tokens of `custom` and `custom_audio`; -1 is `output_tokens` of each row.
     #[arg(
         long,
         value_name = "TOKENS",

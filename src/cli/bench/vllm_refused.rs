@@ -5,7 +5,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
 /// Reasons that several entries share.
 const HUB: &str = "data sets of Hugging Face's hub are not supported; convert the rows to JSON lines with `prompt`, and use \
                    `--dataset-name custom`";
-const MEDIA: &str = "prompts with images, video or audio of vLLM are not supported; use `--dataset-name image` of `matrix bench` \
+const MEDIA: &str = "prompts with images or video of vLLM are not supported; use `--dataset-name image` of `matrix bench` \
                      without `--like`";
 const PLOTS: &str = "no plot is drawn; `--save-result --save-detailed` writes the values of every request";
 
@@ -49,16 +49,11 @@ pub(crate) const REFUSED_FLAGS: &[RefusedFlag] = &[
 ];
 
 /// The data sets that are refused.
-pub(crate) const REFUSED_DATASETS: &[(&str, &str)] = &[
-    ("hf", HUB),
-    ("random-mm", MEDIA),
-    ("custom_image", MEDIA),
-    ("custom_audio", MEDIA),
-];
+pub(crate) const REFUSED_DATASETS: &[(&str, &str)] =
+    &[("hf", HUB), ("random-mm", MEDIA), ("custom_image", MEDIA)];
 
 /// The backends that are refused.
 pub(crate) const REFUSED_BACKENDS: &[(&str, &str)] = &[
-    ("openai-audio", MEDIA),
     ("openai-embeddings-clip", MEDIA),
     ("openai-embeddings-vlm2vec", MEDIA),
     ("infinity-embeddings-clip", MEDIA),

@@ -44,6 +44,8 @@ pub(crate) enum VllmSource {
     },
     /// Prompts in a file of JSON lines.
     Custom(Questions),
+    /// Recordings that a file of JSON lines names; `None`: each row has `output_tokens`.
+    CustomAudio { output_len: Option<u32> },
     /// Groups of prompts with a common prefix.
     PrefixRepetition {
         prefix_len: u32,
@@ -174,6 +176,7 @@ impl VllmSource {
                 PromptField::Turns => "spec_bench",
                 PromptField::Messages => "speed_bench",
             },
+            Self::CustomAudio { .. } => "custom_audio",
             Self::PrefixRepetition { .. } => "prefix_repetition",
             Self::Burstgpt => "burstgpt",
             Self::TimedTrace(_) => "timed_trace",
@@ -203,6 +206,7 @@ impl Rules for VllmServe {
                 let template = TemplateUse::requested(questions.applies_template);
                 (PromptForm::Text, template)
             }
+            VllmSource::CustomAudio { .. } => (PromptForm::Audio, TemplateUse::Optional),
             _ => (PromptForm::Text, TemplateUse::None),
         };
         Facts {
@@ -211,7 +215,9 @@ impl Rules for VllmServe {
             template,
             output_len: match source {
                 VllmSource::Random(random) => Some(random.output_len),
-                VllmSource::Sharegpt { output_len, .. } => *output_len,
+                VllmSource::Sharegpt { output_len, .. } | VllmSource::CustomAudio { output_len } => {
+                    *output_len
+                }
                 VllmSource::Custom(questions) => questions.output_len,
                 VllmSource::PrefixRepetition { output_len, .. } => Some(*output_len),
                 VllmSource::RandomRerank(_) | VllmSource::Burstgpt | VllmSource::TimedTrace(_) => None,
@@ -223,7 +229,11 @@ impl Rules for VllmServe {
     }
 
     fn requests(&self, prompts: u32) -> Option<u64> {
-        let is_all = prompts == 0 && matches!(self.vllm_serve.source, VllmSource::Custom(_));
+        let has_rows = matches!(
+            self.vllm_serve.source,
+            VllmSource::Custom(_) | VllmSource::CustomAudio { .. }
+        );
+        let is_all = prompts == 0 && has_rows;
         (!is_all).then_some(u64::from(prompts))
     }
 
@@ -281,7 +291,10 @@ impl Rules for VllmServe {
                     );
                 }
             }
-            VllmSource::Sharegpt { .. } | VllmSource::Custom(_) | VllmSource::Burstgpt => {}
+            VllmSource::Sharegpt { .. }
+            | VllmSource::Custom(_)
+            | VllmSource::CustomAudio { .. }
+            | VllmSource::Burstgpt => {}
         }
     }
 }

@@ -81,6 +81,9 @@ fn totals(block: &mut Block, load: &VllmLoad<'_>) {
         block.number("Output token throughput (tok/s):", figures.rate(output));
         block.number("Peak output token throughput (tok/s):", tokens);
         block.number("Peak concurrent requests:", requests as f64);
+        if figures.rtfx() > 0.0 {
+            block.number("RTFx (Inverse Real-Time Factor):", figures.rtfx());
+        }
     }
     block.number("Total token throughput (tok/s):", figures.rate(input + output));
 }

@@ -179,8 +179,7 @@ fn add_generation(object: &mut Map<String, Value>, about: &Description<'_>, load
         [
             ("max_output_tokens_per_s", json!(tokens)),
             ("max_concurrent_requests", json!(requests)),
-            // Only audio has a length.
-            ("rtfx", json!(0.0)),
+            ("rtfx", json!(load.figures.rtfx())),
         ],
     );
 }

@@ -245,9 +245,16 @@ impl Request {
         self.output_tokens().unwrap_or_else(events)
     }
 
-    /// Prompt tokens: the data set's count. For a round, the server's count, which includes the chat
+    /// Prompt tokens: the data set's count. For a recording the server's count, if there is one: the data set knows only the
+    /// tokens of the text beside it. For a round, the server's count, which includes the chat
     /// template, unless our own count contradicts it.
     pub(crate) fn prompt_sent(&self) -> u32 {
+        if self.audio.is_some() {
+            return self
+                .usage
+                .and_then(|usage| usage.prompt)
+                .unwrap_or(self.prompt_tokens);
+        }
         let Some(round) = self.round else {
             return self.prompt_tokens;
         };

@@ -99,3 +99,73 @@ pub(super) fn add_embeddings(batch: &mut Batch, seed: &str) {
         add(&[&backend[..], &["--random-batch-size", "2"]].concat());
     }
 }
+
+/// Recordings of one and of two channels, in files with and without other chunks, named by their whole paths.
+pub(super) fn add_audio(batch: &mut Batch, seed: &str) {
+    let file = |name: &str, channels: u16, more: &[u8]| {
+        let samples: Vec<u8> = (0..800_u16 * channels)
+            .flat_map(|at| at.wrapping_mul(77).to_le_bytes())
+            .collect();
+        let length = |bytes: usize| u32::try_from(bytes).expect("a short file").to_le_bytes();
+        let head = [
+            &b"WAVE"[..],
+            more,
+            b"fmt \x10\0\0\0\x01\0",
+            &channels.to_le_bytes(),
+            &8000_u32.to_le_bytes(),
+            &(16_000 * u32::from(channels)).to_le_bytes(),
+            &(2 * channels).to_le_bytes(),
+            b"\x10\0data",
+            &length(samples.len()),
+        ]
+        .concat();
+        let bytes = [&b"RIFF"[..], &length(head.len() + samples.len()), &head, &samples].concat();
+        let path = batch.desk.path().join(name);
+        std::fs::write(&path, bytes).expect("a file can be written");
+        path.display().to_string()
+    };
+    let (mono, stereo) = (
+        file("mono.wav", 1, b""),
+        file("stereo.wav", 2, b"LIST\x04\0\0\0abcd"),
+    );
+    let rows: Vec<Value> = (0..5)
+        .map(|at| json!({"prompt": format!("Transcribe {at}."), "audio": if at % 2 == 0 { &mono } else { &stereo }, "output_tokens": at + 4}))
+        .collect();
+    let path = batch.lines("audio.jsonl", &rows);
+    let mut add = |more: &[&str]| {
+        let args = [
+            "--backend",
+            "openai-audio",
+            "--endpoint",
+            "/v1/audio/transcriptions",
+        ];
+        let data = [
+            "--dataset-name",
+            "custom_audio",
+            "--dataset-path",
+            &path,
+            "--seed",
+            seed,
+        ];
+        batch.add(&[&args[..], &data, more].concat());
+    };
+    add(&["--num-prompts", "4", "--custom-output-len", "5"]);
+    add(&["--num-prompts", "8", "--custom-output-len", "-1"]);
+    add(&["--num-prompts", "0", "--disable-shuffle", "--output-len", "9"]);
+    add(&[
+        "--num-prompts",
+        "3",
+        "--no-oversample",
+        "--ignore-eos",
+        "--num-warmups",
+        "1",
+    ]);
+    add(&[
+        "--num-prompts",
+        "2",
+        "--ready-check-timeout-sec",
+        "10",
+        "--extra-body",
+        r#"{"language": "de"}"#,
+    ]);
+}

@@ -124,6 +124,7 @@ fn result(line: &str) -> Vec<String> {
                 "date",
                 "duration",
                 "request_goodput",
+                "rtfx",
                 "ttfts",
                 "itls",
                 "latencies",

@@ -92,6 +92,18 @@ fn requests_blocks_and_result_files_are_those_of_vllm_bench_serve() {
 }
 
 #[test]
+fn transcriptions_are_those_of_vllm_bench_serve() {
+    let Some(python) = python() else {
+        return;
+    };
+    let mut batch = Batch::new(Recorder::start());
+    for seed in seeds() {
+        backends::add_audio(&mut batch, seed);
+    }
+    batch.compare(&python);
+}
+
+#[test]
 fn what_cannot_be_sent_is_refused_with_what_to_use() {
     let desk = Desk::new();
     for (args, why) in [
@@ -118,7 +130,34 @@ fn what_cannot_be_sent_is_refused_with_what_to_use() {
             &["--backend", "vllm-pooling", "--endpoint", "/v1/embeddings"],
             "write `--endpoint /pooling`",
         ),
-        (&["--backend", "openai-audio"], "`--dataset-name image`"),
+        (
+            &["--dataset-name", "custom_audio", "--dataset-path", "f.jsonl"],
+            "only `openai-audio` sends them",
+        ),
+        (
+            &[
+                "--backend",
+                "openai-audio",
+                "--endpoint",
+                "/v1/audio/transcriptions",
+            ],
+            "recordings are those of `custom_audio`",
+        ),
+        (
+            &["--backend", "openai-audio"],
+            "write `--endpoint /v1/audio/transcriptions`",
+        ),
+        (
+            &[
+                "--backend",
+                "openai-audio",
+                "--endpoint",
+                "/v1/audio/transcriptions",
+                "--temperature",
+                "0.5",
+            ],
+            "`--extra-body`",
+        ),
         (
             &[
                 "--dataset-name",

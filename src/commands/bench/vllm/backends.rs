@@ -5,7 +5,7 @@ use crate::config::api::EmbeddingsForm;
 use crate::plan::Protocol;
 
 /// The backends, with their protocols, the form of embeddings and the end of their paths.
-const BACKENDS: [(&str, Protocol, EmbeddingsForm, &str); 9] = [
+const BACKENDS: [(&str, Protocol, EmbeddingsForm, &str); 10] = [
     (
         "vllm",
         Protocol::Completions,
@@ -53,6 +53,12 @@ const BACKENDS: [(&str, Protocol, EmbeddingsForm, &str); 9] = [
         Protocol::Embeddings,
         EmbeddingsForm::Pooling,
         "pooling",
+    ),
+    (
+        "openai-audio",
+        Protocol::Transcription,
+        EmbeddingsForm::Input,
+        "audio/transcriptions",
     ),
     ("vllm-rerank", Protocol::Rerank, EmbeddingsForm::Input, "rerank"),
 ];

@@ -8,20 +8,21 @@ use crate::base::clock;
 use crate::base::ids::ContentHash;
 use crate::cli::bench::{REFUSED_DATASETS, VllmArgs, VllmSourceArgs};
 use crate::config::api::{EmbeddingsForm, Feature};
-use crate::config::dataset::DatasetName;
 use crate::config::dataset::vllm_serve::{
     PromptField, Questions, RandomTokens, RerankTokens, TimedTrace, VllmRows, VllmServe, VllmSource,
     memory_error,
 };
+use crate::config::dataset::{DatasetName, PromptForm};
 use crate::config::workload::{Profile, Workload};
 use crate::plan::Protocol;
 
 /// The data sets, in the order in which an error lists them.
-const NAMES: [&str; 9] = [
+const NAMES: [&str; 10] = [
     "random",
     "random-rerank",
     "sharegpt",
     "custom",
+    "custom_audio",
     "prefix_repetition",
     "burstgpt",
     "spec_bench",
@@ -37,10 +38,11 @@ pub(super) fn workload(args: &VllmArgs) -> Result<Workload, Vec<String>> {
     }
     let source = source(args).map_err(|error| vec![error])?;
     let mut errors = flag_errors(args, &source);
+    let has_rows = matches!(source, VllmSource::Custom(_) | VllmSource::CustomAudio { .. });
     let prompts = match u32::try_from(args.dataset.num_prompts) {
         Ok(prompts) => prompts,
         // vLLM takes every number below 1 for all rows of a file of prompts.
-        Err(_) if matches!(source, VllmSource::Custom(_)) && args.dataset.num_prompts < 0 => 0,
+        Err(_) if has_rows && args.dataset.num_prompts < 0 => 0,
         Err(_) => {
             errors.push(format!(
                 "`--num-prompts` is {}; write at least 1",
@@ -128,6 +130,9 @@ fn source(args: &VllmArgs) -> Result<VllmSource, String> {
             category: None,
             ..questions(args, PromptField::Prompt, sources.custom_output_len)?
         }),
+        "custom_audio" => VllmSource::CustomAudio {
+            output_len: output_len(dataset.output_len.unwrap_or(sources.custom_output_len))?,
+        },
         "spec_bench" => VllmSource::Custom(Questions {
             category: sources.spec_bench_category.clone(),
             applies_template: true,
@@ -246,14 +251,14 @@ fn flag_errors(args: &VllmArgs, source: &VllmSource) -> Vec<String> {
             format!("`{name}` needs a file; name it with `--dataset-path`"),
         ),
         (
-            name == "custom"
+            name.starts_with("custom")
                 && has_path
                 && !dataset
                     .dataset_path
                     .as_deref()
                     .unwrap_or_default()
                     .ends_with(".jsonl"),
-            "the file of `custom` must be JSON lines, with a name that ends in `.jsonl`".to_owned(),
+            format!("the file of `{name}` must be JSON lines, with a name that ends in `.jsonl`"),
         ),
         (
             is_timed && name != "timed_trace",
@@ -280,6 +285,13 @@ pub(super) fn protocol_error(
     };
     debug_assert_eq!(workload.dataset.name(), DatasetName::VllmServe);
     let takes_several = protocol == Protocol::Embeddings && form != EmbeddingsForm::Messages;
+    let has_audio = workload.facts().prompts == PromptForm::Audio;
+    if has_audio != protocol.carries(Feature::Audio) {
+        return Some(format!(
+            "the data set `{}` and the backend `{backend}` do not fit: recordings are those of `custom_audio`, and only `openai-audio` sends them",
+            dataset.vllm_serve.source.name()
+        ));
+    }
     match &dataset.vllm_serve.source {
         VllmSource::RandomRerank(_) if protocol != Protocol::Rerank && !takes_several => Some(format!(
             "`random-rerank` puts a query and documents into a request, which the backend `{backend}` does not accept; use `vllm-rerank`"

@@ -296,6 +296,13 @@ fn other_errors(args: &VllmArgs) -> Vec<String> {
         ("presence-penalty", requests.presence_penalty),
         ("repetition-penalty", requests.repetition_penalty),
     ];
+    // vLLM's tool refuses them, too.
+    let is_sampled = requests.top_k.is_some() || numbers.iter().any(|(_, number)| number.is_some());
+    if args.server.backend == "openai-audio" && is_sampled {
+        errors.push(
+            "sampling parameters are not sent to `openai-audio`; leave them out, or send them as fields with `--extra-body`".to_owned(),
+        );
+    }
     for (flag, number) in numbers {
         if number.is_some_and(|number| !number.is_finite()) {
             errors.push(format!("`--{flag}` must be a finite number, which JSON can hold"));

@@ -1,6 +1,7 @@
 //! The data sets of `vllm bench serve`: the same prompts for the same seed, file and tokenizer.
 
 mod burstgpt;
+mod custom_audio;
 mod prefix_repetition;
 mod questions;
 mod random;
@@ -30,6 +31,10 @@ impl MakeRows for VllmServe {
             VllmSource::Custom(questions) => {
                 let (prompts, wanted, seed) = questions::prompts(questions, common, inputs, rng)?;
                 repeat_rows(prompts, common, wanted, seed, rng)
+            }
+            VllmSource::CustomAudio { output_len } => {
+                let (prompts, wanted) = custom_audio::prompts(*output_len, common, inputs, rng)?;
+                repeat_rows(prompts, common, wanted, inputs.seed, rng)
             }
             VllmSource::PrefixRepetition {
                 prefix_len,
