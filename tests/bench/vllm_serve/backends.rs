@@ -1,5 +1,7 @@
 //! Cases of the protocols besides completions and chat.
 
+use serde_json::{Value, json};
+
 use super::batch::Batch;
 
 pub(super) fn add_responses(batch: &mut Batch, seed: &str) {

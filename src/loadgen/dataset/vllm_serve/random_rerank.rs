@@ -2,10 +2,10 @@
 
 use serde_json::json;
 
-use super::exact_length::{FittedText, fit_all};
 use super::identified;
 use super::random::{Draws, allowed_ids, consecutive};
 use crate::config::dataset::vllm_serve::{RerankTokens, VllmRows};
+use crate::loadgen::dataset::exact_length::{FittedText, fit_all};
 use crate::loadgen::dataset::rng::NumpyGenerator;
 use crate::loadgen::dataset::{Content, DatasetError, Prompt, RowInputs, token_count};
 
