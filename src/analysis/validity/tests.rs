@@ -408,6 +408,36 @@ fn cached_tokens_are_a_share_of_all_that_the_server_counts() {
 }
 
 #[test]
+fn more_cached_tokens_than_a_prompt_has_are_doubted() {
+    let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
+    let plan: crate::plan::Plan = serde_json::from_str(plan).unwrap();
+    let judged = |cached: u32| {
+        let mut answers = streamed_requests(20, 100, &[90, 180, 270]);
+        for answer in &mut answers {
+            let usage = serde_json::json!({"prompt": 1, "completion": 3, "cached": cached});
+            answer.usage = serde_json::from_value(usage).unwrap();
+        }
+        let reasons = response_reasons(&Responses {
+            requests: &answers,
+            scenario: &plan.cells[0].scenario,
+            names: &["m"],
+            listed: &[],
+            protocol: Protocol::Completions,
+            is_simulated: false,
+            bounds: &ValidityBounds::default(),
+        });
+        let mut reasons = reasons.into_iter();
+        let found = reasons.find(|reason| reason.code == ReasonCode::PromptTokensDisagree);
+        found.map(|reason| (reason.weight, reason.measured))
+    };
+    assert_eq!(judged(1), None);
+    let measured =
+        "20 of 20 answers report more cached tokens than their prompts have, such as 7 cached of 1"
+            .to_owned();
+    assert_eq!(judged(7), Some((Verdict::Suspect, measured)));
+}
+
+#[test]
 fn of_counters_and_answers_that_contradict_each_other_the_worse_counts() {
     assert_eq!(codes_of_caches(90, 0.0), [ReasonCode::CacheWarm]);
     assert_eq!(codes_of_caches(0, 720.0), [ReasonCode::CacheWarm]);

@@ -57,10 +57,38 @@ fn unread_images_reason(responses: &Responses<'_>) -> Option<Reason> {
     })
 }
 
+/// Reports answers with more cached tokens than their prompts have: one of the two counts is wrong.
+fn impossible_cache_reason(responses: &Responses<'_>) -> Option<Reason> {
+    let impossible: Vec<(u32, u32)> = responses
+        .completed_requests()
+        .filter(|request| request.cached_tokens().is_none())
+        .filter_map(|request| {
+            let usage = request.usage?;
+            Some((
+                usage.cached?,
+                usage.prompt.unwrap_or_else(|| request.prompt_sent()),
+            ))
+        })
+        .collect();
+    let (cached, prompt) = impossible.first()?;
+    let mut reason = new_reason(
+        ReasonCode::PromptTokensDisagree,
+        format!(
+            "{} of {} answers report more cached tokens than their prompts have, such as {cached} cached of {prompt}",
+            impossible.len(),
+            responses.completed_requests().count()
+        ),
+        Some("the tokens of the prompt".to_owned()),
+    );
+    reason.weight = Verdict::Suspect;
+    Some(reason)
+}
+
 /// Reports prompts that are shorter or longer in the server's count. An engine that reads less than was sent
 /// is fast for the wrong reason.
 pub(crate) fn judge_prompts(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
     reasons.extend(unread_images_reason(responses).filter(|_| !responses.is_simulated));
+    reasons.extend(impossible_cache_reason(responses));
     // The simulated engine has no tokenizer: of text it counts pieces.
     let is_text = !responses.scenario.workload.facts().sends_ids;
     if responses.is_simulated && is_text {
