@@ -181,8 +181,13 @@ fn current(lines: &mut Lines<'_>, facts: &BlockFacts<'_>) {
 /// A block with figures that the Python tool does not print, including the empty line before it. Figures
 /// without a value are left out.
 pub(crate) fn additional_block(figures: &MetricValues, percentiles: &[Percentiles], embeds: bool) -> String {
+    let known = figures
+        .iter()
+        .filter(|(_, value)| value.is_some())
+        .map(|(name, value)| (name.clone(), *value))
+        .collect();
     let mut lines = Lines {
-        figures,
+        figures: &known,
         is_whole: false,
         text: "\n".to_owned(),
     };
@@ -358,6 +363,22 @@ mod tests {
 
     /// The complete example of docs/bench-serving.md 8.1.
     const EXAMPLE: &str = include_str!("block_current.txt");
+
+    /// As when the client cancelled all requests.
+    #[test]
+    fn further_figures_without_a_value_have_no_line() {
+        let mut figures = MetricValues::new();
+        for statistic in [Mean, P99] {
+            figures.insert(Metric::Time(statistic, LatencyKind::E2eLineDue).name(), None);
+            figures.insert(Metric::Time(statistic, LatencyKind::Lag).name(), Some(1.5));
+        }
+        let block = additional_block(&figures, &[], false);
+        assert!(
+            !block.contains("E2E from Due") && !block.contains("nan"),
+            "{block}"
+        );
+        assert!(block.contains("Mean Wait until Sent (ms):"), "{block}");
+    }
 
     #[test]
     fn the_current_block_is_the_one_of_the_python_tool() {
