@@ -101,7 +101,7 @@ impl BenchConfig {
         let headers = or_say.take(request::headers(args, environment));
         let body = or_say.take(request::extra_body(args));
         let workload = or_say.take(dataset::workload(args, profile));
-        let slo = or_say.take(parse_slo(args.output.goodput.as_deref()));
+        let slo = or_say.take(parse_slo(args.output.goodput.as_deref(), backend));
         let lora = or_say.take(dataset::lora(args));
         let cancel = or_say.take(cancel::cancel(args));
         let arrivals = or_say.take(arrivals::arrivals(args));
@@ -205,7 +205,7 @@ impl ErrorCollector<'_> {
     }
 }
 
-fn parse_slo(pairs: Option<&[String]>) -> Result<Option<Slo>, Vec<String>> {
+fn parse_slo(pairs: Option<&[String]>, backend: Backend) -> Result<Option<Slo>, Vec<String>> {
     let Some(pairs) = pairs else {
         return Ok(None);
     };
@@ -220,6 +220,13 @@ fn parse_slo(pairs: Option<&[String]>) -> Result<Option<Slo>, Vec<String>> {
             .filter(|ms| *ms > 0.0);
         let span = limit.and_then(|ms| Duration::try_from_secs_f64(ms / 1000.0).ok());
         match (parts, span) {
+            (Some(("ttft" | "tpot", _)), _) if !backend.protocol().facts().generates_text => {
+                errors.push(format!(
+                    "`--goodput {pair}` has no meaning with the backend `{}`, whose answers have no tokens; write `e2el:3000`, in \
+                     milliseconds",
+                    backend.name()
+                ));
+            }
             (Some((key, _)), Some(span)) => drop(limits.insert(key, HumanDuration(span))),
             _ => errors.push(format!(
                 "`--goodput {pair}` is not an SLO target; write `ttft:500`, `tpot:50` or `e2el:3000`, in milliseconds above 0"

@@ -100,6 +100,14 @@ fn what_cannot_be_is_refused_with_its_reason_and_all_at_once() {
         &["--goodput", "ttft:-1"],
         "`--goodput ttft:-1` is not an SLO target",
     );
+    for backend in ["vllm-embedding", "vllm-rerank"] {
+        for pair in ["ttft:500", "tpot:50"] {
+            assert_refused(
+                &["--backend", backend, "--goodput", "e2el:900", pair],
+                &format!("`--goodput {pair}` has no meaning with the backend `{backend}`"),
+            );
+        }
+    }
     assert_refused(&["--extra-request-body", "[1]"], "not a JSON object");
     assert_refused(&["--profile-by-stage"], "without `--profile`");
     assert_refused(
