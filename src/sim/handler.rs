@@ -10,11 +10,14 @@ use tokio::sync::oneshot;
 use crate::base::clock;
 use crate::base::units::HumanDuration;
 use crate::sim::connection::{Connection, KeepAlive, Reply, Request};
-use crate::sim::dialect::{Endpoint, GenerationRequest, RequestError, Route, request, transcription};
+use crate::sim::dialect::{
+    Endpoint, GenerationRequest, RequestError, RerankRequest, Route, request, transcription,
+};
 use crate::sim::engine::Engine;
 use crate::sim::faults::FalseHealth;
 use crate::sim::metrics::Metrics;
 use crate::sim::options::{Dialect, Timing};
+use crate::sim::rerank;
 use crate::sim::scheduler::BatchCommand;
 use crate::sim::stream;
 
@@ -40,7 +43,7 @@ pub(crate) async fn answer_request(
             .await?;
         return Ok(keep_alive);
     }
-    let number = matches!(route, Route::Generate(_)).then(|| engine.next_number());
+    let number = matches!(route, Route::Generate(_) | Route::Rerank).then(|| engine.next_number());
     if engine.is_hanging() {
         connection.wait_for_close().await;
         return Ok(KeepAlive::Close);
@@ -57,8 +60,8 @@ pub(crate) async fn answer_request(
             .await?;
         return Ok(keep_alive);
     }
-    if let (Route::Generate(endpoint), Some(number)) = (route, number) {
-        return generate(connection, engine, &request, endpoint, number, keep_alive).await;
+    if let Some(number) = number {
+        return compute(connection, engine, &request, route, number, keep_alive).await;
     }
     let reply = answer_page(engine, route, &request).await;
     connection.reply(&request, &reply, keep_alive).await?;
@@ -69,11 +72,12 @@ fn needs_key(path: &str) -> bool {
     path.starts_with("/v1/") || path == "/generate"
 }
 
-async fn generate(
+/// Answers a request that the model computes.
+async fn compute(
     connection: &mut Connection<'_>,
     engine: &Arc<Engine>,
     request: &Request,
-    endpoint: Endpoint,
+    route: Route,
     number: u64,
     keep_alive: KeepAlive,
 ) -> std::io::Result<KeepAlive> {
@@ -92,6 +96,14 @@ async fn generate(
         connection.wait_for_close().await;
         return Ok(KeepAlive::Close);
     }
+    let Route::Generate(endpoint) = route else {
+        return match RerankRequest::parse(&request.body, &engine.options) {
+            Ok(ranking) => {
+                rerank::send_ranking(connection, engine, request, &ranking, number, keep_alive).await
+            }
+            Err(error) => refuse(connection, engine, request, &error, keep_alive).await,
+        };
+    };
     let parsed = match endpoint {
         Endpoint::Transcription => {
             let content_type = request.head.header("content-type");
@@ -124,13 +136,20 @@ async fn generate(
             )
             .await
         }
-        Err(RequestError { status, message }) => {
-            connection
-                .reply(request, &error_reply(engine, status, &message), keep_alive)
-                .await?;
-            Ok(keep_alive)
-        }
+        Err(error) => refuse(connection, engine, request, &error, keep_alive).await,
     }
+}
+
+async fn refuse(
+    connection: &mut Connection<'_>,
+    engine: &Engine,
+    request: &Request,
+    error: &RequestError,
+    keep_alive: KeepAlive,
+) -> std::io::Result<KeepAlive> {
+    let reply = error_reply(engine, error.status, &error.message);
+    connection.reply(request, &reply, keep_alive).await?;
+    Ok(keep_alive)
 }
 
 async fn answer_page(engine: &Engine, route: Route, request: &Request) -> Reply {
@@ -171,7 +190,7 @@ async fn answer_page(engine: &Engine, route: Route, request: &Request) -> Reply 
             Reply::json(200, "{}")
         }
         Route::WrongMethod => Reply::json(405, r#"{"detail":"Method Not Allowed"}"#),
-        Route::Truth | Route::ClearTruth | Route::Unknown | Route::Generate(_) => not_found(),
+        Route::Truth | Route::ClearTruth | Route::Unknown | Route::Generate(_) | Route::Rerank => not_found(),
     }
 }
 

@@ -24,6 +24,7 @@ mod metrics;
 mod options;
 mod power;
 mod presets;
+mod rerank;
 mod rng;
 mod scheduler;
 mod server;

@@ -55,35 +55,41 @@ impl TokenSource {
         number: u64,
         arrived: MonotonicTime,
     ) -> Self {
+        let submission = Submission {
+            id: number,
+            prompt: generation.prompt.clone(),
+            output: generation.output_tokens,
+            key: generation.key,
+        };
+        Self::submit(engine, submission, arrived)
+    }
+
+    /// The source of tokens for a prompt whose id no other has.
+    pub(crate) fn submit(engine: &Engine, submission: Submission, arrived: MonotonicTime) -> Self {
         match (&engine.options.timing, &engine.batch_commands) {
             (Timing::Batched(_), Some(commands)) => {
                 let (sender, tokens) = mpsc::unbounded_channel();
-                let submission = Submission {
-                    id: number,
-                    prompt: generation.prompt.clone(),
-                    output: generation.output_tokens,
-                    key: generation.key,
-                };
+                let id = submission.id;
                 // If the batch has ended, the channel closes and `next` returns `None`.
                 let _ = commands.send(BatchCommand::Submit(submission, sender));
                 Self::Batch(BatchTicket {
-                    id: number,
+                    id,
                     commands: commands.clone(),
                     tokens,
                 })
             }
             (Timing::Exact(schedule), _) => {
-                let mut rng = Rng::new(engine.options.seed, generation.key);
+                let mut rng = Rng::new(engine.options.seed, submission.key);
                 let due = arrived.plus(vary(schedule.ttft, schedule.spread, &mut rng));
                 Self::Exact {
                     due,
                     schedule: *schedule,
                     rng,
-                    remaining: generation.output_tokens,
+                    remaining: submission.output,
                 }
             }
             (Timing::Flood { .. } | Timing::Batched(_), _) => Self::Flood {
-                remaining: generation.output_tokens,
+                remaining: submission.output,
             },
         }
     }

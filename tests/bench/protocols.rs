@@ -224,6 +224,10 @@ fn ranked() -> Value {
 }
 
 fn rerank(port: u16, more: &[&str]) -> (Desk, Ran) {
+    rerank_with("vllm-rerank", port, more)
+}
+
+fn rerank_with(backend: &str, port: u16, more: &[&str]) -> (Desk, Ran) {
     let desk = Desk::new();
     let data_set = [
         "--dataset-name",
@@ -239,8 +243,26 @@ fn rerank(port: u16, more: &[&str]) -> (Desk, Ran) {
         "--warmup-requests",
         "1",
     ];
-    let ran = desk.random("vllm-rerank", port, &[&data_set[..], more].concat());
+    let ran = desk.random(backend, port, &[&data_set[..], more].concat());
     (desk, ran)
+}
+
+#[test]
+fn simulated_engines_rank_as_real_ones_do() {
+    for (dialect, flags) in [("vllm", &[][..]), ("sglang", &["--enable-metrics"])] {
+        let sim = Sim::start(dialect, flags);
+        let backend = format!("{dialect}-rerank");
+        let (desk, ran) = rerank_with(&backend, sim.port, &["--warmup-requests", "0"]);
+        assert_eq!(ran.exits(0).value("Successful requests"), "3");
+        let counted = |name: &str| sim.counter(&format!("{dialect}:{name}_tokens_total"));
+        let line = desk.lines().remove(0);
+        assert_eq!(figure(&line, "reported_input_tokens"), counted("prompt"));
+        assert_eq!(counted("generation"), 0.0);
+        // Half of the documents are left out.
+        let sim = Sim::start(dialect, &["--early-end", "0.5"]);
+        let (_, ran) = rerank_with(&backend, sim.port, &["--warmup-requests", "0"]);
+        ran.exits(3).says("has 1 results instead of 2");
+    }
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! Requests and answers of each dialect: parses bodies, renders events and complete answers. Pure.
 
 pub(crate) mod request;
+mod rerank;
 mod response;
 pub(crate) mod transcription;
 mod typed_events;
 
 pub(crate) use request::{GenerationRequest, RequestError};
+pub(crate) use rerank::{Pair, RerankRequest};
 pub(crate) use response::{FinishReason, ResponseWriter};
 
 use crate::sim::options::Dialect;
@@ -36,6 +38,8 @@ impl Endpoint {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     Generate(Endpoint),
+    /// Scores of documents for a query; nothing is generated.
+    Rerank,
     Health,
     /// SGLang's health check that generates a token. Here it generates none, so that polling does not disturb
     /// the load.
@@ -67,6 +71,7 @@ impl Route {
             "/v1/audio/transcriptions" if is_sglang || is_vllm => {
                 (Self::Generate(Endpoint::Transcription), &["POST"])
             }
+            "/v1/rerank" if is_sglang || is_vllm => (Self::Rerank, &["POST"]),
             "/health" => (Self::Health, &["GET"]),
             "/health_generate" if is_sglang => (Self::HealthGenerate, &["GET"]),
             "/v1/models" => (Self::Models, &["GET"]),
@@ -102,6 +107,7 @@ mod tests {
             ("/v1/messages", true, true, false, false),
             ("/v1/responses", true, true, false, true),
             ("/v1/audio/transcriptions", true, true, false, false),
+            ("/v1/rerank", true, true, false, false),
             ("/metrics", true, true, true, false),
             ("/flush_cache", true, false, false, false),
             ("/reset_prefix_cache", false, true, false, false),
