@@ -144,6 +144,11 @@ fn tls_flags_that_cannot_be_used_are_refused() {
     for (flags, why) in [
         (&["--insecure", "--ca-file", ca][..], "contradict each other"),
         (&["--ca-file", "/no/such.pem"], "`/no/such.pem` cannot be read"),
+        (&["--ca-file", "/dev/zero"], "it is not a regular file"),
+        (
+            &["--client-cert", ca, "--client-key", "/dev/zero"],
+            "it is not a regular file",
+        ),
         (&["--client-cert", ca], "give `--client-key`"),
         (&["--client-key", ca], "give `--client-cert`"),
         (&["--client-cert", ca, "--client-key", ca], "has no private key"),
@@ -489,6 +494,17 @@ fn several_addresses_get_requests_in_turn_and_one_that_is_dead_is_visible() {
             "{heard:?}"
         );
     }
+    // The flag may also stand before each address.
+    let again = [
+        "--base-url",
+        &urls[0],
+        "--base-url",
+        &urls[1],
+        "--warmup-requests",
+        "0",
+    ];
+    Desk::new().random("vllm", 9, &again).exits(0);
+    assert_eq!([&one, &other].map(|server| server.take().len()), [5, 5]);
     let endpoints = desk.lines()[0]["matrix"]["endpoints"].clone();
     assert_eq!(
         endpoints[0],

@@ -248,6 +248,8 @@ fn lengths_without_sense_are_refused() {
             "line 2: the prompt has 200 tokens, more than the maximum of 32",
         ),
         ("none.csv", "none.csv"),
+        // It has no end.
+        ("/dev/zero", "it is not a regular file"),
     ] {
         let ran = bench(
             &desk,

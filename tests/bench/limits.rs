@@ -168,19 +168,17 @@ fn a_line_that_cannot_be_kept_after_the_load_is_shown() {
 
 /// Its other end may never come, and the load would be over by then.
 #[test]
-fn records_into_a_named_pipe_are_refused_before_the_load() {
+fn output_into_a_named_pipe_is_refused_before_the_load() {
     let desk = Desk::new();
     let pipe = std::env::temp_dir().join(format!("matrix-test-pipe-{}", std::process::id()));
     let made = std::process::Command::new("mkfifo").arg(&pipe).status();
     assert!(made.is_ok_and(|made| made.success()), "a pipe can be made");
-    let ran = desk.random("vllm", 9, &["--records", &pipe.to_string_lossy()]);
+    let rans = ["--records", "--output-file"]
+        .map(|flag| (flag, desk.random("vllm", 9, &[flag, &pipe.to_string_lossy()])));
     let _ = std::fs::remove_file(&pipe);
-    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
-    assert!(
-        ran.stderr.contains("(--records): it is a named pipe"),
-        "{}",
-        ran.stderr
-    );
+    for (flag, ran) in rans {
+        ran.exits(2).says(&format!("({flag}): it is a named pipe"));
+    }
 }
 
 #[test]

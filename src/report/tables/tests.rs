@@ -5,8 +5,10 @@ use crate::analysis::compare::decision::DEFAULT_BOUND;
 use crate::analysis::compare::precision::{CellPrecision, FigurePrecision, NextStep};
 use crate::analysis::metrics::{LatencyKind, Metric, Statistic};
 use crate::base::units::HumanDuration;
+use crate::config::dataset::DatasetName;
 use crate::config::repeats::{HalfWidth, StopRule};
 use crate::config::template::Template;
+use crate::config::workload::Workload;
 use crate::plan::{AttachedServer, ExecutorSpec, Plan};
 use crate::report::markdown;
 use crate::report::table::{Row, Table, Value};
@@ -391,6 +393,11 @@ fn the_wait_in_the_queue_of_a_burst_is_not_shown_as_ttft() {
     assert!(!has(&case));
     case.cell.scenario.arrival.concurrency = None;
     case.cell.scenario.arrival.rate = crate::base::units::RequestRate::new(2.0).unwrap();
+    assert!(has(&case));
+    // Most requests of sessions wait for others, not in the queue.
+    case.cell.scenario.arrival.rate = crate::base::units::RequestRate::INFINITE;
+    assert!(!has(&case));
+    case.cell.scenario.workload = Workload::new(DatasetName::AgenticSessions);
     assert!(has(&case));
 }
 
