@@ -268,6 +268,7 @@ pub(super) fn request(index: u32) -> Request {
         echoes_prompt: false,
         counted_reasoning: None,
         tool_text: None,
+        tool_calls: Vec::new(),
         text: Some("abcd".into()),
     }
 }

@@ -152,6 +152,7 @@ fn without_payload(request: &Request) -> Request {
         echoes_prompt: false,
         counted_reasoning: None,
         tool_text: None,
+        tool_calls: Vec::new(),
         text: None,
     }
 }

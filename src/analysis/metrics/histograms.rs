@@ -381,6 +381,7 @@ mod tests {
             echoes_prompt: false,
             counted_reasoning: None,
             tool_text: None,
+            tool_calls: Vec::new(),
             text: None,
         }
     }

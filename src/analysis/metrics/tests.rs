@@ -53,6 +53,7 @@ fn request(index: u32) -> Request {
         echoes_prompt: false,
         counted_reasoning: None,
         tool_text: None,
+        tool_calls: Vec::new(),
         text: None,
     }
 }

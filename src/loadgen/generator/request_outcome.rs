@@ -17,6 +17,7 @@ use crate::results::record::chunks::Chunks;
 use crate::results::record::request::{
     ConnectionUse, Failure, Oddity, Request, RequestFailureClass, is_same_model,
 };
+use crate::results::record::tool_call::tool_calls_text;
 
 /// A record with the facts that are not part of it.
 pub(super) struct RequestOutcome {
@@ -93,6 +94,7 @@ pub(super) fn blank_record(pending: &PendingRequest) -> Request {
         echoes_prompt: false,
         counted_reasoning: None,
         tool_text: None,
+        tool_calls: Vec::new(),
         text: None,
     }
 }
@@ -133,7 +135,8 @@ pub(super) fn fill_record(
     record.models.retain(|named| !is_same_model(named, model));
     record.finish = decoded.finish;
     record.text = Some(decoded.text);
-    record.tool_text = Some(decoded.tool_text).filter(|text| !text.is_empty());
+    record.tool_text = Some(tool_calls_text(&decoded.tool_calls)).filter(|text| !text.is_empty());
+    record.tool_calls = decoded.tool_calls;
 }
 
 fn unsent_record(pending: &PendingRequest, closed: CloseReason, at_ns: u64) -> Request {

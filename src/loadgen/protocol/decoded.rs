@@ -9,6 +9,7 @@ use super::lenient;
 use crate::results::record::chunks::Chunks;
 use crate::results::record::request::{CachedTokens, Chunk, ChunkKind, Failure, Oddity, Usage};
 use crate::results::record::spilled::SpilledText;
+use crate::results::record::tool_call::ToolCall;
 
 /// Maximum number of model names that are kept of one answer.
 const MAX_MODELS: usize = 4;
@@ -28,8 +29,8 @@ pub struct Decoded {
     pub(crate) finish: Option<String>,
     /// The text: reasoning and answer in order of arrival, without tool calls.
     pub(crate) text: SpilledText,
-    /// The text of tool calls: names and arguments in order of arrival.
-    pub(crate) tool_text: String,
+    /// The calls of tools, in the order in which they begin.
+    pub(crate) tool_calls: Vec<ToolCall>,
     /// The model names in the answer, each once; usually there is one.
     pub(crate) models: Vec<String>,
     /// Number of vectors or scores in an answer without text.

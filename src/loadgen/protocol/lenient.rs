@@ -4,8 +4,12 @@
 //! Python accepts `NaN`, `Infinity`, lone surrogates and repeated keys (the last one wins). An invalid token
 //! count loses its value, but does not fail the answer.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+
+use super::decoded::BorrowedStr;
 
 /// Reads a token count. A fraction is truncated; anything else that is not a count becomes `None`.
 pub(super) fn token_count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
@@ -20,6 +24,15 @@ pub(super) fn token_count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
 pub(super) fn prompt_count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
     // A conversion from a float saturates.
     Ok(any_count(deserializer)?.map(|count| count as u32))
+}
+
+/// Reads a text; anything else becomes `None`.
+pub(super) fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<BorrowedStr<'de>>, D::Error> {
+    let text = match Value::deserialize(deserializer)? {
+        Value::String(text) => Some(BorrowedStr(Cow::Owned(text))),
+        _ => None,
+    };
+    Ok(text)
 }
 
 fn any_count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {

@@ -18,6 +18,7 @@ use super::{errors, lenient};
 use crate::loadgen::dataset::Content;
 use crate::plan::Protocol;
 use crate::results::record::request::{ChunkKind, is_failed_finish};
+use crate::results::record::tool_call::{ToolCallPart, push_tool_call};
 
 pub(super) use super::messages_body::row_field;
 
@@ -134,8 +135,12 @@ pub(super) fn read(
     match BorrowedStr::as_text(&event.kind) {
         "content_block_delta" => {
             if let Some(delta) = &event.delta {
-                let pieces = [&delta.thinking, &delta.text, &delta.partial_json];
-                note_pieces(pieces, None, at_ns, decoded);
+                let part = ToolCallPart {
+                    arguments: BorrowedStr::as_text(&delta.partial_json),
+                    ..ToolCallPart::default()
+                };
+                let texts = [&delta.thinking, &delta.text].map(BorrowedStr::as_text);
+                note_pieces(texts, &[part], None, at_ns, decoded);
                 if let Some((kind, text)) = only_text(delta).filter(|_| event.usage.is_none()) {
                     shape.learn(json, kind, text);
                 }
@@ -143,7 +148,12 @@ pub(super) fn read(
         }
         "content_block_start" => {
             if let Some(block) = &event.content_block {
-                note_pieces([&block.thinking, &block.text, &block.name], None, at_ns, decoded);
+                let part = ToolCallPart {
+                    name: BorrowedStr::as_text(&block.name),
+                    ..ToolCallPart::default()
+                };
+                let texts = [&block.thinking, &block.text].map(BorrowedStr::as_text);
+                note_pieces(texts, &[part], None, at_ns, decoded);
             }
         }
         "message_start" => {
@@ -187,56 +197,47 @@ fn read_whole(json: &str, at_ns: u64, decoded: &mut Decoded) -> Result<Option<St
     note_usage(message.usage, decoded);
     decoded.note_model(message.model);
     let blocks = message.content.unwrap_or_default();
-    let mut whole = Delta {
-        text: None,
-        thinking: None,
-        partial_json: None,
-        stop_reason: None,
-    };
-    let append = |to: &mut Option<BorrowedStr<'_>>, more: &str| {
-        let text = to.get_or_insert_with(|| BorrowedStr(Cow::Owned(String::new())));
-        text.0.to_mut().push_str(more);
-    };
+    let (mut thinking, mut text) = (String::new(), String::new());
     for block in &blocks {
-        append(&mut whole.thinking, BorrowedStr::as_text(&block.thinking));
-        append(&mut whole.text, BorrowedStr::as_text(&block.text));
-        append(&mut whole.partial_json, BorrowedStr::as_text(&block.name));
-        let called = block.name.is_some();
-        append(
-            &mut whole.partial_json,
-            block.input.filter(|_| called).map_or("", RawValue::get),
-        );
+        thinking.push_str(BorrowedStr::as_text(&block.thinking));
+        text.push_str(BorrowedStr::as_text(&block.text));
     }
-    note_pieces(
-        [&whole.thinking, &whole.text, &whole.partial_json],
-        reported,
-        at_ns,
-        decoded,
-    );
+    let calls: Vec<ToolCallPart<'_>> = blocks
+        .iter()
+        .filter(|block| block.name.is_some())
+        .map(|block| ToolCallPart {
+            name: BorrowedStr::as_text(&block.name),
+            arguments: block.input.map_or("", RawValue::get),
+            ..ToolCallPart::default()
+        })
+        .collect();
+    note_pieces([&thinking, &text], &calls, reported, at_ns, decoded);
     Ok(note_finish(message.stop_reason, decoded))
 }
 
 /// Records reasoning, text and tool calls of one event as one chunk, if there is any.
 fn note_pieces(
-    [thinking, text, tool]: [&Option<BorrowedStr<'_>>; 3],
+    [thinking, text]: [&str; 2],
+    calls: &[ToolCallPart<'_>],
     reported: Option<u32>,
     at_ns: u64,
     decoded: &mut Decoded,
 ) {
-    let [thinking, text, tool] = [thinking, text, tool].map(BorrowedStr::as_text);
+    let called: usize = calls.iter().map(ToolCallPart::bytes).sum();
     let kind = match () {
         () if !text.is_empty() => ChunkKind::Answer,
         () if !thinking.is_empty() => ChunkKind::Reasoning,
-        () if !tool.is_empty() => ChunkKind::Tool,
+        () if called > 0 => ChunkKind::Tool,
         () => return,
     };
     let bytes = match kind {
-        ChunkKind::Tool => tool.len(),
+        ChunkKind::Tool => called,
         _ => thinking.len() + text.len(),
     };
     decoded.text.push_str(thinking);
     decoded.text.push_str(text);
-    decoded.tool_text.push_str(tool);
+    let calls = calls.iter().filter(|part| part.bytes() > 0);
+    calls.for_each(|part| push_tool_call(&mut decoded.tool_calls, part));
     decoded.push_chunk(at_ns, kind, reported, bytes);
 }
 

@@ -11,6 +11,7 @@ use super::fast_path::EventShape;
 use super::{errors, lenient};
 use crate::results::record::request::{ChunkKind, Oddity, is_failed_finish};
 use crate::results::record::spilled::SpilledText;
+use crate::results::record::tool_call::{self, ToolCallPart, push_tool_call};
 
 #[derive(Deserialize)]
 struct Event<'a> {
@@ -60,8 +61,25 @@ struct Message<'a> {
 
 #[derive(Deserialize)]
 struct ToolCall<'a> {
+    #[serde(default, deserialize_with = "lenient::token_count")]
+    index: Option<u32>,
+    #[serde(borrow, default, deserialize_with = "lenient::text")]
+    id: Option<BorrowedStr<'a>>,
     #[serde(borrow, default)]
     function: Option<Function<'a>>,
+}
+
+impl ToolCall<'_> {
+    /// What the event adds to the call.
+    fn part(&self) -> Option<ToolCallPart<'_>> {
+        let function = self.function.as_ref()?;
+        Some(ToolCallPart {
+            index: self.index,
+            id: BorrowedStr::as_text(&self.id),
+            name: BorrowedStr::as_text(&function.name),
+            arguments: BorrowedStr::as_text(&function.arguments),
+        })
+    }
 }
 
 #[derive(Deserialize)]
@@ -132,7 +150,7 @@ pub(super) fn read(
     };
     if let Some((kind, bytes)) = note_output(&choice, &mut decoded.text) {
         decoded.push_chunk(at_ns, kind, reported, bytes);
-        note_tools(&choice, &mut decoded.tool_text);
+        note_tools(&choice, &mut decoded.tool_calls);
     }
     if let Some(error) = choice.error.filter(|error| errors::has_content(error.get())) {
         decoded.finish = Some("error".to_owned());
@@ -192,23 +210,20 @@ fn note_output(choice: &Choice<'_>, text: &mut SpilledText) -> Option<(ChunkKind
     let calls = message.tool_calls.as_deref().unwrap_or_default();
     match (reasoning.len() + answer.len(), calls) {
         (0, []) => None,
-        (0, calls) => Some((ChunkKind::Tool, calls.iter().map(tool_bytes).sum())),
+        (0, calls) => {
+            let parts = calls.iter().filter_map(ToolCall::part);
+            Some((ChunkKind::Tool, parts.map(|part| part.bytes()).sum()))
+        }
         (bytes, _) if answer.is_empty() => Some((ChunkKind::Reasoning, bytes)),
         (bytes, _) => Some((ChunkKind::Answer, bytes)),
     }
 }
 
-fn note_tools(choice: &Choice<'_>, text: &mut String) {
+fn note_tools(choice: &Choice<'_>, calls: &mut Vec<tool_call::ToolCall>) {
     let message = choice.delta.as_ref().or(choice.message.as_ref());
-    let calls = message.and_then(|message| message.tool_calls.as_deref());
-    for function in calls
-        .unwrap_or_default()
-        .iter()
-        .filter_map(|call| call.function.as_ref())
-    {
-        text.push_str(BorrowedStr::as_text(&function.name));
-        text.push_str(BorrowedStr::as_text(&function.arguments));
-    }
+    let parts = message.and_then(|message| message.tool_calls.as_deref());
+    let parts = parts.unwrap_or_default().iter().filter_map(ToolCall::part);
+    parts.for_each(|part| push_tool_call(calls, &part));
 }
 
 /// Returns the text of a choice that carries one text and nothing else, if the JSON has it without escapes.
@@ -244,10 +259,4 @@ fn only_text<'c>(choice: &'c Choice<'_>) -> Option<(ChunkKind, &'c str)> {
         }
         _ => None,
     }
-}
-
-fn tool_bytes(call: &ToolCall<'_>) -> usize {
-    call.function.as_ref().map_or(0, |function| {
-        BorrowedStr::as_text(&function.name).len() + BorrowedStr::as_text(&function.arguments).len()
-    })
 }

@@ -12,6 +12,7 @@ use super::{errors, lenient};
 use crate::loadgen::dataset::Content;
 use crate::plan::Protocol;
 use crate::results::record::request::{ChunkKind, is_failed_finish};
+use crate::results::record::tool_call::{ToolCallPart, push_tool_call};
 
 pub(super) use super::responses_body::row_field;
 
@@ -148,7 +149,18 @@ pub(super) fn read(
     if let Some(kind) = delta_kind(kind) {
         let text = event.delta.map(|delta| serde_json::from_str(delta.get()));
         let text: Option<BorrowedStr<'_>> = text.transpose()?;
-        note_text(kind, BorrowedStr::as_text(&text), None, at_ns, decoded);
+        let text = BorrowedStr::as_text(&text);
+        match kind {
+            ChunkKind::Tool => {
+                let part = ToolCallPart {
+                    index: output_index(json),
+                    arguments: text,
+                    ..ToolCallPart::default()
+                };
+                note_calls(&[part], None, at_ns, decoded);
+            }
+            _ => note_text(kind, text, None, at_ns, decoded),
+        }
         return Ok(None);
     }
     match kind {
@@ -157,8 +169,12 @@ pub(super) fn read(
             let item = event
                 .item
                 .and_then(|item| serde_json::from_str::<Item<'_>>(item.get()).ok());
-            let name = item.as_ref().map_or("", |item| BorrowedStr::as_text(&item.name));
-            note_text(ChunkKind::Tool, name, None, at_ns, decoded);
+            let part = ToolCallPart {
+                index: output_index(json),
+                name: item.as_ref().map_or("", |item| BorrowedStr::as_text(&item.name)),
+                ..ToolCallPart::default()
+            };
+            note_calls(&[part], None, at_ns, decoded);
             Ok(None)
         }
         "response.created" => {
@@ -203,11 +219,32 @@ fn note_text(kind: ChunkKind, text: &str, reported: Option<u32>, at_ns: u64, dec
     if text.is_empty() {
         return;
     }
-    match kind {
-        ChunkKind::Tool => decoded.tool_text.push_str(text),
-        _ => decoded.text.push_str(text),
-    }
+    decoded.text.push_str(text);
     decoded.push_chunk(at_ns, kind, reported, text.len());
+}
+
+/// Records the calls of one event as one chunk, if there are any.
+fn note_calls(calls: &[ToolCallPart<'_>], reported: Option<u32>, at_ns: u64, decoded: &mut Decoded) {
+    let bytes = calls.iter().map(ToolCallPart::bytes).sum();
+    if bytes > 0 {
+        keep_calls(calls, decoded);
+        decoded.push_chunk(at_ns, ChunkKind::Tool, reported, bytes);
+    }
+}
+
+fn keep_calls(calls: &[ToolCallPart<'_>], decoded: &mut Decoded) {
+    let calls = calls.iter().filter(|part| part.bytes() > 0);
+    calls.for_each(|part| push_tool_call(&mut decoded.tool_calls, part));
+}
+
+/// Returns the place of the item that an event is about. Only events of calls are read for it.
+fn output_index(json: &str) -> Option<u32> {
+    #[derive(Deserialize)]
+    struct Place {
+        #[serde(default, deserialize_with = "lenient::token_count")]
+        output_index: Option<u32>,
+    }
+    serde_json::from_str::<Place>(json).ok()?.output_index
 }
 
 /// Reads a response: its token counts, how it ended, and its output if no event had it before.
@@ -261,15 +298,20 @@ fn note_output(items: &[Item<'_>], reported: Option<u32>, at_ns: u64, decoded: &
         let is_reasoning = BorrowedStr::as_text(&item.kind) == "reasoning";
         has_answer |= text.len() > before && !is_reasoning;
     }
-    let calls: String = items
+    let calls: Vec<ToolCallPart<'_>> = items
         .iter()
-        .flat_map(|item| [&item.name, &item.arguments, &item.input])
-        .map(BorrowedStr::as_text)
+        .zip(0..)
+        .map(|(item, index)| ToolCallPart {
+            index: Some(index),
+            name: BorrowedStr::as_text(&item.name),
+            arguments: BorrowedStr::as_text(item.arguments.as_ref().map_or(&item.input, |_| &item.arguments)),
+            ..ToolCallPart::default()
+        })
         .collect();
     if text.is_empty() {
-        return note_text(ChunkKind::Tool, &calls, reported, at_ns, decoded);
+        return note_calls(&calls, reported, at_ns, decoded);
     }
-    decoded.tool_text.push_str(&calls);
+    keep_calls(&calls, decoded);
     let kind = match has_answer {
         true => ChunkKind::Answer,
         false => ChunkKind::Reasoning,

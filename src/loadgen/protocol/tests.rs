@@ -5,6 +5,7 @@ use super::*;
 use crate::loadgen::dataset::{Content, Extras};
 use crate::plan::{ClientStyle, Protocol, ProtocolSpec, UsageRequest};
 use crate::results::record::request::{ChunkKind, Oddity, RequestFailureClass, Usage};
+use crate::results::record::tool_call::tool_calls_text;
 
 fn dialect(protocol: Protocol) -> ProtocolSpec {
     ProtocolSpec {
@@ -979,9 +980,50 @@ fn tool_calls_are_kept_beside_the_text() {
         ],
     );
     assert_eq!(
-        (decoded.text.in_memory(), decoded.tool_text.as_str()),
+        (
+            decoded.text.in_memory(),
+            tool_calls_text(&decoded.tool_calls).as_str()
+        ),
         ("", r#"find{"a":1}"#)
     );
+}
+
+#[test]
+fn parallel_tool_calls_are_told_apart_and_the_first_one_is_the_first_output() {
+    let part = |call: Value| json!({"choices": [{"delta": {"tool_calls": [call]}}]}).to_string();
+    let named = |index: u32, id: &str, name: &str| {
+        part(
+            json!({"index": index, "id": id, "type": "function", "function": {"name": name, "arguments": ""}}),
+        )
+    };
+    let more =
+        |index: u32, arguments: &str| part(json!({"index": index, "function": {"arguments": arguments}}));
+    let lines = [
+        r#"{"choices":[{"delta":{"role":"assistant","content":""}}]}"#.to_owned(),
+        named(0, "x", "find"),
+        named(1, "y", "stop"),
+        more(0, "{\"a\":"),
+        more(1, "{}"),
+        more(0, " \"\\n\"}"),
+        // An index or id of another type is as good as none.
+        part(json!({"index": "2", "id": 7, "function": {"arguments": " "}})),
+        r#"{"choices":[{"delta":{},"finish_reason":"tool_calls"}]}"#.to_owned(),
+    ];
+    let decoded = decode(Protocol::Chat, (1..).zip(lines.iter().map(String::as_str)));
+    let calls: Vec<(&str, &str)> = decoded
+        .tool_calls
+        .iter()
+        .map(|call| (call.name.as_str(), call.arguments.as_str()))
+        .collect();
+    assert_eq!(calls, [("find", "{\"a\": \"\\n\"}"), ("stop", "{} ")]);
+    let chunks: Vec<_> = decoded
+        .chunks
+        .iter()
+        .map(|chunk| (chunk.at_ns, chunk.kind))
+        .collect();
+    assert_eq!(chunks.first(), Some(&(2, Tool)));
+    assert_eq!(chunks.len(), 6);
+    assert_eq!(decoded.failure, None);
 }
 
 #[test]

@@ -30,6 +30,7 @@ pub(crate) mod run;
 pub mod search;
 pub(crate) mod spilled;
 pub mod telemetry;
+pub(crate) mod tool_call;
 pub mod validity;
 
 /// The version of the layout on disk.

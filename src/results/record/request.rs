@@ -15,6 +15,7 @@ use super::prompt::CountedPrompt;
 pub(crate) use super::request_failure::format_failures;
 pub use super::request_failure::{Failure, RequestFailureClass};
 use super::spilled::SpilledText;
+use super::tool_call::ToolCall;
 
 /// The record of one request that fell due.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -136,6 +137,9 @@ pub struct Request {
     /// The text of the answer's tool calls, if the scenario keeps texts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) tool_text: Option<String>,
+    /// The tool calls, until they were checked; their text is stored.
+    #[serde(skip)]
+    pub(crate) tool_calls: Vec<ToolCall>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]

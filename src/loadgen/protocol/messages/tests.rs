@@ -5,6 +5,7 @@ use crate::loadgen::protocol::{Decoded, Decoder, EncodeError, LineKind, RequestP
 use crate::plan::{ClientStyle, Protocol, ProtocolSpec, UsageRequest};
 use crate::results::record::request::ChunkKind::{Answer, Reasoning, Tool};
 use crate::results::record::request::{ChunkKind, RequestFailureClass, Usage};
+use crate::results::record::tool_call::tool_calls_text;
 
 fn encoded(prompt: &Content, lora: Option<&str>, extras: Option<&Extras>) -> Result<Value, EncodeError> {
     let dialect = ProtocolSpec {
@@ -180,7 +181,7 @@ fn a_stream_of_blocks_is_reasoning_answer_and_tool_calls() {
         ]
     );
     assert_eq!(decoded.text.in_memory(), "hmmmyes sir");
-    assert_eq!(decoded.tool_text, "f{}");
+    assert_eq!(tool_calls_text(&decoded.tool_calls), "f{}");
     assert_eq!(decoded.finish.as_deref(), Some("tool_use"));
     assert_eq!(decoded.models, ["tiny"]);
     assert!(decoded.is_ended);
@@ -232,7 +233,10 @@ fn a_whole_message_is_one_chunk() {
     let decoded = decoder.finish(true);
     assert_eq!(chunks(&decoded), [(1, Answer, Some(7), 5)]);
     assert_eq!(
-        (decoded.text.in_memory(), decoded.tool_text.as_str()),
+        (
+            decoded.text.in_memory(),
+            tool_calls_text(&decoded.tool_calls).as_str()
+        ),
         ("hmyes", "f{\"a\":1}")
     );
     assert_eq!(decoded.finish.as_deref(), Some("end_turn"));

@@ -7,6 +7,7 @@ use crate::loadgen::protocol::{
 use crate::plan::{ClientStyle, Protocol, ProtocolSpec, UsageRequest};
 use crate::results::record::request::ChunkKind::{Answer, Reasoning, Tool};
 use crate::results::record::request::{ChunkKind, RequestFailureClass, Usage};
+use crate::results::record::tool_call::tool_calls_text;
 
 fn dialect() -> ProtocolSpec {
     ProtocolSpec {
@@ -151,7 +152,7 @@ fn a_stream_of_typed_events_is_reasoning_answer_and_tool_calls() {
         ]
     );
     assert_eq!(decoded.text.in_memory(), "hmmmyesno");
-    assert_eq!(decoded.tool_text, "f{}");
+    assert_eq!(tool_calls_text(&decoded.tool_calls), "f{}");
     assert_eq!(decoded.finish.as_deref(), Some("completed"));
     assert_eq!(decoded.models, ["tiny"]);
     assert!(decoded.is_ended);
