@@ -202,6 +202,9 @@ struct FaultArgs {
     /// Generates requests to their end although their clients disconnected.
     #[arg(long)]
     ignore_disconnects: bool,
+    /// Makes this share of the JSON answers and tool calls wrong, such as `10%`: text before the JSON, a missing end, or another type or tool.
+    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
+    wrong_answers: Option<f64>,
     /// Reports no token counts.
     #[arg(long)]
     hide_usage: bool,
@@ -361,6 +364,7 @@ impl FaultArgs {
             truncate_prompts: self.truncate_prompts,
             same_token: self.same_token,
             ignore_disconnects: self.ignore_disconnects,
+            wrong_answers: self.wrong_answers,
             hide_usage: self.hide_usage,
             claim_full_length: self.claim_full_length,
             wrong_model: self.wrong_model,

@@ -29,6 +29,8 @@ pub(crate) struct Engine {
     /// Number of generation requests received.
     pub(crate) requests: AtomicU64,
     ended_requests: AtomicU64,
+    /// Number of answers with a structure.
+    structured: AtomicU64,
     /// Cancelled when a fault ends the engine; connections are reset.
     pub(crate) died: CancellationToken,
     pub(crate) closing: CancellationToken,
@@ -51,6 +53,7 @@ impl Engine {
             is_ready: AtomicBool::new(false),
             requests: AtomicU64::new(0),
             ended_requests: AtomicU64::new(0),
+            structured: AtomicU64::new(0),
             died: CancellationToken::new(),
             closing: CancellationToken::new(),
             refusing: CancellationToken::new(),
@@ -65,6 +68,12 @@ impl Engine {
             self.refusing.cancel();
         }
         number
+    }
+
+    /// Counts an answer with a structure. Returns which wrong answer it is; `None` if it is correct.
+    pub(crate) fn next_wrong_answer(&self) -> Option<u64> {
+        let nth = self.structured.fetch_add(1, Relaxed);
+        self.options.faults.wrong_answer(nth)
     }
 
     /// Whether requests that arrive now are not answered.
@@ -176,7 +185,7 @@ impl Drop for ActiveRequest {
         self.engine.set_unbatched_power();
         let count = match self.finish {
             Some(FinishReason::Length) => &metrics.finished_by_length,
-            Some(FinishReason::Stop) => &metrics.finished_by_stop,
+            Some(FinishReason::Stop | FinishReason::ToolCalls) => &metrics.finished_by_stop,
             None => &metrics.aborted,
         };
         count.fetch_add(1, Relaxed);

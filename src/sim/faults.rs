@@ -111,6 +111,8 @@ pub(crate) struct Faults {
     pub(crate) same_token: bool,
     /// Requests are generated to their end although their clients disconnected.
     pub(crate) ignore_disconnects: bool,
+    /// Share of the answers with a structure that are wrong.
+    pub(crate) wrong_answers: Option<f64>,
     /// The usage is not reported.
     pub(crate) hide_usage: bool,
     /// The requested number of tokens is reported, whatever the actual number is.
@@ -185,6 +187,16 @@ impl Faults {
         self.hang_metrics_after.is_some_and(|after| requests > after)
     }
 
+    /// Which wrong answer the `nth` answer with a structure is, counted from 0; `None` if it is correct. Of any consecutive answers whose
+    /// number times the share is whole, exactly that share is wrong.
+    pub(crate) fn wrong_answer(&self, nth: u64) -> Option<u64> {
+        // Shares such as 0.29 are no exact binary numbers.
+        let wrong_before =
+            |answers: u64| (answers as f64 * self.wrong_answers.unwrap_or(0.0) + 1e-9).floor() as u64;
+        let before = wrong_before(nth);
+        (wrong_before(nth + 1) > before).then_some(before)
+    }
+
     /// Whether no request is answered after `requests` generation requests.
     pub(crate) fn hangs_at(&self, requests: u64) -> bool {
         self.hang_after.is_some_and(|after| requests > after)
@@ -236,6 +248,30 @@ mod tests {
             .collect();
         assert_eq!(due, [3, 6, 9]);
         assert!((1..100).all(|number| Faults::default().stream_fault(number).is_none()));
+    }
+
+    #[test]
+    fn the_share_of_wrong_answers_is_exact_from_any_place_on() {
+        for (share, among, wrong) in [
+            (0.1, 50, 5),
+            (0.29, 100, 29),
+            (0.5, 8, 4),
+            (1.0, 7, 7),
+            (0.0, 9, 0),
+        ] {
+            let faults = Faults {
+                wrong_answers: Some(share),
+                ..Faults::default()
+            };
+            for from in 0..500 {
+                let found: Vec<u64> = (from..from + among)
+                    .filter_map(|nth| faults.wrong_answer(nth))
+                    .collect();
+                assert_eq!(found.len(), wrong, "{share} from {from}");
+                assert!(found.windows(2).all(|pair| pair[1] == pair[0] + 1));
+            }
+        }
+        assert!((0..100).all(|nth| Faults::default().wrong_answer(nth).is_none()));
     }
 
     #[test]

@@ -104,13 +104,19 @@ async fn compute(
             Err(error) => refuse(connection, engine, request, &error, keep_alive).await,
         };
     };
-    let parsed = match endpoint {
+    let mut parsed = match endpoint {
         Endpoint::Transcription => {
             let content_type = request.head.header("content-type");
             transcription::parse(content_type, &request.body, &engine.options)
         }
         _ => GenerationRequest::parse(endpoint, &request.body, &engine.options),
     };
+    if let Ok(generation) = &mut parsed
+        && generation.structure.is_some()
+        && let Some(nth) = engine.next_wrong_answer()
+    {
+        generation.spoil(nth);
+    }
     match parsed {
         Ok(generation) if generation.stream => {
             stream::stream_events(

@@ -7,8 +7,9 @@
 //! and faults of real engines ([`Faults`]).
 //!
 //! **Not simulated:** language. There is no model and no tokenizer. Answers consist of common words, one per
-//! token, and the tokens of text prompts are estimated. Also not simulated are images, tools, log
-//! probabilities, several answers per request, speculative decoding, parallelism beyond a factor on speed and
+//! token, and the tokens of text prompts are estimated. Where a request demands JSON of a schema or a tool call, the
+//! answer fulfils it, for the keywords of [`structure`]; the answer of a model that may decide is words. Also not
+//! simulated are images, log probabilities, several answers per request, speculative decoding, parallelism beyond a factor on speed and
 //! memory, and the error texts of engines. The figures of the presets are invented to be plausible. No number
 //! from here says anything about a real engine.
 //!
@@ -30,6 +31,7 @@ mod scheduler;
 mod server;
 mod startup;
 mod stream;
+mod structure;
 #[cfg(test)]
 mod tests;
 mod text;

@@ -198,6 +198,14 @@ impl Options {
         if let Some(share) = self.faults.early_end {
             ensure(is_share(share), "--early-end", &share, "use a share from 0 to 1")?;
         }
+        if let Some(share) = self.faults.wrong_answers {
+            ensure(
+                is_share(share),
+                "--wrong-answers",
+                &share,
+                "use a share from 0 to 1",
+            )?;
+        }
         match &self.timing {
             Timing::Batched(cost) => self.check_cost_model(cost),
             Timing::Exact(schedule) => ensure(

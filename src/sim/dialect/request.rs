@@ -6,6 +6,7 @@ use serde_json::Value;
 use crate::sim::dialect::{Endpoint, FinishReason};
 use crate::sim::options::{Dialect, Options};
 use crate::sim::rng::{Rng, mix};
+use crate::sim::structure::{Demand, Structure};
 use crate::sim::text;
 
 /// Default number of output tokens, the same as in the engines.
@@ -25,6 +26,8 @@ pub(crate) struct GenerationRequest {
     pub(crate) output_tokens: usize,
     /// Whether the answer ends before the requested limit.
     pub(crate) is_early: bool,
+    /// The answer, if the request demands a structure; otherwise the answer is words.
+    pub(crate) structure: Option<Structure>,
     pub(crate) stream: bool,
     /// Whether a last event contains the usage.
     pub(crate) final_usage: bool,
@@ -35,11 +38,21 @@ pub(crate) struct GenerationRequest {
 }
 
 impl GenerationRequest {
-    pub(crate) const fn finish_reason(&self) -> FinishReason {
-        if self.is_early {
-            FinishReason::Stop
-        } else {
-            FinishReason::Length
+    pub(crate) fn finish_reason(&self) -> FinishReason {
+        match &self.structure {
+            Some(structure) if structure.len() > self.output_tokens => FinishReason::Length,
+            Some(Structure { tool: Some(_), .. }) => FinishReason::ToolCalls,
+            Some(_) => FinishReason::Stop,
+            None if self.is_early => FinishReason::Stop,
+            None => FinishReason::Length,
+        }
+    }
+
+    /// Makes the answer wrong; `nth` chooses how.
+    pub(crate) fn spoil(&mut self, nth: u64) {
+        if let Some(structure) = &mut self.structure {
+            structure.spoil(nth);
+            self.output_tokens = structure.len().min(self.requested_tokens);
         }
     }
 }
@@ -64,7 +77,8 @@ impl RequestError {
 struct Body {
     model: Option<String>,
     prompt: Option<Value>,
-    text: Option<String>,
+    /// The prompt of SGLang's own API; in Responses the format of the answer.
+    text: Option<Value>,
     input_ids: Option<Vec<u32>>,
     messages: Option<Vec<Message>>,
     /// The system prompt of Messages.
@@ -79,12 +93,41 @@ struct Body {
     stream: Option<bool>,
     stream_options: Option<StreamOptions>,
     n: Option<u32>,
+    response_format: Option<Value>,
+    structured_outputs: Option<Value>,
+    tools: Option<Vec<Value>>,
+    tool_choice: Option<Value>,
 }
 
 #[derive(Deserialize)]
 struct Message {
     role: String,
     content: Option<Value>,
+}
+
+impl Body {
+    /// The fields of this API that demand a structure of the answer.
+    fn demand(&self, endpoint: Endpoint) -> Demand<'_> {
+        let all = Demand {
+            response_format: self.response_format.as_ref(),
+            structured_outputs: self.structured_outputs.as_ref(),
+            tools: self.tools.as_deref(),
+            tool_choice: self.tool_choice.as_ref(),
+        };
+        match endpoint {
+            Endpoint::Native | Endpoint::Transcription => Demand::default(),
+            Endpoint::Completions => Demand { tools: None, ..all },
+            Endpoint::Chat => all,
+            Endpoint::Messages => Demand {
+                response_format: None,
+                ..all
+            },
+            Endpoint::Responses => Demand {
+                response_format: self.text.as_ref().and_then(|text| text.get("format")),
+                ..all
+            },
+        }
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -105,15 +148,16 @@ impl GenerationRequest {
         let body: Body = serde_json::from_slice(body)
             .map_err(|error| RequestError::bad_request(format!("the body is not a JSON request: {error}")))?;
         let model = check_model(body.model.as_deref(), options)?;
-        let sampling = body.sampling_params.unwrap_or_default();
-        if body.n.or(sampling.n).unwrap_or(1) != 1 {
+        let demand = body.demand(endpoint);
+        let sampling = body.sampling_params.as_ref();
+        if body.n.or(sampling.and_then(|sampling| sampling.n)).unwrap_or(1) != 1 {
             return Err(RequestError::bad_request(
                 "the simulated engine returns one answer per request; set `n` to 1",
             ));
         }
         let mut prompt = Vec::new();
         match endpoint {
-            Endpoint::Native => native_prompt(body.text.as_deref(), body.input_ids.as_deref(), &mut prompt)?,
+            Endpoint::Native => native_prompt(body.text.as_ref(), body.input_ids.as_deref(), &mut prompt)?,
             Endpoint::Completions => completion_prompt(body.prompt.as_ref(), &mut prompt)?,
             Endpoint::Chat => chat_prompt(None, body.messages.as_deref(), &mut prompt)?,
             Endpoint::Messages => {
@@ -129,7 +173,10 @@ impl GenerationRequest {
             ));
         }
         let (limit, ignores_eos) = match endpoint {
-            Endpoint::Native => (sampling.max_new_tokens, sampling.ignore_eos),
+            Endpoint::Native => (
+                sampling.and_then(|sampling| sampling.max_new_tokens),
+                sampling.and_then(|sampling| sampling.ignore_eos),
+            ),
             Endpoint::Completions | Endpoint::Transcription => (body.max_tokens, body.ignore_eos),
             Endpoint::Chat => (body.max_completion_tokens.or(body.max_tokens), body.ignore_eos),
             Endpoint::Messages if body.max_tokens.is_none() => {
@@ -141,7 +188,13 @@ impl GenerationRequest {
         };
         let requested_tokens = output_limit(endpoint, limit, prompt.len(), options.max_model_len)?;
         let key = text::answer_key(options.seed, &prompt);
-        let output = answer_length(requested_tokens, ignores_eos.unwrap_or(false), key, options);
+        let structure =
+            Structure::generate(demand, key, requested_tokens).map_err(RequestError::bad_request)?;
+        let output = match &structure {
+            // Its end ends the answer, whether or not the end token is ignored.
+            Some(structure) => structure.len().min(requested_tokens),
+            None => answer_length(requested_tokens, ignores_eos.unwrap_or(false), key, options),
+        };
         let stream_options = body.stream_options.unwrap_or_default();
         Ok(Self {
             model,
@@ -150,6 +203,7 @@ impl GenerationRequest {
             requested_tokens,
             output_tokens: output,
             is_early: output < requested_tokens && !options.faults.claim_full_length,
+            structure,
             stream: body.stream.unwrap_or(false),
             final_usage: stream_options.include_usage.unwrap_or(false),
             continuous_usage: stream_options.continuous_usage_stats.unwrap_or(false),
@@ -180,9 +234,13 @@ pub(crate) fn served_models(options: &Options) -> Vec<String> {
     }
 }
 
-fn native_prompt(text: Option<&str>, ids: Option<&[u32]>, prompt: &mut Vec<u64>) -> Result<(), RequestError> {
+fn native_prompt(
+    text: Option<&Value>,
+    ids: Option<&[u32]>,
+    prompt: &mut Vec<u64>,
+) -> Result<(), RequestError> {
     match (text, ids) {
-        (Some(text), None) => text::append_pieces(text, prompt),
+        (Some(Value::String(text)), None) => text::append_pieces(text, prompt),
         (None, Some(ids)) => prompt.extend(ids.iter().map(|id| u64::from(*id))),
         _ => return Err(RequestError::bad_request("send either `text` or `input_ids`")),
     }

@@ -1,11 +1,14 @@
 //! Renders answers: server-sent events token by token, or one JSON document at the end.
 
+use std::borrow::Cow;
+
 use serde_json::{Value, json};
 
 use crate::sim::dialect::typed_events::{self, Answer, messages, responses};
 use crate::sim::dialect::{Endpoint, GenerationRequest, transcription};
 use crate::sim::faults::Faults;
 use crate::sim::options::Dialect;
+use crate::sim::structure::Structure;
 use crate::sim::text;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +17,8 @@ pub(crate) enum FinishReason {
     Length,
     /// An end token came earlier.
     Stop,
+    /// The call of a tool is complete.
+    ToolCalls,
 }
 
 impl FinishReason {
@@ -21,6 +26,7 @@ impl FinishReason {
         match self {
             Self::Length => "length",
             Self::Stop => "stop",
+            Self::ToolCalls => "tool_calls",
         }
     }
 }
@@ -80,7 +86,10 @@ pub(crate) struct ResponseWriter {
     audio_seconds: Option<f64>,
     /// The part of an event before its text.
     event_prefix: String,
+    /// The answer, or the arguments of its call.
     text: String,
+    /// The answer to generate, if it is not words.
+    structure: Option<Structure>,
 }
 
 impl ResponseWriter {
@@ -101,6 +110,10 @@ impl ResponseWriter {
             Endpoint::Transcription => format!("trsc-{id:032x}"),
         };
         let model = Value::from(request.model.as_str()).to_string();
+        let structure = request.structure.clone();
+        let calls = structure
+            .as_ref()
+            .is_some_and(|structure| structure.tool.is_some());
         let opening = match endpoint {
             Endpoint::Native => "data: {\"text\":\"".to_owned(),
             Endpoint::Completions => format!(
@@ -111,7 +124,9 @@ impl ResponseWriter {
                 "data: {{\"id\":\"{id}\",\"object\":\"chat.completion.chunk\",\"created\":{created},\"model\":{model},\
                  \"choices\":[{{\"index\":0,\"delta\":{{"
             ),
+            Endpoint::Messages if calls => messages::CALL_DELTA[0].to_owned(),
             Endpoint::Messages => messages::DELTA[0].to_owned(),
+            Endpoint::Responses if calls => responses::CALL_DELTA[0].to_owned(),
             Endpoint::Responses => responses::DELTA[0].to_owned(),
             Endpoint::Transcription => format!(
                 "data: {{\"id\":\"{id}\",\"object\":\"transcription.chunk\",\"created\":{created},\"model\":{model},\
@@ -139,6 +154,7 @@ impl ResponseWriter {
             audio_seconds: request.audio_seconds,
             event_prefix: opening,
             text: String::new(),
+            structure,
         }
     }
 
@@ -168,6 +184,11 @@ impl ResponseWriter {
     fn generate(&mut self, count: usize) -> usize {
         let from = self.text.len();
         for _ in 0..count {
+            if let Some(structure) = &self.structure {
+                self.text.push_str(structure.token(self.usage.completion));
+                self.usage.completion += 1;
+                continue;
+            }
             let index = self.usage.completion as u64;
             if self.reports_one_token {
                 self.text.push('!');
@@ -186,10 +207,29 @@ impl ResponseWriter {
     /// What the events of Messages and Responses have in common.
     fn answer(&self) -> Answer<'_> {
         Answer {
+            tool: self.tool(),
             id: &self.id,
             model: &self.model,
             created: self.created,
             usage: (!self.hides_usage).then_some(self.usage),
+        }
+    }
+
+    /// The name of the called tool.
+    fn tool(&self) -> Option<&str> {
+        self.structure.as_ref()?.tool.as_deref()
+    }
+
+    /// The text from `from` on as it stands in a JSON string.
+    fn escaped(&self, from: usize) -> Cow<'_, str> {
+        let text = &self.text[from..];
+        match self.structure {
+            // Words have nothing to escape.
+            None => Cow::Borrowed(text),
+            Some(_) => {
+                let quoted = Value::from(text).to_string();
+                Cow::Owned(quoted[1..quoted.len() - 1].to_owned())
+            }
         }
     }
 
@@ -208,6 +248,7 @@ impl ResponseWriter {
 
     /// Appends the event with the next `count` tokens to `out`; `finish` is set for the last ones.
     pub(crate) fn event(&mut self, count: usize, finish: Option<FinishReason>, out: &mut Vec<u8>) {
+        let is_first = self.usage.completion == 0;
         let from = self.generate(count);
         // SGLang and LMDeploy send the finish reason in a separate event.
         let event_finish = finish.filter(|_| matches!(self.dialect, Dialect::Vllm | Dialect::Openai));
@@ -215,6 +256,10 @@ impl ResponseWriter {
             Endpoint::Native => {
                 let event = self.native_event(&self.text, finish);
                 out.extend_from_slice(event.as_bytes());
+            }
+            Endpoint::Chat if self.tool().is_some() => {
+                let part = self.tool_part(from, is_first);
+                self.write_parts(&[&part], event_finish, out);
             }
             Endpoint::Completions | Endpoint::Chat | Endpoint::Transcription => {
                 self.write_delta(from, event_finish, out);
@@ -269,7 +314,7 @@ impl ResponseWriter {
                 json!({ "index": 0, "text": text, "logprobs": null, "finish_reason": finish.name() })
             }
             Endpoint::Chat => json!({
-                "index": 0, "message": { "role": "assistant", "content": text },
+                "index": 0, "message": self.chat_message(),
                 "logprobs": null, "finish_reason": finish.name(),
             }),
             Endpoint::Messages => return messages::whole(self.answer(), text, finish).to_string(),
@@ -345,23 +390,56 @@ impl ResponseWriter {
 
     /// Appends an event with the text from `from` on.
     fn write_text(&self, from: usize, after: &str, out: &mut Vec<u8>) {
-        for part in [&self.event_prefix, &self.text[from..], after] {
+        for part in [&self.event_prefix, &*self.escaped(from), after] {
             out.extend_from_slice(part.as_bytes());
         }
     }
 
     fn write_delta(&self, from: usize, finish: Option<FinishReason>, out: &mut Vec<u8>) {
-        let mut put = |part: &str| out.extend_from_slice(part.as_bytes());
         let (before, after) = match self.endpoint {
             Endpoint::Chat | Endpoint::Transcription if from == self.text.len() => ("", "}"),
             Endpoint::Chat | Endpoint::Transcription => ("\"content\":\"", "\"}"),
             _ => ("", "\""),
         };
-        put(&self.event_prefix);
-        put(before);
         // The space is at the start of each word but the first, so an event never ends with one.
-        put(&self.text[from..]);
-        put(after);
+        let text = self.escaped(from);
+        self.write_parts(&[before, &text, after], finish, out);
+    }
+
+    /// What an event adds to a call in a chat; the first one names the tool.
+    fn tool_part(&self, from: usize, is_first: bool) -> String {
+        let arguments = &self.text[from..];
+        let call = match self.tool().filter(|_| is_first) {
+            Some(name) => json!({
+                "index": 0, "id": self.call_id(), "type": "function",
+                "function": { "name": name, "arguments": arguments },
+            }),
+            None => json!({ "index": 0, "function": { "arguments": arguments } }),
+        };
+        format!("\"tool_calls\":[{call}]}}")
+    }
+
+    fn call_id(&self) -> String {
+        format!("call_{}", self.id)
+    }
+
+    /// The message of a complete chat answer.
+    fn chat_message(&self) -> Value {
+        match self.tool() {
+            None => json!({ "role": "assistant", "content": self.text }),
+            Some(name) => {
+                let function = json!({ "name": name, "arguments": self.text });
+                let call = json!({ "id": self.call_id(), "type": "function", "function": function });
+                json!({ "role": "assistant", "content": null, "tool_calls": [call] })
+            }
+        }
+    }
+
+    /// Appends an event of a choice, which begins with these parts.
+    fn write_parts(&self, parts: &[&str], finish: Option<FinishReason>, out: &mut Vec<u8>) {
+        let mut put = |part: &str| out.extend_from_slice(part.as_bytes());
+        put(&self.event_prefix);
+        parts.iter().for_each(|part| put(part));
         // vLLM leaves out fields without a value here.
         let is_bare = self.endpoint == Endpoint::Transcription;
         match finish {
@@ -391,7 +469,9 @@ impl ResponseWriter {
             Some(FinishReason::Length) => {
                 format!("{{\"type\":\"length\",\"length\":{}}}", self.usage.reported())
             }
-            Some(FinishReason::Stop) => "{\"type\":\"stop\",\"matched\":0}".to_owned(),
+            Some(FinishReason::Stop | FinishReason::ToolCalls) => {
+                "{\"type\":\"stop\",\"matched\":0}".to_owned()
+            }
         };
         let counts = match self.hides_usage {
             true => String::new(),

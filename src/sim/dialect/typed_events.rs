@@ -16,6 +16,8 @@ pub(super) struct Answer<'a> {
     pub(super) id: &'a str,
     pub(super) model: &'a str,
     pub(super) created: u64,
+    /// Name of the called tool, if the answer is a call.
+    pub(super) tool: Option<&'a str>,
     /// `None` if token counts are hidden.
     pub(super) usage: Option<Usage>,
 }
@@ -30,10 +32,32 @@ pub(super) mod messages {
         "\"}}\n\n",
     ];
 
+    /// The same for the input of a call.
+    pub(in super::super) const CALL_DELTA: [&str; 2] = [
+        "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\
+         \"delta\":{\"type\":\"input_json_delta\",\"partial_json\":\"",
+        DELTA[1],
+    ];
+
     const fn stop_reason(finish: FinishReason) -> &'static str {
         match finish {
             FinishReason::Length => "max_tokens",
             FinishReason::Stop => "end_turn",
+            FinishReason::ToolCalls => "tool_use",
+        }
+    }
+
+    /// The block of the content that the answer consists of. The input of a call that is no JSON is a text.
+    fn block(answer: Answer<'_>, text: &str) -> Value {
+        match answer.tool {
+            None => json!({ "type": "text", "text": text }),
+            Some(name) => {
+                let input = match text {
+                    "" => json!({}),
+                    text => serde_json::from_str(text).unwrap_or_else(|_| json!(text)),
+                };
+                json!({ "type": "tool_use", "id": format!("toolu_{}", answer.id), "name": name, "input": input })
+            }
         }
     }
 
@@ -63,7 +87,7 @@ pub(super) mod messages {
         // The cached part is unknown before the prompt is computed.
         let usage = answer.usage.map(Usage::without_cached);
         let message = message(Answer { usage, ..answer }, &json!([]), None);
-        let block = json!({ "type": "text", "text": "" });
+        let block = block(answer, "");
         [
             json!({ "type": "message_start", "message": message }),
             json!({ "type": "content_block_start", "index": 0, "content_block": block }),
@@ -91,7 +115,7 @@ pub(super) mod messages {
     }
 
     pub(in super::super) fn whole(answer: Answer<'_>, text: &str, finish: FinishReason) -> Value {
-        let content = json!([{ "type": "text", "text": text }]);
+        let content = json!([block(answer, text)]);
         message(answer, &content, Some(stop_reason(finish)))
     }
 }
@@ -106,7 +130,20 @@ pub(super) mod responses {
         "\"}\n\n",
     ];
 
-    fn item(text: &str, status: &str) -> Value {
+    /// The same for the arguments of a call.
+    pub(in super::super) const CALL_DELTA: [&str; 2] = [
+        "event: response.function_call_arguments.delta\ndata: {\"type\":\"response.function_call_arguments.delta\",\
+         \"item_id\":\"fc\",\"output_index\":0,\"delta\":\"",
+        DELTA[1],
+    ];
+
+    fn item(answer: Answer<'_>, text: &str, status: &str) -> Value {
+        if let Some(name) = answer.tool {
+            return json!({
+                "id": "fc", "type": "function_call", "call_id": format!("call_{}", answer.id), "name": name,
+                "arguments": text, "status": status,
+            });
+        }
         let content = match status {
             "in_progress" => json!([]),
             _ => json!([{ "type": "output_text", "text": text, "annotations": [] }]),
@@ -124,30 +161,39 @@ pub(super) mod responses {
     pub(in super::super) fn beginning(answer: Answer<'_>) -> String {
         let begun = response(answer, "in_progress", &json!([]));
         let part = json!({ "type": "output_text", "text": "", "annotations": [] });
-        [
-            json!({ "type": "response.created", "response": begun }),
-            json!({ "type": "response.in_progress", "response": begun }),
-            json!({ "type": "response.output_item.added", "output_index": 0, "item": item("", "in_progress") }),
+        let item = item(answer, "", "in_progress");
+        let part = answer.tool.is_none().then(|| {
             json!({
                 "type": "response.content_part.added", "item_id": "msg", "output_index": 0, "content_index": 0,
                 "part": part,
-            }),
-        ]
-        .iter()
-        .map(event)
-        .collect()
+            })
+        });
+        let events = [
+            json!({ "type": "response.created", "response": begun }),
+            json!({ "type": "response.in_progress", "response": begun }),
+            json!({ "type": "response.output_item.added", "output_index": 0, "item": item }),
+        ];
+        events.iter().chain(&part).map(event).collect()
     }
 
     pub(in super::super) fn ending(answer: Answer<'_>, text: &str, finish: FinishReason) -> Vec<String> {
         let kind = match finish {
             FinishReason::Length => "response.incomplete",
-            FinishReason::Stop => "response.completed",
+            FinishReason::Stop | FinishReason::ToolCalls => "response.completed",
         };
         let place =
             |kind: &str| json!({ "type": kind, "item_id": "msg", "output_index": 0, "content_index": 0 });
-        let mut done = place("response.output_text.done");
-        done["text"] = json!(text);
-        let item = item(text, "completed");
+        let done = match answer.tool {
+            None => {
+                let mut done = place("response.output_text.done");
+                done["text"] = json!(text);
+                done
+            }
+            Some(_) => json!({
+                "type": "response.function_call_arguments.done", "item_id": "fc", "output_index": 0, "arguments": text,
+            }),
+        };
+        let item = item(answer, text, "completed");
         [
             done,
             json!({ "type": "response.output_item.done", "output_index": 0, "item": item }),
@@ -161,9 +207,9 @@ pub(super) mod responses {
     pub(in super::super) fn whole(answer: Answer<'_>, text: &str, finish: FinishReason) -> Value {
         let status = match finish {
             FinishReason::Length => "incomplete",
-            FinishReason::Stop => "completed",
+            FinishReason::Stop | FinishReason::ToolCalls => "completed",
         };
-        let mut response = response(answer, status, &json!([item(text, "completed")]));
+        let mut response = response(answer, status, &json!([item(answer, text, "completed")]));
         if finish == FinishReason::Length {
             response["incomplete_details"] = json!({ "reason": "max_output_tokens" });
         }

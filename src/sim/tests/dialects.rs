@@ -326,3 +326,86 @@ async fn messages_and_responses_end_with_an_event_that_has_the_counts() {
     );
     sim.stop().await;
 }
+
+#[tokio::test]
+async fn demanded_answers_are_json_or_calls_in_every_protocol() {
+    let sim = Sim::start(options_for(Dialect::Vllm)).await;
+    let user = json!([{ "role": "user", "content": "one two" }]);
+    let schema = json!({ "type": "object", "required": ["a"], "properties": { "a": { "type": "string" } } });
+    let function = json!({ "name": "find", "parameters": schema });
+    let format = json!({ "type": "json_schema", "json_schema": { "schema": schema } });
+    let tools = json!([{ "type": "function", "function": function }]);
+    let is_object = |text: &str| {
+        serde_json::from_str::<serde_json::Value>(text).is_ok_and(|value| value["a"].is_string())
+    };
+
+    for stream in [false, true] {
+        let body = json!({
+            "messages": user, "max_tokens": 50, "stream": stream, "response_format": format, "ignore_eos": true,
+        });
+        let answer = sim.call("POST", "/v1/chat/completions", &body.to_string()).await;
+        let body = json!({ "messages": user, "max_tokens": 50, "stream": stream, "tools": tools, "tool_choice": "required" });
+        let called = sim.call("POST", "/v1/chat/completions", &body.to_string()).await;
+        let of_messages = json!({
+            "messages": user, "max_tokens": 50, "stream": stream, "tool_choice": { "type": "any" },
+            "tools": [{ "name": "find", "input_schema": schema }],
+        });
+        let messages = sim.call("POST", "/v1/messages", &of_messages.to_string()).await;
+        let of_responses = json!({
+            "input": "one two", "max_output_tokens": 50, "stream": stream,
+            "text": { "format": { "type": "json_schema", "name": "n", "schema": schema } },
+        });
+        let responses = sim.call("POST", "/v1/responses", &of_responses.to_string()).await;
+        if stream {
+            let pieces = |answer: &Answer, path: &str| -> String {
+                let values = answer.values();
+                let pieces = values.iter().filter_map(|event| event.pointer(path)?.as_str());
+                pieces.collect()
+            };
+            assert!(is_object(&pieces(&answer, "/choices/0/delta/content")));
+            assert!(is_object(&pieces(
+                &called,
+                "/choices/0/delta/tool_calls/0/function/arguments"
+            )));
+            assert_eq!(
+                pieces(&called, "/choices/0/delta/tool_calls/0/function/name"),
+                "find"
+            );
+            assert_eq!(pieces(&called, "/choices/0/finish_reason"), "tool_calls");
+            assert!(is_object(&pieces(&messages, "/delta/partial_json")));
+            assert_eq!(pieces(&messages, "/content_block/name"), "find");
+            assert_eq!(pieces(&messages, "/delta/stop_reason"), "tool_use");
+            assert!(is_object(&pieces(&responses, "/delta")));
+            continue;
+        }
+        let choice = answer.json()["choices"][0].clone();
+        assert!(is_object(choice["message"]["content"].as_str().unwrap()));
+        assert_eq!(choice["finish_reason"], "stop");
+        let choice = called.json()["choices"][0].clone();
+        let call = &choice["message"]["tool_calls"][0]["function"];
+        assert!(call["name"] == "find" && is_object(call["arguments"].as_str().unwrap()));
+        let message = messages.json();
+        assert!(message["content"][0]["input"]["a"].is_string());
+        assert_eq!(message["stop_reason"], "tool_use");
+        let response = responses.json();
+        assert!(is_object(
+            response["output"][0]["content"][0]["text"].as_str().unwrap()
+        ));
+        assert_eq!(response["status"], "completed");
+    }
+
+    let refused = json!({ "messages": user, "response_format": { "type": "json_schema", "json_schema": { "schema": { "anyOf": [] } } } });
+    let refusal = sim
+        .call("POST", "/v1/chat/completions", &refused.to_string())
+        .await;
+    assert_eq!(refusal.status, 400);
+    // A model that may decide says words.
+    let free = json!({ "messages": user, "max_tokens": 3, "tools": tools });
+    let words = sim
+        .call("POST", "/v1/chat/completions", &free.to_string())
+        .await
+        .json();
+    assert_eq!(words["choices"][0]["finish_reason"], "length");
+    assert!(words["choices"][0]["message"]["content"].is_string());
+    sim.stop().await;
+}

@@ -1,0 +1,120 @@
+//! The part of JSON Schema that is simulated. Other keywords are refused, as engines refuse what their grammars cannot express.
+
+use serde_json::{Map, Value};
+
+/// Keywords that answers fulfil.
+const FULFILLED: [&str; 15] = [
+    "type",
+    "properties",
+    "required",
+    "additionalProperties",
+    "items",
+    "minItems",
+    "maxItems",
+    "enum",
+    "const",
+    "minLength",
+    "maxLength",
+    "minimum",
+    "maximum",
+    "strict",
+    "$schema",
+];
+
+/// Keywords that demand nothing.
+const DESCRIPTIVE: [&str; 5] = ["title", "description", "default", "examples", "$id"];
+
+/// Deepest nesting of objects and arrays.
+const MAX_DEPTH: usize = 32;
+
+/// The types that are simulated.
+pub(super) const TYPES: [&str; 7] = [
+    "object", "array", "string", "integer", "number", "boolean", "null",
+];
+
+/// Checks that a schema can be fulfilled.
+///
+/// # Errors
+/// It has a keyword or a type that is not simulated, or contradicts itself.
+pub(super) fn check(schema: &Value) -> Result<(), String> {
+    check_at(schema, MAX_DEPTH)
+}
+
+fn check_at(schema: &Value, depth: usize) -> Result<(), String> {
+    let refused = |what: String| Err(format!("the simulated engine does not generate {what}"));
+    let Value::Object(schema) = schema else {
+        return refused("schemas that are not objects".to_owned());
+    };
+    if depth == 0 {
+        return refused(format!("schemas with more than {MAX_DEPTH} levels"));
+    }
+    for key in schema.keys() {
+        if !FULFILLED.contains(&key.as_str()) && !DESCRIPTIVE.contains(&key.as_str()) {
+            return refused(format!("the keyword `{key}` of a schema"));
+        }
+    }
+    if schema.contains_key("const") || schema.contains_key("enum") {
+        return match values(schema).is_empty() {
+            true => refused("an `enum` without values".to_owned()),
+            false => Ok(()),
+        };
+    }
+    let kind = schema.get("type").and_then(Value::as_str).unwrap_or_default();
+    if !TYPES.contains(&kind) {
+        return refused(format!(
+            "a schema of the type {}",
+            schema.get("type").unwrap_or(&Value::Null)
+        ));
+    }
+    if let Some(Value::Object(properties)) = schema.get("properties") {
+        properties
+            .values()
+            .try_for_each(|property| check_at(property, depth - 1))?;
+    }
+    for name in required(schema) {
+        if schema
+            .get("properties")
+            .and_then(|properties| properties.get(name))
+            .is_none()
+        {
+            return refused(format!("the required property `{name}`, which has no schema"));
+        }
+    }
+    if let Some(items) = schema.get("items") {
+        check_at(items, depth - 1)?;
+    } else if kind == "array" && count(schema, "minItems").unwrap_or(0) > 0 {
+        return refused("elements without `items`".to_owned());
+    }
+    for [low, high] in [
+        ["minItems", "maxItems"],
+        ["minLength", "maxLength"],
+        ["minimum", "maximum"],
+    ] {
+        if let (Some(low_value), Some(high_value)) = (number(schema, low), number(schema, high))
+            && low_value > high_value
+        {
+            return refused(format!("a schema whose `{low}` is above its `{high}`"));
+        }
+    }
+    Ok(())
+}
+
+/// The values of `const` or `enum`.
+pub(super) fn values(schema: &Map<String, Value>) -> Vec<&Value> {
+    let only = schema.get("const").into_iter();
+    only.chain(schema.get("enum").and_then(Value::as_array).into_iter().flatten())
+        .collect()
+}
+
+pub(super) fn required(schema: &Map<String, Value>) -> impl Iterator<Item = &str> {
+    let names = schema.get("required").and_then(Value::as_array);
+    names.into_iter().flatten().filter_map(Value::as_str)
+}
+
+pub(super) fn number(schema: &Map<String, Value>, key: &str) -> Option<f64> {
+    schema.get(key)?.as_f64()
+}
+
+pub(super) fn count(schema: &Map<String, Value>, key: &str) -> Option<usize> {
+    number(schema, key).map(|count| count as usize)
+}

@@ -1,0 +1,155 @@
+use serde_json::{Value, json};
+
+use super::{Demand, Structure};
+
+fn of_schema(schema: &Value, key: u64, limit: usize) -> Result<Structure, String> {
+    let format = json!({"type": "json_schema", "json_schema": {"name": "a", "schema": schema}});
+    let demand = Demand {
+        response_format: Some(&format),
+        ..Demand::default()
+    };
+    Ok(Structure::generate(demand, key, limit)?.unwrap())
+}
+
+fn record() -> Value {
+    json!({
+        "type": "object", "required": ["title", "tags", "year", "inner"], "additionalProperties": false,
+        "properties": {
+            "title": {"type": "string", "maxLength": 12, "minLength": 3},
+            "tags": {"type": "array", "items": {"type": "string", "maxLength": 2}, "minItems": 2, "maxItems": 3},
+            "year": {"type": "integer", "minimum": 1990, "maximum": 1995},
+            "price": {"type": "number", "minimum": 0.1, "maximum": 0.2},
+            "color": {"enum": ["red", "a \"quoted\" one", 7, null]},
+            "kind": {"const": {"a": [1]}},
+            "inner": {"type": "object", "properties": {"ok": {"type": "boolean"}, "none": {"type": "null"}}},
+        },
+    })
+}
+
+#[test]
+fn answers_fulfil_their_schemas_and_are_drawn_by_the_key() {
+    let schema = record();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let mut texts = std::collections::BTreeSet::new();
+    for key in 0..300 {
+        for limit in [1, 1000] {
+            let structure = of_schema(&schema, key, limit).unwrap();
+            let text = structure.tokens.concat();
+            let value: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
+            assert!(
+                validator.is_valid(&value),
+                "{text}: {:?}",
+                validator.validate(&value)
+            );
+            assert_eq!(structure, of_schema(&schema, key, limit).unwrap());
+            assert!(structure.tokens.iter().all(|token| !token.is_empty()));
+            texts.insert(text);
+        }
+    }
+    assert!(texts.len() > 300, "{}", texts.len());
+}
+
+#[test]
+fn an_answer_is_short_where_the_limit_is_low() {
+    let schema = record();
+    let shortest = of_schema(&schema, 1, 1).unwrap();
+    assert!(!shortest.tokens.concat().contains("color"));
+    let longer = of_schema(&schema, 1, 1000).unwrap();
+    assert!(longer.tokens.concat().contains("color"));
+    assert_eq!(of_schema(&schema, 1, longer.len()).unwrap(), longer);
+    assert_eq!(of_schema(&schema, 1, longer.len() - 1).unwrap(), shortest);
+}
+
+#[test]
+fn what_is_not_simulated_is_refused_with_its_name() {
+    for (schema, says) in [
+        (json!({"type": "string", "pattern": "a"}), "`pattern`"),
+        (json!({"anyOf": [{"type": "string"}]}), "`anyOf`"),
+        (json!({"type": ["string", "null"]}), "type"),
+        (
+            json!({"type": "object", "properties": {"a": {"$ref": "#"}}}),
+            "`$ref`",
+        ),
+        (json!({"type": "object", "required": ["a"]}), "`a`"),
+        (json!({"type": "array", "minItems": 1}), "`items`"),
+        (
+            json!({"type": "integer", "minimum": 2, "maximum": 1}),
+            "`minimum`",
+        ),
+        (json!({}), "type"),
+        (json!(true), "not objects"),
+        (json!({"enum": []}), "`enum`"),
+    ] {
+        let error = of_schema(&schema, 1, 9).unwrap_err();
+        assert!(error.contains(says), "{schema}: {error}");
+    }
+    let mut deep = json!({"type": "string"});
+    for _ in 0..100 {
+        deep = json!({"type": "array", "items": deep});
+    }
+    assert!(of_schema(&deep, 1, 9).unwrap_err().contains("levels"));
+}
+
+#[test]
+fn a_tool_is_called_only_where_that_is_required() {
+    let tools = [
+        json!({"type": "function", "function": {"name": "find", "parameters": record()}}),
+        json!({"name": "stop", "input_schema": {"type": "object", "properties": {}}}),
+        json!({"type": "function", "function": {"name": "bare"}}),
+    ];
+    let call = |choice: Value, key: u64| {
+        let demand = Demand {
+            tools: Some(&tools),
+            tool_choice: Some(&choice),
+            ..Demand::default()
+        };
+        Structure::generate(demand, key, 1000)
+    };
+    for choice in [json!("auto"), json!("none"), json!({"type": "auto"}), Value::Null] {
+        assert_eq!(call(choice, 1), Ok(None));
+    }
+    let mut names = std::collections::BTreeSet::new();
+    for key in 0..60 {
+        for choice in [json!("required"), json!({"type": "any"})] {
+            let structure = call(choice, key).unwrap().unwrap();
+            serde_json::from_str::<serde_json::Map<String, Value>>(&structure.tokens.concat()).unwrap();
+            names.extend(structure.tool);
+        }
+    }
+    assert_eq!(names.into_iter().collect::<Vec<_>>(), ["bare", "find", "stop"]);
+    let stop = call(json!({"type": "tool", "name": "stop"}), 1).unwrap().unwrap();
+    assert_eq!(
+        (stop.tool.as_deref(), stop.tokens.concat().as_str()),
+        (Some("stop"), "{}")
+    );
+    let find = call(json!({"type": "function", "function": {"name": "find"}}), 1)
+        .unwrap()
+        .unwrap();
+    assert_eq!(find.len(), find.tokens.len() + 1);
+    assert!(
+        call(json!({"type": "tool", "name": "other"}), 1)
+            .unwrap_err()
+            .contains("`other`")
+    );
+}
+
+#[test]
+fn a_spoiled_answer_is_wrong_whatever_its_schema() {
+    for schema in [
+        record(),
+        json!({"type": "object"}),
+        json!({"type": "array", "items": {"type": "integer"}}),
+        json!({"type": "integer"}),
+        json!({"type": "string"}),
+        json!({"enum": [null, "a"]}),
+    ] {
+        let validator = jsonschema::validator_for(&schema).unwrap();
+        for nth in 0..3 {
+            let mut structure = of_schema(&schema, 5, 1000).unwrap();
+            structure.spoil(nth);
+            let text = structure.tokens.concat();
+            let is_correct = serde_json::from_str(&text).is_ok_and(|value: Value| validator.is_valid(&value));
+            assert!(!is_correct, "{schema} {nth}: {text}");
+        }
+    }
+}
