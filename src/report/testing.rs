@@ -269,6 +269,7 @@ pub(super) fn request(index: u32) -> Request {
         counted_reasoning: None,
         tool_text: None,
         tool_calls: Vec::new(),
+        answer_check: None,
         text: Some("abcd".into()),
     }
 }

@@ -41,6 +41,7 @@ fn stored_metrics() -> Vec<Metric> {
         Metric::AudioThroughput,
         Metric::PerUser,
         Metric::Goodput,
+        Metric::CorrectShare,
     ];
     let search_metrics = Metric::all().filter(|metric| matches!(metric, Metric::Found(_)));
     flows.into_iter().chain(search_metrics).chain(times).collect()

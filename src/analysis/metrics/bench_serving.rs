@@ -4,6 +4,7 @@
 //! (`classic` counts a gap for each on the native protocol), and the length of a line (`classic` fails at 128
 //! KiB).
 
+use super::answer_checks::may_be_good;
 use crate::config::api::CountedAs;
 use crate::config::workload::Profile;
 use crate::plan::Protocol;
@@ -53,6 +54,8 @@ pub(super) struct SuccessfulRequest<'r> {
     pub(super) vision: u32,
     /// Output tokens counted again from the text.
     pub(super) counted: Option<u32>,
+    /// Whether the answer is correct, or is not checked.
+    pub(super) may_be_good: bool,
 }
 
 impl SuccessfulRequest<'_> {
@@ -172,6 +175,7 @@ fn successful_request(
             None if request.chunks.is_empty() => Some(0),
             counted => counted,
         },
+        may_be_good: may_be_good(request),
     })
 }
 

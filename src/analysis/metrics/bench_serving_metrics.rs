@@ -53,6 +53,7 @@ pub(super) fn bench_serving_metrics(
                 slo,
                 judged_requests(due_requests),
                 duration_s,
+                faults,
             );
         }
     }

@@ -1,12 +1,13 @@
-//! Counts good requests, which met every target of the SLO. Failed requests are never good and stay in the
-//! denominator; requests that the client cancelled as planned
-//! are not judged and in neither.
+//! Counts good requests, which met every target of the SLO and whose answers are correct where answers are checked. Failed
+//! requests are never good and stay in the denominator; requests that the client cancelled as planned are not judged and in
+//! neither.
 //!
 //! Under the definitions of `matrix` the times count from when a request was due, because that is how long
 //! its user waits, including the wait for a slot if concurrency is limited. bench_serving counts from
 //! sending.
 
-use super::bench_serving::SuccessfulRequest;
+use super::answer_checks::may_be_good;
+use super::bench_serving::{Compat, SuccessfulRequest};
 use super::coalesced::{are_coalesced, is_coalesced};
 use super::dimensions::Target;
 use super::latency::Times;
@@ -40,43 +41,62 @@ pub(super) fn add_goodput(metrics: &mut MetricSet, requests: &[Request], slo: &S
     }
 }
 
+/// Computes the rate of correct answers as goodput, for checked answers without an SLO.
+pub(super) fn add_correct_rate(metrics: &mut MetricSet, requests: &[Request]) {
+    if let Some(correct) = metrics.get(Metric::Correct) {
+        let rate = measured_window_s(requests).map(|duration| correct / duration);
+        metrics.insert(Metric::Goodput, rate);
+    }
+}
+
 /// Returns the number of requests that met every target under the definitions of `matrix`.
 pub(super) fn good_requests(requests: &[Request], slo: &Slo) -> usize {
     let limits = limits_ms(slo);
     target_values(requests)
         .iter()
-        .filter(|value| meets_all_limits(value, &limits))
+        .filter(|value| is_good(value, &limits))
         .count()
 }
 
 /// Returns the values of completed requests in milliseconds, in the order of [`Target::ALL`].
-fn target_values(requests: &[Request]) -> Vec<[f64; 3]> {
+fn target_values(requests: &[Request]) -> Vec<TargetValues> {
     requests
         .iter()
         .filter(|request| request.is_completed())
         .map(|request| {
             let times = Times::from_due(request);
             let missed = f64::INFINITY;
-            [
-                times.ttft.unwrap_or(missed),
-                times
-                    .tpot
-                    .unwrap_or(if is_coalesced(request) { missed } else { 0.0 }),
-                times.e2e.unwrap_or(missed),
-            ]
+            TargetValues {
+                times: [
+                    times.ttft.unwrap_or(missed),
+                    times
+                        .tpot
+                        .unwrap_or(if is_coalesced(request) { missed } else { 0.0 }),
+                    times.e2e.unwrap_or(missed),
+                ],
+                may_be_good: may_be_good(request),
+            }
         })
         .collect()
 }
 
-fn meets_limit(value: &[f64; 3], limits: &[Option<f64>; 3], target: usize) -> bool {
-    limits[target].is_none_or(|limit| value[target] <= limit)
+/// What makes a request good.
+struct TargetValues {
+    /// Milliseconds in the order of [`Target::ALL`].
+    times: [f64; 3],
+    /// Whether the answer is correct, or is not checked.
+    may_be_good: bool,
 }
 
-fn meets_all_limits(value: &[f64; 3], limits: &[Option<f64>; 3]) -> bool {
-    (0..Target::ALL.len()).all(|target| meets_limit(value, limits, target))
+fn meets_limit(value: &TargetValues, limits: &[Option<f64>; 3], target: usize) -> bool {
+    limits[target].is_none_or(|limit| value.times[target] <= limit)
 }
 
-/// Computes goodput as bench_serving prints it.
+fn is_good(value: &TargetValues, limits: &[Option<f64>; 3]) -> bool {
+    value.may_be_good && (0..Target::ALL.len()).all(|target| meets_limit(value, limits, target))
+}
+
+/// Computes goodput as bench_serving prints it; with its bugs fixed, only correct answers are good where answers are checked.
 ///
 /// Source: docs/bench-serving.md 7.5.
 pub(super) fn add_bench_serving_goodput(
@@ -85,11 +105,14 @@ pub(super) fn add_bench_serving_goodput(
     slo: &Slo,
     all: usize,
     duration_s: Option<f64>,
+    faults: Compat,
 ) {
-    let values: Vec<[f64; 3]> = answers
+    let values: Vec<TargetValues> = answers
         .iter()
-        .map(|answer| {
-            [answer.ttft, answer.tpot().unwrap_or(0.0), answer.latency].map(|seconds| seconds * 1000.0)
+        .map(|answer| TargetValues {
+            times: [answer.ttft, answer.tpot().unwrap_or(0.0), answer.latency]
+                .map(|seconds| seconds * 1000.0),
+            may_be_good: faults == Compat::AsPublished || answer.may_be_good,
         })
         .collect();
     add_goodput_metrics(metrics, &values, slo, all, duration_s);
@@ -97,17 +120,14 @@ pub(super) fn add_bench_serving_goodput(
 
 fn add_goodput_metrics(
     metrics: &mut MetricSet,
-    values: &[[f64; 3]],
+    values: &[TargetValues],
     slo: &Slo,
     due: usize,
     duration_s: Option<f64>,
 ) {
     let limits = limits_ms(slo);
     let share = |count: usize| (due > 0).then(|| count as f64 / due as f64);
-    let good = values
-        .iter()
-        .filter(|value| meets_all_limits(value, &limits))
-        .count();
+    let good = values.iter().filter(|value| is_good(value, &limits)).count();
     metrics.insert(Metric::Goodput, duration_s.map(|duration| good as f64 / duration));
     metrics.insert(Metric::Attainment, share(good));
     for (at, target) in Target::ALL.into_iter().enumerate() {

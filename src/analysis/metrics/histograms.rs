@@ -382,6 +382,7 @@ mod tests {
             counted_reasoning: None,
             tool_text: None,
             tool_calls: Vec::new(),
+            answer_check: None,
             text: None,
         }
     }

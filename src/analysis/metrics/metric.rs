@@ -64,6 +64,14 @@ pub enum Metric {
     Goodput,
     /// Share of requests that met every target.
     Attainment,
+    /// Answers that are what their requests demand.
+    Correct,
+    /// Answers that are not.
+    Incorrect,
+    /// Answers of which that is not known, such as ones that the limit of output tokens cut.
+    Unchecked,
+    /// Share of correct answers among the correct and the incorrect ones.
+    CorrectShare,
     /// Share of requests that met one target.
     AttainmentOf(Target),
     /// Energy of all devices.
@@ -130,7 +138,14 @@ impl Metric {
     pub(crate) const fn is_count(self) -> bool {
         matches!(
             self,
-            Self::Completed | Self::Failed | Self::Cancelled | Self::Tokens(_) | Self::PeakConcurrency
+            Self::Completed
+                | Self::Failed
+                | Self::Cancelled
+                | Self::Correct
+                | Self::Incorrect
+                | Self::Unchecked
+                | Self::Tokens(_)
+                | Self::PeakConcurrency
         )
     }
 
@@ -161,6 +176,10 @@ impl Metric {
             Self::TheoreticalHitShare,
             Self::Goodput,
             Self::Attainment,
+            Self::Correct,
+            Self::Incorrect,
+            Self::Unchecked,
+            Self::CorrectShare,
         ];
         let times = LatencyKind::ALL
             .into_iter()
@@ -218,6 +237,10 @@ impl Metric {
             Self::TheoreticalHitShare => "theoretical_prefix_cache_hit_share".to_owned(),
             Self::Goodput => "goodput_req_s".to_owned(),
             Self::Attainment => "slo_attainment_share".to_owned(),
+            Self::Correct => "correct_requests".to_owned(),
+            Self::Incorrect => "incorrect_requests".to_owned(),
+            Self::Unchecked => "unchecked_requests".to_owned(),
+            Self::CorrectShare => "correct_share".to_owned(),
             Self::AttainmentOf(target) => format!("slo_attainment_{}_share", target.name()),
             Self::Energy => "energy_j".to_owned(),
             Self::EnergyAboveIdle => "energy_above_idle_j".to_owned(),
@@ -272,6 +295,10 @@ impl Metric {
             Self::TheoreticalHitShare => "theoretical prefix-cache hit rate",
             Self::Goodput => "goodput",
             Self::Attainment => "SLO attainment",
+            Self::Correct => "correct answers",
+            Self::Incorrect => "incorrect answers",
+            Self::Unchecked => "answers that could not be checked",
+            Self::CorrectShare => "share of correct answers",
             Self::AttainmentOf(Target::Ttft) => "TTFT attainment",
             Self::AttainmentOf(Target::Tpot) => "TPOT attainment",
             Self::AttainmentOf(Target::E2e) => "E2E attainment",
@@ -298,6 +325,9 @@ impl Metric {
             | Self::Completed
             | Self::Failed
             | Self::Cancelled
+            | Self::Correct
+            | Self::Incorrect
+            | Self::Unchecked
             | Self::FailedBy(_)
             | Self::ShortResponses
             | Self::MeanConcurrency
@@ -309,6 +339,7 @@ impl Metric {
             | Self::CacheHitShare
             | Self::TheoreticalHitShare
             | Self::Attainment
+            | Self::CorrectShare
             | Self::AttainmentOf(_) => Unit::Share,
             Self::Tokens(_) | Self::TokensPerChunk | Self::AcceptLength => Unit::Tokens,
             Self::Throughput(flow) | Self::PerDevice(flow) => flow.unit().0,
@@ -329,6 +360,7 @@ impl Metric {
             Self::Failed
             | Self::FailedBy(_)
             | Self::ErrorShare
+            | Self::Incorrect
             | Self::ShortResponses
             | Self::Duration
             | Self::Energy
@@ -347,12 +379,15 @@ impl Metric {
             | Self::AcceptRate
             | Self::Goodput
             | Self::Attainment
+            | Self::Correct
+            | Self::CorrectShare
             | Self::AttainmentOf(_)
             | Self::PerEnergy(_)
             | Self::Found(_) => Some(Direction::Higher),
             Self::Due
             | Self::Cancelled
             | Self::AudioDuration
+            | Self::Unchecked
             | Self::Tokens(_)
             | Self::TokensPerChunk
             | Self::CacheHitShare

@@ -4,6 +4,7 @@
 //! `current` are bench_serving's metrics of that profile as published. `matrix` has all known bugs fixed. A
 //! metric without meaning is `None`, never 0. Nothing here judges whether a value is valid.
 
+mod answer_checks;
 mod audio;
 mod bench_serving;
 mod bench_serving_fixed;
@@ -190,8 +191,10 @@ fn matrix_figures(requests: &[Request], inputs: &MetricInputs) -> MetricValues {
     metrics.insert(Metric::Interactivity, interactivity);
     peaks::add_peaks(&mut metrics, requests);
     steady_state::add_steady_state(&mut metrics, requests, inputs);
-    if let Some(slo) = &inputs.slo {
-        goodput::add_goodput(&mut metrics, requests, slo);
+    answer_checks::add_answer_checks(&mut metrics, requests);
+    match &inputs.slo {
+        Some(slo) => goodput::add_goodput(&mut metrics, requests, slo),
+        None => goodput::add_correct_rate(&mut metrics, requests),
     }
     if let Some(energy) = &inputs.energy {
         energy::add_energy(&mut metrics, energy);

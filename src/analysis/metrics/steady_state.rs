@@ -246,6 +246,7 @@ mod tests {
             prompt: 10,
             vision: 0,
             counted: Some(2 * tokens),
+            may_be_good: true,
         }
     }
 

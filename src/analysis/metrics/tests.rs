@@ -7,7 +7,10 @@ use super::*;
 use crate::base::units::HumanDuration;
 use crate::plan::Protocol;
 use crate::results::record::chunks::Chunks;
-use crate::results::record::request::{Chunk, ChunkKind, Failure, Oddity, RequestFailureClass, Usage};
+use crate::results::record::request::{
+    AnswerCheck, Chunk, ChunkKind, Failure, IncorrectClass, Oddity, RequestFailureClass, UncheckedClass,
+    Usage,
+};
 
 const MS: u64 = 1_000_000;
 
@@ -54,6 +57,7 @@ fn request(index: u32) -> Request {
         counted_reasoning: None,
         tool_text: None,
         tool_calls: Vec::new(),
+        answer_check: None,
         text: None,
     }
 }
@@ -881,6 +885,68 @@ fn cancelled_requests_are_in_no_denominator_and_are_counted_by_themselves() {
         let answers = bench_serving::successful_requests(&requests, Protocol::Completions, profile);
         assert_eq!(answers.len(), 1);
     }
+}
+
+#[test]
+fn goodput_counts_only_correct_answers_where_answers_are_checked() {
+    let checked = |index, answer_check| Request {
+        counted_tokens: Some(2),
+        answer_check,
+        ..completed_request(index, 0.0, &[100.0, 200.0], 500.0)
+    };
+    let incorrect = || {
+        Some(AnswerCheck::Incorrect {
+            class: IncorrectClass::Schema,
+            message: "m".to_owned(),
+        })
+    };
+    let cut = Some(AnswerCheck::Unchecked {
+        class: UncheckedClass::Cut,
+        message: "m".to_owned(),
+    });
+    let requests = [
+        checked(0, Some(AnswerCheck::Correct)),
+        checked(1, incorrect()),
+        checked(2, incorrect()),
+        checked(3, cut),
+        // Nothing was demanded of it.
+        checked(4, None),
+    ];
+    let inputs = MetricInputs {
+        slo: Some(slo(600, 500, 3000)),
+        ..basis(Protocol::Completions)
+    };
+    let figures = figures_of(&requests, &inputs, Definitions::Matrix);
+    for (name, value) in [
+        ("correct_requests", 1.0),
+        ("incorrect_requests", 2.0),
+        ("unchecked_requests", 1.0),
+        ("correct_share", 1.0 / 3.0),
+        // Two of five in half a second; each of them met every target.
+        ("goodput_req_s", 4.0),
+        ("slo_attainment_share", 0.4),
+        ("slo_attainment_ttft_share", 1.0),
+        ("completed_requests", 5.0),
+        ("failed_requests", 0.0),
+    ] {
+        assert_eq!(figure_value(&figures, name), Some(value), "{name}");
+    }
+    assert_eq!(good_requests(&requests, &slo(600, 500, 3000)), 2);
+    let fixed = compute_sets(&requests, &inputs, [DefinitionSet::Fixed(Profile::Current)]);
+    let published = figures_of(&requests, &inputs, Definitions::Current);
+    assert_eq!(figure_value(&fixed[0], "goodput_req_s"), Some(4.0));
+    assert_eq!(figure_value(&published, "goodput_req_s"), Some(10.0));
+    // Without an SLO, goodput is the rate of correct answers.
+    let without = figures_of(&requests, &basis(Protocol::Completions), Definitions::Matrix);
+    assert_eq!(figure_value(&without, "goodput_req_s"), Some(2.0));
+    assert!(!without.contains_key("slo_attainment_share"));
+    let unchecked = figures_of(&requests[4..], &basis(Protocol::Completions), Definitions::Matrix);
+    for name in ["correct_requests", "correct_share", "goodput_req_s"] {
+        assert!(!unchecked.contains_key(name), "{name}");
+    }
+    // All were cut: the share is not known.
+    let unknown = figures_of(&requests[3..4], &inputs, Definitions::Matrix);
+    assert_eq!(unknown.get("correct_share"), Some(&None));
 }
 
 /// One of 190 requests is lost and times out long after all others. It is no work, and its wait is not part

@@ -95,6 +95,7 @@ pub(super) fn blank_record(pending: &PendingRequest) -> Request {
         counted_reasoning: None,
         tool_text: None,
         tool_calls: Vec::new(),
+        answer_check: None,
         text: None,
     }
 }

@@ -228,6 +228,14 @@ pub(crate) fn additional_block(figures: &MetricValues, percentiles: &[Percentile
         lines.optional_number("Theoretical hit rate (%):", Metric::TheoreticalHitShare, 100.0);
         lines.optional_number("Accept length (tokens per step):", Metric::AcceptLength, 1.0);
         lines.optional_number("Accept rate (%):", Metric::AcceptRate, 100.0);
+        if lines.figure(Metric::Correct).is_some() {
+            lines.section('-', "Checked Answers");
+            lines.integer("Correct answers:", Metric::Correct);
+            lines.integer("Incorrect answers:", Metric::Incorrect);
+            lines.integer("Answers that could not be checked:", Metric::Unchecked);
+            lines.optional_number("Correct share (%):", Metric::CorrectShare, 100.0);
+            lines.optional_number("Goodput of correct answers (req/s):", Metric::Goodput, 1.0);
+        }
     }
     for latency in percentiles {
         let name = latency.sample.label();

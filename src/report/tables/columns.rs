@@ -48,11 +48,12 @@ const fn energy_column(rank: u8) -> MetricColumn<'static> {
 }
 
 /// Figures of a comparison that only some scenarios have.
-const OPTIONAL_FIGURES: [MetricColumn<'static>; 6] = [
+const OPTIONAL_FIGURES: [MetricColumn<'static>; 7] = [
     (Metric::AudioThroughput, "RTFx", 2, 1),
     (Metric::PerUser, "output per user", 1, 5),
     (Metric::Goodput, "goodput", 2, 2),
     (Metric::Attainment, "SLO attainment", 4, 3),
+    (Metric::CorrectShare, "correct", 4, 2),
     energy_column(3),
     (Metric::MeanPower, "power", 0, 3),
 ];

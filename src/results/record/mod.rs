@@ -4,6 +4,7 @@
 //! optional field does not change it. Older formats stay readable: format 1 has other names of fields, which
 //! are aliases now.
 
+pub(crate) mod answer_check;
 mod answer_stats;
 pub mod cell;
 pub mod cell_stats;

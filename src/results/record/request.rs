@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use super::answer_check::{AnswerCheck, IncorrectClass, UncheckedClass};
 pub(crate) use super::chunk::{Chunk, ChunkKind};
 use super::chunks::Chunks;
 use super::prompt::CountedPrompt;
@@ -140,6 +141,9 @@ pub struct Request {
     /// The tool calls, until they were checked; their text is stored.
     #[serde(skip)]
     pub(crate) tool_calls: Vec<ToolCall>,
+    /// Whether the answer is what its request demands; absent where nothing is demanded or answers are not checked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) answer_check: Option<AnswerCheck>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]

@@ -261,6 +261,7 @@ fn request(index: u32) -> Request {
         counted_reasoning: None,
         tool_text: None,
         tool_calls: Vec::new(),
+        answer_check: None,
         text: Some("an answer".into()),
     }
 }
