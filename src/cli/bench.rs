@@ -25,7 +25,7 @@ pub(crate) use self::arrivals::{ArrivalArgs, GapDistribution, SearchArgs, Steady
 pub(crate) use self::cancel::CancelArgs;
 pub(crate) use self::connections::{BalanceArg, ConnectionArgs, ConnectionsArg};
 pub(crate) use self::dataset_options::{
-    AudioArgs, GroupDistributionArg, RerankArgs, SessionArgs, SharedPrefixArgs, TraceArgs,
+    AudioArgs, GroupDistributionArg, RerankArgs, SessionArgs, SharedPrefixArgs, StructuredArgs, TraceArgs,
 };
 pub(crate) use self::images::{ImageArgs, SpeedBenchArgs};
 pub(crate) use self::lengths::LengthArgs;
@@ -68,6 +68,8 @@ pub(crate) struct BenchArgs {
     pub(crate) rerank: RerankArgs,
     #[command(flatten)]
     pub(crate) audio: AudioArgs,
+    #[command(flatten)]
+    pub(crate) structured: StructuredArgs,
     #[command(flatten)]
     pub(crate) lengths: LengthArgs,
     #[command(flatten)]
@@ -127,6 +129,10 @@ pub(crate) struct ExtensionArgs {
     /// Write an infinite rate in the result line as `Infinity`, like Python, although this is not valid JSON.
     #[arg(long)]
     pub(crate) compat_json: bool,
+    /// Compare each answer with what its request demands: a JSON schema, the offered tools, or the `expected_answer` of a row of
+    /// `openai`. Then goodput counts only correct answers. Only `structured` does so by default; `--check-answers=false` turns it off.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    pub(crate) check_answers: Option<bool>,
     /// Write the result in the format of `vllm bench serve --save-result` into this file, which is overwritten.
     #[arg(long, value_name = "FILE")]
     pub(crate) vllm_json: Option<PathBuf>,
@@ -197,10 +203,10 @@ pub(crate) struct DatasetArgs {
     /// Leave out rows with more tokens than this, prompt and output together; for `sharegpt`, `custom` and `longbench_v2`.
     #[arg(long, value_name = "TOKENS")]
     pub(crate) sharegpt_context_len: Option<u32>,
-    /// The largest number of tokens of a prompt; 1024 by default.
+    /// The largest number of tokens of a prompt; 1024 by default. For `structured` about the length, and none by default.
     #[arg(long, value_name = "TOKENS")]
     pub(crate) random_input_len: Option<u32>,
-    /// The largest number of output tokens to request; 1024 by default.
+    /// The largest number of output tokens to request; 1024 by default, 512 for `structured`.
     #[arg(long, value_name = "TOKENS")]
     pub(crate) random_output_len: Option<u32>,
     /// The smallest drawn length, as a share of `--random-input-len` and `--random-output-len`; 1 draws no lengths.

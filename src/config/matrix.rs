@@ -283,8 +283,11 @@ with_dataset_options! {
         /// Fields added to every request body; `null` removes a field.
         pub(crate) body: BodyFields,
         /// Whether an answer may end where the model ends it; default `false`: the requested output length is
-        /// enforced.
+        /// enforced, except for `structured`.
         pub(crate) stop_at_eos: bool,
+        /// Whether answers are compared with what their requests demand: a JSON schema, the offered tools, or the
+        /// `expected_answer` of a row of `openai`. Then goodput counts only correct answers. Default: only for `structured`.
+        pub(crate) check_answers: Option<Spanned<bool>>,
         /// Whether records contain the texts of answers; default `false`.
         pub(crate) keep_text: bool,
     }

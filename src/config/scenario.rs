@@ -8,6 +8,7 @@ use crate::config::api::ClientStyle;
 use crate::config::arrival::Arrival;
 use crate::config::cancel::Cancel;
 use crate::config::connections::LoadConnections;
+use crate::config::dataset::is_false;
 use crate::config::lora::Lora;
 use crate::config::pacing::Pacing;
 use crate::config::search::Search;
@@ -35,6 +36,9 @@ pub struct Scenario {
     /// How connections are used.
     #[serde(default, skip_serializing_if = "LoadConnections::is_default")]
     pub(crate) connections: LoadConnections,
+    /// Whether answers are compared with what their requests demand.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) check_answers: bool,
     /// Limits and timeouts of the load.
     pub(crate) limits: LoadLimits,
     /// The limits that make a request good.

@@ -128,6 +128,7 @@ impl ResolveContext<'_> {
             let own = self.matrix.datasets.get(workload.facts().file?.key);
             own.map(|path| path.value.clone())
         });
+        let has_checks = workload.facts().has_checks;
         let defaults = LoadLimits::default();
         let request = entry.timeout.unwrap_or(defaults.request);
         Scenario {
@@ -155,7 +156,11 @@ impl ResolveContext<'_> {
             slo: entry.slo.clone(),
             search: entry.search.as_ref().map(|search| search.value.clone()),
             body: entry.body.0.clone(),
-            stop_at_eos: entry.stop_at_eos,
+            check_answers: entry
+                .check_answers
+                .as_ref()
+                .map_or(has_checks, |check| check.value),
+            stop_at_eos: entry.stop_at_eos || has_checks,
             keep_text: entry.keep_text,
             lora: entry.lora.clone(),
             pacing: entry.pacing(),

@@ -167,6 +167,7 @@ fn cell(launch: &Launch) -> Cell {
             pacing: Default::default(),
             connections: Default::default(),
             cancel: None,
+            check_answers: false,
         },
         why: None,
     }

@@ -2,6 +2,7 @@
 //! token counts.
 
 mod canned;
+mod checks;
 mod echoes;
 mod repetition;
 mod rounds;
@@ -9,6 +10,7 @@ mod rounds;
 use std::sync::{Mutex, PoisonError};
 
 pub(super) use canned::{find_canned, find_common_beginning};
+pub(super) use checks::AnswerChecks;
 pub(super) use echoes::find_echoes;
 use repetition::{is_loop, uniformity};
 pub(super) use rounds::count_rounds;
@@ -37,17 +39,13 @@ pub(super) fn count_prompts(requests: &mut [Request], prompts: &[Prompt], tokeni
         let prompt = usize::try_from(request.index)
             .ok()
             .and_then(|row| prompts.get(row));
-        // The documents of a query may be counted with the query, each or once.
-        let has_documents = |prompt: &&Prompt| {
-            prompt
-                .extras
-                .as_ref()
-                .is_some_and(|extras| extras.documents().is_some())
+        // The documents of a query may be counted with the query, each or once; tools stand in the prompt as the chat template
+        // writes them.
+        let is_text_alone = |prompt: &&Prompt| {
+            let extras = prompt.extras.as_ref();
+            extras.is_none_or(|extras| extras.documents().is_none() && !extras.body.contains_key("tools"))
         };
-        let counted = match prompt
-            .filter(|prompt| !has_documents(prompt))
-            .map(|prompt| &prompt.content)
-        {
+        let counted = match prompt.filter(is_text_alone).map(|prompt| &prompt.content) {
             Some(Content::Text(text)) => tokenizer.count(text, false).ok(),
             Some(Content::Ids(ids)) => Some(ids.len()),
             Some(Content::Messages(_) | Content::Images { .. } | Content::Audio(_)) | None => None,

@@ -18,7 +18,7 @@ use crate::plan::Protocol;
 use crate::results::record::client::{Calibration, ClientFacts};
 use crate::results::record::request::Request;
 use crate::results::record::telemetry::{Sample, Telemetry};
-use crate::runner::answers;
+use crate::runner::answers::{self, AnswerChecks};
 use crate::runner::calibrate;
 use crate::runner::prompt_store::{PreparedWorkload, repeated_share};
 use crate::runner::ready_engine::ReadyEngine;
@@ -34,6 +34,8 @@ use crate::runner::telemetry::MeasuredWindow;
 pub(crate) struct PreparedLoad {
     pub(crate) scenario: Scenario,
     pub(crate) items: Vec<PlannedRequest>,
+    /// What the answers must be, if they are checked.
+    pub(super) checks: Option<Arc<AnswerChecks>>,
     /// Requests that fill the prefix cache before the load.
     pub(crate) priming: Vec<PlannedRequest>,
     /// Index of the first prompt in the workload.
@@ -46,7 +48,7 @@ pub(crate) struct PreparedLoad {
 
 impl PreparedLoad {
     /// Prepares every prompt of a workload with the arrival of a scenario. Arrivals and adapters are drawn
-    /// from `draws`. Fails with a message if the prompts cannot contain images.
+    /// from `draws`. Fails with a message if the prompts cannot contain images, or if answers are to be checked and cannot be.
     pub(crate) fn for_all_prompts(
         scenario: Scenario,
         workload: &PreparedWorkload,
@@ -67,8 +69,12 @@ impl PreparedLoad {
     ) -> Result<Self, String> {
         let sending = requests::prepare_requests(&scenario, &workload.prepared, part, draws);
         let priming = requests::priming_items(&scenario, &workload.prepared);
+        let checks = scenario
+            .check_answers
+            .then(|| AnswerChecks::compile(&sending.items, &scenario.body).map(Arc::new));
         Ok(Self {
             scenario,
+            checks: checks.transpose()?,
             priming: protocol_items(priming, protocol, &workload.tokenizer)?,
             items: protocol_items(sending.items, protocol, &workload.tokenizer)?,
             first_prompt: part.first_prompt,
@@ -144,6 +150,7 @@ pub(crate) async fn measure(
     }
     let began = clock::timestamp();
     let rows = load.items.len();
+    let checks = load.checks;
     let kept = SentPrompts::keep(&load.scenario, &load.priming, &load.items);
     let sent = LoadSpec {
         sink: context.sink,
@@ -187,7 +194,7 @@ pub(crate) async fn measure(
         abort,
         is_aborted: context.control.progress.is_aborted(),
         spill: context.spill,
-        requests: count_tokens(requests, workload).await,
+        requests: read_answers(requests, workload, checks).await,
     })
 }
 
@@ -250,8 +257,12 @@ fn with_routing_keys(mut items: Vec<PlannedRequest>, seed: u64) -> Vec<PlannedRe
     items
 }
 
-/// Counts each answer's tokens with our own tokenizer, off the timed path.
-async fn count_tokens(mut requests: Vec<Request>, workload: &Arc<PreparedWorkload>) -> Vec<Request> {
+/// Counts each answer's tokens with our own tokenizer, and checks the answers, off the timed path.
+async fn read_answers(
+    mut requests: Vec<Request>,
+    workload: &Arc<PreparedWorkload>,
+    checks: Option<Arc<AnswerChecks>>,
+) -> Vec<Request> {
     let workload = Arc::clone(workload);
     let counting = tokio::task::spawn_blocking(move || {
         let (prompts, tokenizer) = (&workload.prepared.prompts, &workload.tokenizer);
@@ -265,6 +276,9 @@ async fn count_tokens(mut requests: Vec<Request>, workload: &Arc<PreparedWorkloa
         }
         answers::find_echoes(&mut requests, prompts, tokenizer);
         answers::count_rounds(&mut requests, prompts, tokenizer);
+        if let Some(checks) = checks {
+            checks.apply(&mut requests);
+        }
         requests
     });
     counting.await.expect("counting tokens does not panic")

@@ -88,6 +88,9 @@ pub(crate) fn question_facts(side: &ComparedCell<'_>) -> Facts {
             "cancelled by the client",
             cancel.unwrap_or_else(|| "none".to_owned()),
         );
+        if scenario.check_answers {
+            add("answers", "checked; only correct ones count as good".to_owned());
+        }
         let duration = scenario.limits.duration.map(|duration| duration.to_string());
         add(
             "duration",

@@ -179,6 +179,7 @@ mod tests {
             pacing: Default::default(),
             connections: Default::default(),
             cancel: None,
+            check_answers: false,
         }
     }
 

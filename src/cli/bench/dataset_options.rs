@@ -4,10 +4,12 @@ use std::num::NonZeroU32;
 
 use clap::{Args, ValueEnum};
 
+use super::limits::parse_share;
 use crate::cli::named::variant_parser;
 use crate::config::dataset::agentic_sessions::{SessionStart, TraceFormat};
 use crate::config::dataset::mooncake::MooncakeTrace;
 use crate::config::dataset::random_audio::AudioContent;
+use crate::config::dataset::structured::ToolChoice;
 
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 #[command(next_help_heading = "Data set generated-shared-prefix")]
@@ -93,6 +95,29 @@ pub(crate) struct AudioArgs {
     /// The limit of output tokens to request; by default that of the row, else none, so that the recording decides.
     #[arg(long, value_name = "TOKENS")]
     pub(crate) audio_output_len: Option<u32>,
+}
+
+#[derive(Args, Clone, Debug, Default, PartialEq)]
+#[command(next_help_heading = "Data set structured")]
+pub(crate) struct StructuredArgs {
+    /// The share of requests that offer tools; 0 by default. The others demand JSON of a schema.
+    #[arg(long, value_parser = parse_share, value_name = "SHARE")]
+    pub(crate) structured_tools_share: Option<f64>,
+    /// The share of requests that demand nothing; 0 by default.
+    #[arg(long, value_parser = parse_share, value_name = "SHARE")]
+    pub(crate) structured_plain_share: Option<f64>,
+    /// The number of different schemas and of sets of tools; 16 by default, 0 for one of each request.
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) structured_schemas: Option<u32>,
+    /// The number of properties of a schema and of parameters of a tool; 5 by default.
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) structured_properties: Option<u32>,
+    /// The number of tools that a request offers; 4 by default.
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) structured_tools: Option<u32>,
+    /// Whether a tool must be called; `required` by default.
+    #[arg(long, value_parser = variant_parser::<ToolChoice>(), value_name = "CHOICE")]
+    pub(crate) structured_tool_choice: Option<ToolChoice>,
 }
 
 /// Flags of the traces.

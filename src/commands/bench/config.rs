@@ -132,18 +132,20 @@ impl BenchConfig {
             Profile::Classic => 1,
             Profile::Current => 42,
         });
+        let has_checks = workload.facts().has_checks;
         let scenario = Scenario {
             name: "bench".to_owned(),
             profile,
             seed,
             workload,
             arrival: arrivals[0].clone(),
+            check_answers: args.extensions.check_answers.unwrap_or(has_checks),
             cancel: cancel.flatten(),
             limits: limits(args, profile),
             slo: slo.clone(),
             search,
             body,
-            stop_at_eos: args.sampling.disable_ignore_eos,
+            stop_at_eos: args.sampling.disable_ignore_eos || has_checks,
             keep_text: true,
             lora,
             pacing: dataset::pacing(args),

@@ -17,6 +17,7 @@ use crate::report::bench_serving::notes;
 use crate::report::connection_notes;
 use crate::report::tables::reason_in_words;
 use crate::report::vllm_json::VllmResult;
+use crate::results::record::answer_check::describe_checks;
 use crate::results::record::cell::Origin;
 use crate::results::record::client::Calibration;
 use crate::results::record::connections::ConnectionCounts;
@@ -213,6 +214,7 @@ impl BenchResult<'_> {
                 .cancel
                 .map(|cancel| notes::cancellation_note(requests, cancel)),
         );
+        notes.extend(describe_checks(requests));
         let common = self.config.scenario.workload.facts().common_prefix;
         let expected = self.measured.summary.prompts_repeated;
         notes.extend(

@@ -23,6 +23,7 @@ pub(crate) mod random_rerank;
 mod rules;
 pub(crate) mod sharegpt;
 pub(crate) mod speed_bench;
+pub(crate) mod structured;
 pub(crate) mod vllm_serve;
 
 use std::collections::BTreeSet;
@@ -35,7 +36,7 @@ use serde_json::{Map, Value};
 
 pub(crate) use self::error::WorkloadError;
 pub(crate) use self::lengths::{MAX_DRAWN_TOKENS, too_many_tokens};
-pub(crate) use self::rules::{Facts, PromptForm, PublishedFile, Rules, TemplateUse, WebFile};
+pub(crate) use self::rules::{Facts, PromptForm, PublishedFile, Rules, TemplateUse, WebFile, is_false};
 
 /// Options of a data set by name, as far as they are given.
 pub(crate) type Options = Map<String, Value>;
@@ -136,6 +137,8 @@ datasets! {
     RandomAudio = random_audio as "random-audio",
     /// Queries with documents to rank, of drawn lengths; needs no file.
     RandomRerank = random_rerank as "random-rerank",
+    /// Prompts whose answers must be JSON of a schema or calls of tools, all drawn; needs no file.
+    Structured = structured as "structured",
     /// Groups of questions, each group with one long system prompt, all of random tokens; needs no file.
     GeneratedSharedPrefix = generated_shared_prefix as "generated-shared-prefix",
     /// Exam questions about an image, from the mathematics part of MMMU.
@@ -161,7 +164,7 @@ macro_rules! with_dataset_options {
         $vis struct $name {
             $($own)*
             /// Length of a prompt in tokens, for `random`, `random-ids` and `image`; the maximum if
-            /// `range_ratio` is below 1.
+            /// `range_ratio` is below 1. For `structured` about the length, at least that of its task.
             pub(crate) input_len: Option<u32>,
             /// Output length in tokens, the maximum if lengths are drawn; default: that of each row, or a value
             /// of the data set. `random`, `random-ids` and `image` require it.
@@ -194,6 +197,9 @@ macro_rules! with_dataset_options {
             pub(crate) rerank: Option<$crate::config::dataset::random_rerank::Documents>,
             /// Recordings of `random-audio`, such as `{ seconds: 10, range_ratio: 0.5, content: tones }`.
             pub(crate) audio: Option<$crate::config::dataset::random_audio::Recordings>,
+            /// What the requests of `structured` demand of their answers, such as
+            /// `{ tools_share: 0.5, schemas: 8 }`.
+            pub(crate) structured: Option<$crate::config::dataset::structured::Demands>,
             /// Conversations of `agentic-trace` that are sent, such as `{ offset: 10, max_turns: 4 }`.
             pub(crate) agentic_trace: Option<$crate::config::dataset::agentic_trace::Conversations>,
             /// How the sessions of `agentic-sessions` are sent, such as `{ format: weka, start: random }`.

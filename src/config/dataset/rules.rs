@@ -75,6 +75,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) prompt_suffix: Option<&'a str>,
     /// By how much the moments of the rows are stretched, where rows are sent at moments of their own.
     pub(crate) slowdown: Option<f64>,
+    /// Whether requests demand answers that can be checked, which then end where the model ends them.
+    pub(crate) has_checks: bool,
     /// Whether the rules of `classic` know the data set.
     pub(crate) is_classic: bool,
     /// The client whose warm-up and order of draws belong to the data set.
@@ -138,6 +140,8 @@ pub(crate) enum PromptForm {
     Documents,
     /// A recording each.
     Audio,
+    /// Text with fields that demand a structure of the answer.
+    Structured,
 }
 
 /// What the tokenizer's chat template is for.

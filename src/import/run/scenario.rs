@@ -86,6 +86,7 @@ pub(super) fn scenario(result: &ResultBlock, unknown: &mut Vec<UnknownFact>) -> 
         pacing: Default::default(),
         connections: Default::default(),
         cancel: None,
+        check_answers: false,
     }
 }
 

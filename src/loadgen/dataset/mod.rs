@@ -32,6 +32,7 @@ pub(crate) mod sessions;
 mod shared_prefix;
 mod sharegpt;
 mod speed_bench;
+mod structured;
 pub(crate) mod template;
 pub mod tokenizer;
 pub(crate) mod unique_prefix;
@@ -371,6 +372,7 @@ pub fn prepare(
         Dataset::Mmmu(dataset) => dataset,
         Dataset::LongbenchV2(dataset) => dataset,
         Dataset::SpeedBench(dataset) => dataset,
+        Dataset::Structured(dataset) => dataset,
         Dataset::VllmServe(dataset) => dataset,
     };
     let mut rows = data_set.rows(&inputs, &mut rng)?;

@@ -16,6 +16,8 @@ const DEFAULT_OUTPUT_TOKENS: u32 = 256;
 struct Record {
     messages: Vec<Value>,
     output_tokens: u32,
+    /// What the answer is compared with; not sent.
+    expected_answer: Option<Value>,
     extra_fields: Map<String, Value>,
 }
 
@@ -57,9 +59,10 @@ impl MakeRows for Openai {
                 token_count(length),
                 record.output_tokens,
             );
-            if at.is_some() || !record.extra_fields.is_empty() {
+            if at.is_some() || record.expected_answer.is_some() || !record.extra_fields.is_empty() {
                 prompt.extras = Some(Arc::new(Extras {
                     at,
+                    expected_answer: record.expected_answer,
                     body: record.extra_fields,
                     ..Extras::default()
                 }));
@@ -94,12 +97,14 @@ fn parse_record(line: Value, output_len: Option<u32>) -> Result<Record, String> 
     for key in ["max_completion_tokens", "model"] {
         record.shift_remove(key);
     }
+    let expected_answer = record.shift_remove("expected_answer");
     let is_given = |count: &u32| *count > 0;
     Ok(Record {
         messages,
         output_tokens: output_len
             .or(row_limit.filter(is_given))
             .unwrap_or(DEFAULT_OUTPUT_TOKENS),
+        expected_answer: expected_answer.filter(|expected| !expected.is_null()),
         extra_fields: record,
     })
 }

@@ -149,6 +149,9 @@ pub struct Extras {
     /// Fields of the request body; they override those of the scenario.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub(crate) body: Map<String, Value>,
+    /// The answer that is expected, which is not sent: a text, a JSON value, or an object with `tool_calls`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) expected_answer: Option<Value>,
     /// The pause before each turn after the first, in a conversation; `None` if turns follow without pause.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) pauses: Option<Vec<Duration>>,
@@ -387,6 +390,7 @@ mod tests {
             with(|extras| extras.routing_key = Some("k".to_owned())),
             with(|extras| extras.request_id = Some("k".to_owned())),
             with(|extras| drop(extras.body.insert("k".to_owned(), Value::Null))),
+            with(|extras| extras.expected_answer = Some(Value::from("a"))),
             with(|extras| extras.pauses = Some(vec![Duration::from_millis(1)])),
             with(|extras| extras.session = Some(SessionLink::default())),
             with(|extras| {

@@ -68,6 +68,18 @@ fn content_text(content: &Value) -> String {
     }
 }
 
+/// Returns the format of a text: the members of `json_schema` stand beside the type.
+fn text_format(format: &Value) -> Value {
+    match (format.get("type"), format.get("json_schema")) {
+        (Some(kind), Some(Value::Object(members))) => {
+            let mut flat = members.clone();
+            flat.insert("type".to_owned(), kind.clone());
+            Value::Object(flat)
+        }
+        _ => format.clone(),
+    }
+}
+
 /// Returns a field of a chat request as this protocol writes it; a field that it does not know is unchanged.
 pub(super) fn row_field(key: &str, value: &Value) -> (String, Value) {
     /// A function without the object around it.
@@ -80,6 +92,9 @@ pub(super) fn row_field(key: &str, value: &Value) -> (String, Value) {
             }
             _ => tool.clone(),
         }
+    }
+    if key == "response_format" {
+        return ("text".to_owned(), json!({"format": text_format(value)}));
     }
     let value = match (key, value) {
         ("tools", Value::Array(tools)) => tools.iter().map(flat).collect(),

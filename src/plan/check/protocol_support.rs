@@ -3,7 +3,7 @@
 
 use super::diagnostics::with_place;
 use crate::config::api::{Feature, ServerTemplate};
-use crate::config::dataset::PromptForm;
+use crate::config::dataset::{Dataset, PromptForm};
 use crate::config::scenario::Scenario;
 use crate::config::workload::Workload;
 use crate::config::yaml::{Diagnostic, SourceSpan};
@@ -22,9 +22,14 @@ pub(crate) fn check_support(
         .cancel
         .and_then(|cancel| cancel.unsupported_reason(protocol, dialect.is_streamed(&scenario.body)));
     let unsupported = unsupported_features(protocol, &scenario.workload, scenario.lora.is_some());
+    let checks = (scenario.check_answers && !protocol.facts().generates_text).then_some((
+        "answers without text, but `check_answers` is set".to_owned(),
+        "remove `check_answers`, or use a protocol that generates text",
+    ));
     let unsupported = unsupported
         .into_iter()
-        .chain(cancel.map(|[what, help]| (format!("{what}, but `cancel` is set"), help)));
+        .chain(cancel.map(|[what, help]| (format!("{what}, but `cancel` is set"), help)))
+        .chain(checks);
     let diagnostics = unsupported.map(|(what, help)| {
         with_place(
             Diagnostic::new(format!(
@@ -128,6 +133,11 @@ fn unsupported_features(
             "use the data set `audio` or `random-audio`",
         ));
     }
+    if let Dataset::Structured(structured) = &workload.dataset
+        && let Some([what, help]) = structured.unsupported_reason(protocol)
+    {
+        features.push((what.to_owned(), help));
+    }
     if facts.has_routing_key && lacks(Feature::RoutingKey) {
         features.push((
             "cannot send a routing key, which `routing_key` needs".to_owned(),
@@ -155,6 +165,7 @@ mod tests {
     use crate::config::dataset::DatasetName;
     use crate::config::dataset::generated_shared_prefix::{GeneratedSharedPrefix, SharedPrefix};
     use crate::config::dataset::random_ids::RandomIds;
+    use crate::config::dataset::structured::{Demands, Structured};
 
     const ALL: [Protocol; 10] = [
         Protocol::SglangNative,
@@ -227,6 +238,25 @@ mod tests {
         ] {
             assert_eq!(of(dataset), ["rerank", "transcription"], "{dataset:?}");
         }
+        assert_eq!(
+            of(DatasetName::Structured),
+            [
+                "sglang-native",
+                "trt",
+                "truss",
+                "embeddings",
+                "messages",
+                "rerank"
+            ]
+        );
+        let tools = Workload::with(Structured {
+            structured: Some(Demands {
+                tools_share: 1.0,
+                ..Demands::default()
+            }),
+            ..Structured::default()
+        });
+        assert_eq!(refusing_protocols(&tools, false), but_chat);
         let prefix = |turns, routing_key| {
             Workload::with(GeneratedSharedPrefix {
                 shared_prefix: Some(SharedPrefix {

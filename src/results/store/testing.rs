@@ -103,6 +103,7 @@ fn cell(launch: &LaunchId, scenario: &str) -> Cell {
             pacing: Default::default(),
             connections: Default::default(),
             cancel: None,
+            check_answers: false,
         },
         why: None,
     }

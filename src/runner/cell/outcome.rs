@@ -7,6 +7,7 @@ use crate::analysis::metrics::{self, MetricInputs};
 use crate::analysis::validity;
 use crate::base::clock;
 use crate::plan::{Cell, ExecutorSpec, Launch, Measurement};
+use crate::results::record::answer_check::describe_checks;
 use crate::results::record::cell::{
     EngineFacts, FailureClass, MeasurementStatus, MeasurementSummary, Origin, Phase, PhaseTime,
 };
@@ -46,6 +47,15 @@ impl CellRun<'_> {
         }
         self.summary.failures = count_failures(&load.requests);
         self.summary.connections = self.connection_counts(&load);
+        let has_problem = |request: &Request| {
+            request
+                .answer_check
+                .as_ref()
+                .is_some_and(|check| !check.is_correct())
+        };
+        if !self.context.procedure.is_raw && load.requests.iter().any(has_problem) {
+            self.summary.warnings.extend(describe_checks(&load.requests));
+        }
         self.summary.timestamp_source = Some(load.timestamp_source.name().to_owned());
         self.summary
             .warnings

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::cli::bench::{
     AudioArgs, BenchArgs, GroupDistributionArg, ImageArgs, LengthArgs, LoraDistribution, RerankArgs,
-    SessionArgs, SharedPrefixArgs, SpeedBenchArgs, TraceArgs,
+    SessionArgs, SharedPrefixArgs, SpeedBenchArgs, StructuredArgs, TraceArgs,
 };
 use crate::config::api::{Feature, ServerTemplate};
 use crate::config::dataset::agentic_sessions;
@@ -17,6 +17,7 @@ use crate::config::dataset::mooncake::Replay;
 use crate::config::dataset::random_audio::Recordings;
 use crate::config::dataset::random_rerank::Documents;
 use crate::config::dataset::speed_bench::Rows;
+use crate::config::dataset::structured::Demands;
 use crate::config::dataset::{Dataset, DatasetName, PromptForm};
 use crate::config::lora::{AdapterDistribution, Lora};
 use crate::config::pacing::Pacing;
@@ -66,7 +67,8 @@ fn given(args: &BenchArgs, profile: Profile, name: DatasetName) -> impl Iterator
     let options = &args.dataset;
     let dataset = name.default_dataset();
     let facts = dataset.facts();
-    let length = |given: Option<u32>| given.or_else(|| default_length(profile));
+    let drawn = facts.drawn;
+    let length = |given: Option<u32>| given.or_else(|| drawn.and_then(|_| default_length(profile)));
     let output_len = match facts.output_flag {
         Some("random-output-len") => length(options.random_output_len),
         Some("gsp-output-len") => args.shared_prefix.gsp_output_len,
@@ -157,6 +159,7 @@ fn own_options(args: &BenchArgs, name: DatasetName) -> Result<Option<(String, Va
         DatasetName::Mooncake => ("mooncake", json!(mooncake(&args.trace))),
         DatasetName::RandomRerank => ("rerank", json!(rerank(&args.rerank))),
         DatasetName::RandomAudio => ("audio", json!(recordings(&args.audio))),
+        DatasetName::Structured => ("structured", json!(structured(&args.structured))),
         DatasetName::Image => ("pictures", json!(image_options(&args.pictures))),
         DatasetName::SpeedBench => {
             let category = args.speed_bench.speed_bench_category;
@@ -187,6 +190,7 @@ fn python_flag(field: &str, dataset: DatasetName) -> Option<&'static str> {
         "common_prefix" => "prefix-share",
         "shared_prefix" => "gsp-*",
         "rerank" => "rerank-*",
+        "structured" => "structured-*",
         "agentic_trace" => "agentic-max-turns",
         "agentic_sessions" => "session-*",
         "mooncake" => "mooncake-*",
@@ -255,6 +259,11 @@ fn foreign_flags(args: &BenchArgs, dataset: DatasetName) -> Vec<String> {
         draws_recordings,
         "the flags `--audio-seconds`, `--audio-range-ratio`, `--audio-sample-rate` and `--audio-content`",
         DatasetName::RandomAudio,
+    );
+    no(
+        args.structured != StructuredArgs::default(),
+        "the flags `--structured-…`",
+        DatasetName::Structured,
     );
     no(
         args.speed_bench != SpeedBenchArgs::default(),
@@ -334,6 +343,16 @@ fn unsupported_by_backend(args: &BenchArgs, dataset: &Dataset) -> Vec<String> {
              only `vllm-transcription` and `sglang-transcription` transcribe them"
         ));
     }
+    if let Dataset::Structured(structured) = dataset
+        && let Some([what, help]) = structured.unsupported_reason(protocol)
+    {
+        errors.push(format!("the backend `{backend}` {what}; {help}"));
+    }
+    if args.extensions.check_answers == Some(true) && !protocol.facts().generates_text {
+        errors.push(format!(
+            "`--check-answers` has no effect with the backend `{backend}`, whose answers have no text; leave it out"
+        ));
+    }
     if args.is_replayed() && args.execution.request_rate.iter().any(|rate| !rate.is_infinite()) {
         let instead = match dataset {
             Dataset::Mooncake(_) => "use `--mooncake-slowdown-factor`",
@@ -367,6 +386,18 @@ fn recordings(args: &AudioArgs) -> Recordings {
         range_ratio: args.audio_range_ratio.unwrap_or(defaults.range_ratio),
         sample_rate: args.audio_sample_rate.unwrap_or(defaults.sample_rate),
         content: args.audio_content.unwrap_or(defaults.content),
+    }
+}
+
+fn structured(args: &StructuredArgs) -> Demands {
+    let defaults = Demands::default();
+    Demands {
+        tools_share: args.structured_tools_share.unwrap_or(defaults.tools_share),
+        plain_share: args.structured_plain_share.unwrap_or(defaults.plain_share),
+        schemas: args.structured_schemas.unwrap_or(defaults.schemas),
+        properties: args.structured_properties.unwrap_or(defaults.properties),
+        tools: args.structured_tools.unwrap_or(defaults.tools),
+        tool_choice: args.structured_tool_choice.unwrap_or_default(),
     }
 }
 

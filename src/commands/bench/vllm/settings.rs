@@ -381,6 +381,7 @@ fn scenario(
         pacing: Default::default(),
         connections: Default::default(),
         cancel: None,
+        check_answers: false,
         lora: lora.map(|names| Lora {
             names,
             distribution: match args.requests.lora_assignment {
