@@ -9,6 +9,7 @@ mod authority;
 mod binary;
 mod cancelled;
 mod connections;
+mod correctness;
 mod course;
 mod encrypted;
 mod guard;

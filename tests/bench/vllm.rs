@@ -87,8 +87,6 @@ fn a_bench_of_real_vllm_prints_the_block_and_appends_the_line() {
             "--output-file",
             "out.jsonl",
             "--output-details",
-            "--ready-check-timeout-sec",
-            "300",
         ];
         let ran = desk.call(&[&args[..], more].concat()).exits(0);
         assert_eq!(ran.value("Successful requests"), "6", "{backend} {more:?}");
@@ -249,4 +247,83 @@ fn real_vllm_counts_each_pair_of_query_and_document() {
         );
         assert_eq!(figures["output_tokens"], 0.0);
     }
+}
+
+/// Grammars make the nonsense of a tiny model JSON; without them none of it is.
+#[test]
+fn real_vllm_fulfils_schemas_and_calls_the_tools_that_it_must() {
+    let Some(engines) = engines() else {
+        return;
+    };
+    let desk = Desk::new();
+    let vllm = Vllm::start(
+        &engines,
+        &desk.path().join("vllm.log"),
+        &[
+            "--enable-auto-tool-choice",
+            "--tool-call-parser",
+            "hermes",
+            // A random model would write white space without end.
+            "--structured-outputs-config.backend",
+            "xgrammar",
+            "--structured-outputs-config.disable_any_whitespace",
+            "true",
+        ],
+    );
+    let tokenizer = engines.join("models/tiny-qwen3").display().to_string();
+    let bench = |backend: &str, more: &[&str]| {
+        let common = [
+            "--backend",
+            backend,
+            "--host",
+            "127.0.0.1",
+            "--port",
+            &vllm.port,
+            "--tokenizer",
+            &tokenizer,
+            "--num-prompts",
+            "8",
+            "--max-concurrency",
+            "4",
+            "--temperature",
+            "1",
+            "--random-output-len",
+            "1000",
+            "--disable-tqdm",
+            "--output-file",
+            "out.jsonl",
+        ];
+        let ran = desk.call(&[&common[..], more].concat()).exits(0);
+        let line = desk.lines().pop().expect("a line was appended");
+        let figures = line["matrix"]["figures"].clone();
+        let count = |name: &str| figures[name].as_f64().unwrap_or_default();
+        let counts = ["correct_requests", "incorrect_requests", "unchecked_requests"].map(count);
+        assert_eq!(counts.iter().sum::<f64>(), 8.0, "{}", ran.stderr);
+        counts
+    };
+    // Tokens are drawn, so that texts of a random model end; those that the limit cuts are not known to be correct.
+    for backend in ["vllm-chat", "vllm", "vllm-responses"] {
+        let schemas = ["--dataset-name", "structured", "--structured-properties", "3"];
+        let [correct, incorrect, _] = bench(backend, &schemas);
+        assert!(correct >= 1.0, "{backend}");
+        assert_eq!(incorrect, 0.0, "{backend}");
+    }
+    // Calls may have white space without end, which the limit cuts; none of them is wrong.
+    let tools = ["--dataset-name", "structured", "--structured-tools-share", "1"];
+    let [_, incorrect, _] = bench("vllm-chat", &tools);
+    assert_eq!(incorrect, 0.0);
+    // The server does not know this field, so nothing makes it write JSON.
+    let body = r#"{"guided_json": {"type": "object", "required": ["a"]}}"#;
+    let free = [
+        "--dataset-name",
+        "random-ids",
+        "--random-input-len",
+        "40",
+        "--check-answers",
+        "--extra-request-body",
+        body,
+    ];
+    let [correct, incorrect, _] = bench("vllm-chat", &free);
+    assert_eq!(correct, 0.0);
+    assert!(incorrect >= 6.0, "{incorrect}");
 }
