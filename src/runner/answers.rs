@@ -2,7 +2,7 @@
 //! token counts.
 
 mod canned;
-mod checks;
+pub(super) mod checks;
 mod echoes;
 mod repetition;
 mod rounds;
@@ -10,7 +10,6 @@ mod rounds;
 use std::sync::{Mutex, PoisonError};
 
 pub(super) use canned::{find_canned, find_common_beginning};
-pub(super) use checks::AnswerChecks;
 pub(super) use echoes::find_echoes;
 use repetition::{is_loop, uniformity};
 pub(super) use rounds::count_rounds;
