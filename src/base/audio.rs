@@ -147,7 +147,6 @@ impl Wav {
     }
 
     /// Returns the samples of a file with 16-bit samples, channels in turn; `None` for other files.
-    #[cfg(test)]
     pub(crate) fn samples_16(&self, file: &[u8]) -> Option<Vec<i16>> {
         let bytes = file.get(self.samples.clone())?;
         let is_16_bit = self.is_pcm && self.bits == 16;

@@ -354,7 +354,11 @@ fn contents(
 }
 
 /// Returns the texts of lists of ids.
-fn texts(ids: &[Vec<u32>], profile: Profile, tokenizer: &Tokenizer) -> Result<Vec<String>, DatasetError> {
+pub(super) fn texts(
+    ids: &[Vec<u32>],
+    profile: Profile,
+    tokenizer: &Tokenizer,
+) -> Result<Vec<String>, DatasetError> {
     // transformers 4 for `classic`, 5 for `current`.
     let clean_up = match profile {
         Profile::Classic => CleanUp::AsConfigured,

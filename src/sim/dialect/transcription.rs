@@ -85,6 +85,7 @@ pub(crate) fn parse(
         continuous_usage: usage && continuous_usage,
         audio_seconds: Some(seconds),
         prompt,
+        structure: None,
     })
 }
 

@@ -31,6 +31,7 @@ fn encoded(
         body: Map::new(),
         style,
         routing_key_header: None,
+        embeddings: Default::default(),
     };
     let fields = body.as_object().unwrap();
     let params = RequestParams {
