@@ -1,8 +1,11 @@
 //! Sessions of agents: their order, their caps, and the hits of the prefix cache against those that are possible.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use crate::harness::{Desk, Ran, Sim, data};
+use crate::recorder::Recorder;
 
 /// A session in Weka's layout: a main agent whose context grows, and two sub-agents of which one shares its beginning.
 /// With the scope `global` sessions have blocks in common.
@@ -197,4 +200,27 @@ fn what_has_no_sessions_has_no_pauses() {
     }
     let ran = bench(&desk, "vllm", 1, &["--session-cache-block", "0"]).exits(2);
     assert!(ran.stderr.contains("`cache_block` is 0"), "{}", ran.stderr);
+}
+
+/// A session has six requests, of its main agent and of two sub-agents.
+#[test]
+fn all_requests_of_a_session_have_one_value_of_the_header_that_a_router_reads() {
+    let (recorder, desk) = (Recorder::start(), Desk::new());
+    let args = ["--routing-key-header", "X-Session-ID", "--warmup-requests", "0"];
+    bench(&desk, "vllm", recorder.port, &args).exits(0);
+    let mut sessions: BTreeMap<String, usize> = BTreeMap::new();
+    for heard in recorder.take() {
+        let value = |header: &String| header.strip_prefix("x-session-id: ").map(str::to_owned);
+        let session = heard
+            .headers
+            .iter()
+            .find_map(value)
+            .expect("each request has one");
+        *sessions.entry(session).or_default() += 1;
+    }
+    assert_eq!(
+        sessions.values().copied().collect::<Vec<_>>(),
+        [6; 8],
+        "{sessions:?}"
+    );
 }

@@ -121,7 +121,7 @@ fn a_server_of_an_own_authority_is_measured_with_its_ca_and_a_client_certificate
     bench
         .run(&[])
         .exits(0)
-        .shows("a: the certificate of the server was not checked");
+        .shows("the certificate of the server was not checked (`insecure`)");
     let identity = |prefix: &str| {
         format!(
             "ca_file: tls/ca.pem, client_cert: tls/{prefix}client.pem, client_key: tls/{prefix}client.key"
