@@ -199,7 +199,7 @@ mod tests {
             "rerank",
             "transcription",
         ];
-        let bare = ["trt", "truss", "rerank"];
+        let bare = ["trt", "truss", "rerank", "transcription"];
         let of = |dataset| refusing_protocols(&Workload::with(dataset), false);
         assert_eq!(of(DatasetName::Openai), but_chat);
         assert_eq!(of(DatasetName::AgenticTrace), but_chat);
@@ -268,10 +268,7 @@ mod tests {
             })
         };
         assert_eq!(refusing_protocols(&prefix(2, false), false), but_chat);
-        assert_eq!(
-            refusing_protocols(&prefix(1, true), false),
-            ["trt", "truss", "rerank", "transcription"]
-        );
+        assert_eq!(refusing_protocols(&prefix(1, true), false), bare);
         let ids = Workload::with(RandomIds {
             input_len: Some(1),
             output_len: Some(1),
