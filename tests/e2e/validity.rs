@@ -120,6 +120,24 @@ fn what_an_engine_does_wrong_is_found() {
 }
 
 #[test]
+fn an_engine_that_ignores_cancellations_or_finds_no_common_prefix_is_noted() {
+    let load = "  - random-1k-1k: { prompts: 40, input_len: 48, output_len: 40, concurrency: 4, cancel: { share: 0.5, after_tokens: 3 } }\n  - prefixes: { dataset: random, prompts: 12, input_len: 96, output_len: 8, range_ratio: 1, concurrency: 1, common_prefix: { share: 0.5 } }\n";
+    let bench = planted(
+        &[
+            ("deaf", "vllm", "--ignore-disconnects, --step=8ms"),
+            ("cold", "vllm", "--no-prefix-cache, --step=8ms"),
+        ],
+        load,
+    );
+    bench.run(&[]).exits(0);
+    let run = bench.finished();
+    finds(summary(&run, "deaf", "random-1k-1k"), ReasonCode::CancelIgnored);
+    finds(summary(&run, "cold", "random-1k-1k"), ReasonCode::Simulated);
+    finds(summary(&run, "cold", "prefixes"), ReasonCode::CacheMissed);
+    bench.leaves_no_process();
+}
+
+#[test]
 fn another_precision_than_asked_for_is_found() {
     let load = "  - random-1k-1k: { prompts: 8, input_len: 48, output_len: 24 }\n";
     let matrix = sims(&[("a", "sglang", "--quantization, fp8, --step=20ms")], load)
