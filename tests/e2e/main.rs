@@ -9,6 +9,7 @@ mod binary;
 mod calibrate;
 mod chaos;
 mod connections;
+mod correctness;
 mod demo;
 mod devices;
 mod disturbed;
