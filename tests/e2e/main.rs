@@ -34,6 +34,7 @@ mod rows;
 mod search;
 mod secrets;
 mod server;
+mod sessions;
 mod sglang;
 mod situations;
 #[path = "../support/skip.rs"]
