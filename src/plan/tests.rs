@@ -62,12 +62,19 @@ fn every_variant_and_executor_of_every_recipe_gives_a_launch() {
     for (name, recipe) in &recipes {
         let variants = recipe.variants.names().map(Some).chain([None]);
         for variant in variants {
+            // Its protocol sends recordings.
+            let scenario = match variant {
+                Some(name) if name.contains("transcription") => {
+                    "clips: { dataset: random-audio, prompts: 2 }"
+                }
+                _ => "sharegpt",
+            };
             for executor in &recipe.executors {
                 let variant = variant
                     .map(|variant| format!("variant: {variant}, "))
                     .unwrap_or_default();
                 let text = format!(
-                    "name: t\nengines:\n  - {name}: {{ {variant}executor: {}, url: \"http://127.0.0.1:1\" }}\nmodels: [some/model]\nscenarios: [sharegpt]\n",
+                    "name: t\nengines:\n  - {name}: {{ {variant}executor: {}, url: \"http://127.0.0.1:1\" }}\nmodels: [some/model]\nscenarios:\n  - {scenario}\n",
                     executor.name()
                 );
                 let (matrix, mistakes) = yaml::read::<Matrix>(&Source::new("t.yaml", text.clone()));

@@ -246,7 +246,8 @@ mod tests {
                 "truss",
                 "embeddings",
                 "messages",
-                "rerank"
+                "rerank",
+                "transcription"
             ]
         );
         let tools = Workload::with(Structured {
