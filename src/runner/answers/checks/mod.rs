@@ -2,6 +2,7 @@
 //! expected answer.
 
 mod constraint;
+mod recursion;
 mod schema;
 mod verdict;
 

@@ -6,23 +6,31 @@ use jsonschema::error::ValidationErrorKind;
 use jsonschema::{PatternOptions, ValidationError, Validator};
 use serde_json::Value;
 
+use super::recursion::{count_recursive_references, depth};
+
 /// Steps of a regular expression that looks around or back; others need no limit.
 const MAX_BACKTRACKS: usize = 100_000;
+
+/// Steps of a schema that refers to itself: the number of these references to the power of the levels of the answer.
+const MAX_RECURSIVE_STEPS: usize = 100_000;
 
 /// Largest number of characters of an error that is kept.
 const MAX_MESSAGE_CHARS: usize = 300;
 
 /// A compiled JSON schema.
 #[derive(Clone, Debug)]
-pub(super) struct Schema(Arc<Validator>);
+pub(super) struct Schema {
+    validator: Arc<Validator>,
+    recursive_references: usize,
+}
 
 /// Why a value does not fulfil a schema.
 #[derive(Debug, PartialEq)]
 pub(super) enum Mismatch {
     /// What is wrong and where, without the value itself.
     Wrong(String),
-    /// A regular expression needs too many steps, so that it is not known.
-    TooComplex,
+    /// It needs too many steps, so that it is not known.
+    TooComplex(&'static str),
 }
 
 impl Schema {
@@ -43,14 +51,28 @@ impl Schema {
                 .build(schema)
         });
         built
-            .map(|validator| Self(Arc::new(validator)))
+            .map(|validator| Self {
+                validator: Arc::new(validator),
+                recursive_references: count_recursive_references(schema),
+            })
             .map_err(|error| format!("the JSON schema is invalid: {}", shortened(&error.to_string())))
     }
 
     pub(super) fn validate(&self, value: &Value) -> Result<(), Mismatch> {
-        self.0.validate(value).map_err(|error| {
+        // One reference is followed once at each level; several may be tried at each.
+        if self.recursive_references > 1
+            && self
+                .recursive_references
+                .checked_pow(depth(value))
+                .is_none_or(|steps| steps > MAX_RECURSIVE_STEPS)
+        {
+            return Err(Mismatch::TooComplex(
+                "the schema refers to itself in several places, and the answer is too deep to try them all",
+            ));
+        }
+        self.validator.validate(value).map_err(|error| {
             if exceeds_limit(&error) {
-                return Mismatch::TooComplex;
+                return Mismatch::TooComplex("a regular expression of the schema needs too many steps");
             }
             let place = error.instance_path().to_string();
             let at = match place.is_empty() {

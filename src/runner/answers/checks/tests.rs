@@ -422,6 +422,8 @@ fn hostile_schemas_and_answers_end() {
     let nested = |levels: usize| format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
     let lists = json!({"guided_json": {"type": ["array", "integer"], "items": {"$ref": "#"}}});
     let itself = json!({"guided_json": {"allOf": [{"$ref": "#"}]}});
+    let branch = json!({"type": "array", "items": {"$ref": "#"}});
+    let branches = json!({"guided_json": {"anyOf": [branch, branch]}});
     let evil = json!({"guided_json": {"pattern": "^(a+)+$"}});
     // The look-ahead needs backtracking.
     let steps = json!({"guided_json": {"pattern": "^(?=a)(a|a?)+(?!a)$"}});
@@ -432,6 +434,9 @@ fn hostile_schemas_and_answers_end() {
         (&lists, "[".repeat(1_000_000), "too-complex"),
         (&lists, "[1, 2e999]".to_owned(), "too-complex"),
         (&itself, "7".to_owned(), "correct"),
+        (&branches, "[[], []]".to_owned(), "correct"),
+        (&branches, nested(5), "schema"),
+        (&branches, nested(50), "too-complex"),
         (&evil, quoted.clone(), "schema"),
         (&steps, quoted, "too-complex"),
     ] {

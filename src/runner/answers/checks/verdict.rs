@@ -36,13 +36,6 @@ fn cut_off() -> AnswerCheck {
     )
 }
 
-fn too_complex() -> AnswerCheck {
-    unchecked(
-        UncheckedClass::TooComplex,
-        "a regular expression of the schema needs too many steps",
-    )
-}
-
 /// Checks a completed answer; `None` if its request demands nothing of it.
 pub(super) fn check_answer(request: &Request, constraint: &Constraint) -> Option<AnswerCheck> {
     let calls = request.tool_calls.as_slice();
@@ -229,7 +222,7 @@ impl Answer<'_> {
 
 fn validate(schema: &Schema, value: &Value, class: IncorrectClass, what: &str) -> Checked {
     schema.validate(value).map_err(|mismatch| match mismatch {
-        Mismatch::TooComplex => too_complex(),
+        Mismatch::TooComplex(why) => unchecked(UncheckedClass::TooComplex, why),
         Mismatch::Wrong(why) => incorrect(class, format!("{what}: {why}")),
     })
 }
