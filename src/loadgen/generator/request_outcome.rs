@@ -138,6 +138,7 @@ pub(super) fn fill_record(
     record.text = Some(decoded.text);
     record.tool_text = Some(tool_calls_text(&decoded.tool_calls)).filter(|text| !text.is_empty());
     record.tool_calls = decoded.tool_calls;
+    record.tool_calls.retain(|call| !call.is_foreign);
 }
 
 fn unsent_record(pending: &PendingRequest, closed: CloseReason, at_ns: u64) -> Request {

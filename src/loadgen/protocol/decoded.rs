@@ -33,6 +33,8 @@ pub struct Decoded {
     pub(crate) tool_calls: Vec<ToolCall>,
     /// The model names in the answer, each once; usually there is one.
     pub(crate) models: Vec<String>,
+    /// Whether a piece of the answer's text arrived, where events may repeat the whole text.
+    pub(super) has_text_piece: bool,
     /// Number of vectors or scores in an answer without text.
     pub(super) vectors: usize,
     /// The largest index of a document in a ranking.

@@ -84,6 +84,8 @@ struct Delta<'a> {
 /// A block of the content. In a stream its text follows in later events.
 #[derive(Deserialize)]
 struct Block<'a> {
+    #[serde(borrow, default, rename = "type")]
+    kind: Option<BorrowedStr<'a>>,
     #[serde(borrow, default)]
     text: Option<BorrowedStr<'a>>,
     #[serde(borrow, default)]
@@ -93,6 +95,25 @@ struct Block<'a> {
     name: Option<BorrowedStr<'a>>,
     #[serde(borrow, default)]
     input: Option<&'a RawValue>,
+}
+
+impl Block<'_> {
+    /// The call that the block is, or an empty one. A server calls the tools that it runs itself in blocks of other types.
+    fn call(&self) -> ToolCallPart<'_> {
+        let name = BorrowedStr::as_text(&self.name);
+        // In a stream an empty object stands for the input that follows.
+        let input = self.input.map_or("", RawValue::get);
+        let has_members = |object: &str| object.trim_start().starts_with('"');
+        ToolCallPart {
+            name,
+            arguments: match input.strip_prefix('{') {
+                Some(object) if has_members(object) && !name.is_empty() => input,
+                _ => "",
+            },
+            is_foreign: !matches!(BorrowedStr::as_text(&self.kind), "tool_use" | ""),
+            ..ToolCallPart::default()
+        }
+    }
 }
 
 /// A whole message; in `message_start` without content.
@@ -135,8 +156,10 @@ pub(super) fn read(
     match BorrowedStr::as_text(&event.kind) {
         "content_block_delta" => {
             if let Some(delta) = &event.delta {
+                let arguments = BorrowedStr::as_text(&delta.partial_json);
                 let part = ToolCallPart {
-                    arguments: BorrowedStr::as_text(&delta.partial_json),
+                    index: block_index(json, arguments),
+                    arguments,
                     ..ToolCallPart::default()
                 };
                 let texts = [&delta.thinking, &delta.text].map(BorrowedStr::as_text);
@@ -149,8 +172,9 @@ pub(super) fn read(
         "content_block_start" => {
             if let Some(block) = &event.content_block {
                 let part = ToolCallPart {
-                    name: BorrowedStr::as_text(&block.name),
-                    ..ToolCallPart::default()
+                    index: block_index(json, BorrowedStr::as_text(&block.name)),
+                    is_whole: true,
+                    ..block.call()
                 };
                 let texts = [&block.thinking, &block.text].map(BorrowedStr::as_text);
                 note_pieces(texts, &[part], None, at_ns, decoded);
@@ -190,6 +214,19 @@ pub(super) fn read(
     Ok(None)
 }
 
+/// Returns the place of the block that a piece of a call belongs to. Only events with such a piece are read for it.
+fn block_index(json: &str, piece: &str) -> Option<u32> {
+    #[derive(Deserialize)]
+    struct Place {
+        #[serde(default, deserialize_with = "lenient::token_count")]
+        index: Option<u32>,
+    }
+    if piece.is_empty() {
+        return None;
+    }
+    serde_json::from_str::<Place>(json).ok()?.index
+}
+
 /// Reads an answer that was not streamed.
 fn read_whole(json: &str, at_ns: u64, decoded: &mut Decoded) -> Result<Option<String>, serde_json::Error> {
     let message: Message<'_> = serde_json::from_str(json)?;
@@ -206,9 +243,8 @@ fn read_whole(json: &str, at_ns: u64, decoded: &mut Decoded) -> Result<Option<St
         .iter()
         .filter(|block| block.name.is_some())
         .map(|block| ToolCallPart {
-            name: BorrowedStr::as_text(&block.name),
             arguments: block.input.map_or("", RawValue::get),
-            ..ToolCallPart::default()
+            ..block.call()
         })
         .collect();
     note_pieces([&thinking, &text], &calls, reported, at_ns, decoded);

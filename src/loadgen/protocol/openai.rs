@@ -78,6 +78,7 @@ impl ToolCall<'_> {
             id: BorrowedStr::as_text(&self.id),
             name: BorrowedStr::as_text(&function.name),
             arguments: BorrowedStr::as_text(&function.arguments),
+            ..ToolCallPart::default()
         })
     }
 }

@@ -12,7 +12,9 @@ use super::{errors, lenient};
 use crate::loadgen::dataset::Content;
 use crate::plan::Protocol;
 use crate::results::record::request::{ChunkKind, is_failed_finish};
-use crate::results::record::tool_call::{ToolCallPart, push_tool_call};
+use crate::results::record::tool_call::{
+    ToolCallPart, complete_tool_call, complete_tool_calls, push_tool_call,
+};
 
 pub(super) use super::responses_body::row_field;
 
@@ -93,6 +95,8 @@ struct IncompleteDetails<'a> {
 struct Item<'a> {
     #[serde(borrow, default, rename = "type")]
     kind: Option<BorrowedStr<'a>>,
+    #[serde(borrow, default, deserialize_with = "lenient::text")]
+    id: Option<BorrowedStr<'a>>,
     #[serde(borrow, default)]
     content: Option<Vec<Part<'a>>>,
     #[serde(borrow, default)]
@@ -106,12 +110,48 @@ struct Item<'a> {
     input: Option<BorrowedStr<'a>>,
 }
 
+impl Item<'_> {
+    /// The call that the item is, or an empty one, at this place of the output. Only functions are called by the client; the
+    /// server calls its own tools, and the input of a custom tool has no schema.
+    fn call(&self, index: Option<u32>) -> ToolCallPart<'_> {
+        ToolCallPart {
+            index,
+            id: BorrowedStr::as_text(&self.id),
+            name: BorrowedStr::as_text(&self.name),
+            arguments: BorrowedStr::as_text(self.arguments.as_ref().map_or(&self.input, |_| &self.arguments)),
+            is_whole: true,
+            is_foreign: !matches!(BorrowedStr::as_text(&self.kind), "function_call" | ""),
+        }
+    }
+}
+
+/// A part of a message. A refusal is no answer.
 #[derive(Deserialize)]
 struct Part<'a> {
     #[serde(borrow, default)]
     text: Option<BorrowedStr<'a>>,
-    #[serde(borrow, default)]
-    refusal: Option<BorrowedStr<'a>>,
+}
+
+/// The fields of an event about one item of the output.
+#[derive(Default, Deserialize)]
+struct ItemEvent<'a> {
+    #[serde(default, deserialize_with = "lenient::token_count")]
+    output_index: Option<u32>,
+    #[serde(borrow, default, deserialize_with = "lenient::text")]
+    item_id: Option<BorrowedStr<'a>>,
+    #[serde(borrow, default, deserialize_with = "lenient::text")]
+    name: Option<BorrowedStr<'a>>,
+    #[serde(borrow, default, deserialize_with = "lenient::text")]
+    arguments: Option<BorrowedStr<'a>>,
+    #[serde(borrow, default, deserialize_with = "lenient::text")]
+    text: Option<BorrowedStr<'a>>,
+}
+
+impl<'a> ItemEvent<'a> {
+    /// Reads these fields. Events with a piece of the text are not read for them.
+    fn parse(json: &'a str) -> Self {
+        serde_json::from_str(json).unwrap_or_default()
+    }
 }
 
 #[derive(Deserialize)]
@@ -146,35 +186,69 @@ pub(super) fn read(
 ) -> Result<Option<String>, serde_json::Error> {
     let event: Event<'_> = serde_json::from_str(json)?;
     let kind = BorrowedStr::as_text(&event.kind);
-    if let Some(kind) = delta_kind(kind) {
+    if let Some((kind, is_function)) = delta_kind(kind) {
         let text = event.delta.map(|delta| serde_json::from_str(delta.get()));
         let text: Option<BorrowedStr<'_>> = text.transpose()?;
         let text = BorrowedStr::as_text(&text);
         match kind {
             ChunkKind::Tool => {
+                let event = ItemEvent::parse(json);
                 let part = ToolCallPart {
-                    index: output_index(json),
+                    index: event.output_index,
+                    id: BorrowedStr::as_text(&event.item_id),
                     arguments: text,
+                    is_foreign: !is_function,
                     ..ToolCallPart::default()
                 };
                 note_calls(&[part], None, at_ns, decoded);
             }
-            _ => note_text(kind, text, None, at_ns, decoded),
+            _ => {
+                decoded.has_text_piece |= kind == ChunkKind::Answer && !text.is_empty();
+                note_text(kind, text, None, at_ns, decoded);
+            }
         }
         return Ok(None);
     }
     match kind {
         "response.output_item.added" => {
-            // The arguments of a call follow in later events.
-            let item = event
-                .item
-                .and_then(|item| serde_json::from_str::<Item<'_>>(item.get()).ok());
-            let part = ToolCallPart {
-                index: output_index(json),
-                name: item.as_ref().map_or("", |item| BorrowedStr::as_text(&item.name)),
+            // The arguments of a call usually follow in later events.
+            if let Some(item) = parsed_item(event.item) {
+                let mut part = item.call(ItemEvent::parse(json).output_index);
+                if part.is_foreign {
+                    part.arguments = "";
+                }
+                note_calls(&[part], None, at_ns, decoded);
+            }
+            Ok(None)
+        }
+        "response.output_item.done" => {
+            if let Some(item) = parsed_item(event.item).filter(|item| item.name.is_some()) {
+                note_whole_call(&item.call(ItemEvent::parse(json).output_index), at_ns, decoded);
+            }
+            Ok(None)
+        }
+        "response.function_call_arguments.done" => {
+            let event = ItemEvent::parse(json);
+            let whole = ToolCallPart {
+                index: event.output_index,
+                id: BorrowedStr::as_text(&event.item_id),
+                name: BorrowedStr::as_text(&event.name),
+                arguments: BorrowedStr::as_text(&event.arguments),
+                is_whole: true,
                 ..ToolCallPart::default()
             };
-            note_calls(&[part], None, at_ns, decoded);
+            note_whole_call(&whole, at_ns, decoded);
+            Ok(None)
+        }
+        "response.output_text.done" if !decoded.has_text_piece => {
+            let text = ItemEvent::parse(json).text;
+            note_text(
+                ChunkKind::Answer,
+                BorrowedStr::as_text(&text),
+                None,
+                at_ns,
+                decoded,
+            );
             Ok(None)
         }
         "response.created" => {
@@ -201,17 +275,21 @@ pub(super) fn read(
     }
 }
 
-/// Returns what the `delta` of this type of event adds to, if it is output.
-fn delta_kind(event: &str) -> Option<ChunkKind> {
+/// Returns what the `delta` of this type of event adds to, if it is output, and whether that is the call of a function.
+fn delta_kind(event: &str) -> Option<(ChunkKind, bool)> {
     match event.strip_prefix("response.")?.strip_suffix(".delta")? {
-        "output_text" | "refusal" => Some(ChunkKind::Answer),
-        "reasoning_text" | "reasoning_summary_text" => Some(ChunkKind::Reasoning),
-        "function_call_arguments"
-        | "custom_tool_call_input"
-        | "mcp_call_arguments"
-        | "code_interpreter_call_code" => Some(ChunkKind::Tool),
+        "output_text" => Some((ChunkKind::Answer, false)),
+        "reasoning_text" | "reasoning_summary_text" => Some((ChunkKind::Reasoning, false)),
+        "function_call_arguments" => Some((ChunkKind::Tool, true)),
+        "custom_tool_call_input" | "mcp_call_arguments" | "code_interpreter_call_code" => {
+            Some((ChunkKind::Tool, false))
+        }
         _ => None,
     }
+}
+
+fn parsed_item(item: Option<&RawValue>) -> Option<Item<'_>> {
+    serde_json::from_str(item?.get()).ok()
 }
 
 /// Records the text of one event as one chunk, if there is any.
@@ -237,14 +315,31 @@ fn keep_calls(calls: &[ToolCallPart<'_>], decoded: &mut Decoded) {
     calls.for_each(|part| push_tool_call(&mut decoded.tool_calls, part));
 }
 
-/// Returns the place of the item that an event is about. Only events of calls are read for it.
-fn output_index(json: &str) -> Option<u32> {
-    #[derive(Deserialize)]
-    struct Place {
-        #[serde(default, deserialize_with = "lenient::token_count")]
-        output_index: Option<u32>,
+/// Records the call of a function as a whole. What parts did not have of it becomes a chunk.
+fn note_whole_call(whole: &ToolCallPart<'_>, at_ns: u64, decoded: &mut Decoded) {
+    if whole.is_foreign {
+        return;
     }
-    serde_json::from_str::<Place>(json).ok()?.output_index
+    let bytes = complete_tool_call(&mut decoded.tool_calls, whole);
+    if bytes > 0 {
+        decoded.push_chunk(at_ns, ChunkKind::Tool, None, bytes);
+    }
+}
+
+/// Records those calls of the whole output that no event had before.
+fn note_missing_calls(output: &str, at_ns: u64, decoded: &mut Decoded) {
+    if !output.contains("\"function_call\"") {
+        return;
+    }
+    let items: Vec<Item<'_>> = serde_json::from_str(output).unwrap_or_default();
+    let calls = items.iter().zip(0..).map(|(item, index)| item.call(Some(index)));
+    let calls: Vec<ToolCallPart<'_>> = calls
+        .filter(|call| !call.is_foreign && !call.name.is_empty())
+        .collect();
+    let bytes = complete_tool_calls(&mut decoded.tool_calls, &calls);
+    if bytes > 0 {
+        decoded.push_chunk(at_ns, ChunkKind::Tool, None, bytes);
+    }
 }
 
 /// Reads a response: its token counts, how it ended, and its output if no event had it before.
@@ -263,13 +358,13 @@ fn read_whole(json: &str, at_ns: u64, decoded: &mut Decoded) -> Result<Option<St
             .or(usage.reasoning);
     }
     decoded.note_model(response.model);
-    if let Some(output) = response.output.filter(|_| decoded.chunks.is_empty()) {
-        note_output(
-            &serde_json::from_str::<Vec<Item<'_>>>(output.get())?,
-            reported,
-            at_ns,
-            decoded,
-        );
+    match response.output.map(RawValue::get) {
+        Some(output) if decoded.chunks.is_empty() => {
+            let items: Vec<Item<'_>> = serde_json::from_str(output)?;
+            note_output(&items, reported, at_ns, decoded);
+        }
+        Some(output) => note_missing_calls(output, at_ns, decoded),
+        None => {}
     }
     if let Some(error) = response.error.filter(|error| errors::has_content(error.get())) {
         decoded.finish = Some("error".to_owned());
@@ -293,7 +388,6 @@ fn note_output(items: &[Item<'_>], reported: Option<u32>, at_ns: u64, decoded: &
         let before = text.len();
         for part in parts {
             text.push_str(BorrowedStr::as_text(&part.text));
-            text.push_str(BorrowedStr::as_text(&part.refusal));
         }
         let is_reasoning = BorrowedStr::as_text(&item.kind) == "reasoning";
         has_answer |= text.len() > before && !is_reasoning;
@@ -301,12 +395,7 @@ fn note_output(items: &[Item<'_>], reported: Option<u32>, at_ns: u64, decoded: &
     let calls: Vec<ToolCallPart<'_>> = items
         .iter()
         .zip(0..)
-        .map(|(item, index)| ToolCallPart {
-            index: Some(index),
-            name: BorrowedStr::as_text(&item.name),
-            arguments: BorrowedStr::as_text(item.arguments.as_ref().map_or(&item.input, |_| &item.arguments)),
-            ..ToolCallPart::default()
-        })
+        .map(|(item, index)| item.call(Some(index)))
         .collect();
     if text.is_empty() {
         return note_calls(&calls, reported, at_ns, decoded);

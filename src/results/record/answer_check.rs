@@ -40,7 +40,7 @@ pub enum IncorrectClass {
     Schema,
     /// No tool is called, although one must be.
     NoToolCall,
-    /// A tool is called that the request does not offer.
+    /// A tool is called that the request does not offer or allow.
     UnknownTool,
     /// Tools are called, although none may be, or more than one.
     SurplusToolCall,
@@ -70,7 +70,7 @@ impl IncorrectClass {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum UncheckedClass {
-    /// The limit of output tokens cut it, and up to there nothing is wrong.
+    /// The limit of output tokens cut it; an incomplete answer is not checked.
     Cut,
     /// The check has a limit that the answer exceeds: its nesting, a number, or the steps of a regular expression.
     TooComplex,

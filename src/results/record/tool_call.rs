@@ -10,6 +10,10 @@ pub struct ToolCall {
     pub(crate) name: String,
     /// The arguments, which should be a JSON object.
     pub(crate) arguments: String,
+    /// Whether the arguments came at once, so that parts that follow replace them.
+    is_whole: bool,
+    /// Whether it calls something else than an offered function, such as a tool that the server runs itself.
+    pub(crate) is_foreign: bool,
 }
 
 /// The part of a call that one event carries; parts that it does not have are empty.
@@ -19,11 +23,27 @@ pub(crate) struct ToolCallPart<'a> {
     pub(crate) id: &'a str,
     pub(crate) name: &'a str,
     pub(crate) arguments: &'a str,
+    /// Whether these are all arguments of the call, which count only if no parts of them arrive.
+    pub(crate) is_whole: bool,
+    pub(crate) is_foreign: bool,
 }
 
 impl ToolCallPart<'_> {
     pub(crate) const fn bytes(&self) -> usize {
         self.name.len() + self.arguments.len()
+    }
+}
+
+impl From<&ToolCallPart<'_>> for ToolCall {
+    fn from(part: &ToolCallPart<'_>) -> Self {
+        Self {
+            index: part.index,
+            id: part.id.to_owned(),
+            name: part.name.to_owned(),
+            arguments: part.arguments.to_owned(),
+            is_whole: part.is_whole,
+            is_foreign: part.is_foreign,
+        }
     }
 }
 
@@ -35,28 +55,108 @@ impl ToolCall {
             || self.name.is_empty()
             || (!part.id.is_empty() && self.id == part.id && self.name == part.name)
     }
+
+    fn has_id(&self, part: &ToolCallPart<'_>) -> bool {
+        !part.id.is_empty() && self.id == part.id
+    }
+
+    fn has_other_id(&self, part: &ToolCallPart<'_>) -> bool {
+        !part.id.is_empty() && !self.id.is_empty() && self.id != part.id
+    }
+
+    /// Whether this may be the call of a part that names it, if it has a name at all.
+    fn may_be(&self, part: &ToolCallPart<'_>) -> bool {
+        !self.is_foreign && (part.name.is_empty() || self.name.is_empty() || self.name == part.name)
+    }
+
+    /// Adds a part, and returns by how many bytes the call grows.
+    fn add(&mut self, part: &ToolCallPart<'_>) -> usize {
+        let before = self.name.len() + self.arguments.len();
+        if self.name.is_empty() {
+            part.name.clone_into(&mut self.name);
+        }
+        if self.id.is_empty() {
+            part.id.clone_into(&mut self.id);
+        }
+        let has_parts = !self.is_whole && !self.arguments.is_empty();
+        if !part.arguments.is_empty() && !(part.is_whole && has_parts) {
+            if self.is_whole || part.is_whole {
+                self.arguments.clear();
+            }
+            self.is_whole = part.is_whole;
+            self.arguments.push_str(part.arguments);
+        }
+        (self.name.len() + self.arguments.len()).saturating_sub(before)
+    }
 }
 
-/// Adds the part of a call. A part without an index belongs to the last call.
+/// Adds the part of a call. A part without an index belongs to the call with its id, or else to the last one.
 pub(crate) fn push_tool_call(calls: &mut Vec<ToolCall>, part: &ToolCallPart<'_>) {
-    let mut latest = calls.iter_mut().rev();
-    let known = latest.find(|call| part.index.is_none() || call.index == part.index);
-    let Some(call) = known.filter(|call| call.continues_with(part)) else {
-        calls.push(ToolCall {
-            index: part.index,
-            id: part.id.to_owned(),
-            name: part.name.to_owned(),
-            arguments: part.arguments.to_owned(),
-        });
-        return;
+    let known = match part.index {
+        Some(_) => calls.iter().rposition(|call| call.index == part.index),
+        None => calls
+            .iter()
+            .rposition(|call| call.has_id(part))
+            .or_else(|| calls.iter().rposition(|call| call.is_foreign || !part.is_foreign)),
     };
-    if call.name.is_empty() {
-        part.name.clone_into(&mut call.name);
+    match known.map(|at| &mut calls[at]) {
+        Some(call) if call.continues_with(part) => {
+            call.add(part);
+        }
+        _ => calls.push(part.into()),
     }
-    if call.id.is_empty() {
-        part.id.clone_into(&mut call.id);
+}
+
+/// Adds what a call has as a whole to the call that began before, or as another call. Returns by how many bytes the calls grow.
+pub(crate) fn complete_tool_call(calls: &mut Vec<ToolCall>, whole: &ToolCallPart<'_>) -> usize {
+    let has_other_index = |call: &ToolCall| call.index.is_some() && whole.index.is_some();
+    let at = position_of(calls, whole).or_else(|| {
+        calls
+            .iter()
+            .rposition(|call| call.may_be(whole) && !has_other_index(call) && !call.has_other_id(whole))
+    });
+    complete(calls, at, whole)
+}
+
+/// Adds all calls of an answer to those that began before, whose arguments may be missing. Servers give some calls other ids and
+/// indices at the end; calls of the same tool are then in the same order. Returns by how many bytes the calls grow.
+pub(crate) fn complete_tool_calls(calls: &mut Vec<ToolCall>, whole: &[ToolCallPart<'_>]) -> usize {
+    let mut open: Vec<usize> = (0..calls.len()).collect();
+    let mut unknown = Vec::new();
+    let mut bytes = 0;
+    for part in whole {
+        let at = position_of(calls, part).filter(|at| !calls[*at].has_other_id(part));
+        match at.and_then(|at| open.iter().position(|other| *other == at)) {
+            Some(nth) => bytes += complete(calls, Some(open.remove(nth)), part),
+            None => unknown.push(part),
+        }
     }
-    call.arguments.push_str(part.arguments);
+    for part in unknown {
+        let nth = open.iter().position(|at| calls[*at].may_be(part));
+        let at = nth.map(|nth| open.remove(nth));
+        bytes += complete(calls, at, part);
+    }
+    bytes
+}
+
+/// Returns the place of the call with the id and the index of a part, or else with one of them.
+fn position_of(calls: &[ToolCall], part: &ToolCallPart<'_>) -> Option<usize> {
+    let has_index = |call: &ToolCall| part.index.is_some() && call.index == part.index;
+    let last = |is_it: &dyn Fn(&ToolCall) -> bool| calls.iter().rposition(is_it);
+    last(&|call| call.has_id(part) && has_index(call))
+        .or_else(|| last(&|call| call.has_id(part)))
+        .or_else(|| last(&|call| has_index(call) && call.may_be(part)))
+}
+
+fn complete(calls: &mut Vec<ToolCall>, at: Option<usize>, part: &ToolCallPart<'_>) -> usize {
+    match at.map(|at| &mut calls[at]) {
+        Some(call) => call.add(part),
+        None if part.bytes() == 0 => 0,
+        None => {
+            calls.push(part.into());
+            part.bytes()
+        }
+    }
 }
 
 /// The text of all calls: name and arguments, call by call.
@@ -82,6 +182,7 @@ mod tests {
                     id,
                     name,
                     arguments,
+                    ..ToolCallPart::default()
                 },
             );
         }
@@ -135,5 +236,70 @@ mod tests {
         // Arguments before their name.
         let late = [(Some(0), "", "", "{"), (Some(0), "x", "a", "}")];
         assert_eq!(joined(&late), [pair("a", "{}")]);
+    }
+
+    #[test]
+    fn a_part_without_an_index_belongs_to_the_call_with_its_id() {
+        let parts = [
+            (None, "x", "a", ""),
+            (None, "y", "b", ""),
+            (None, "x", "", "{}"),
+            (None, "", "", "[]"),
+        ];
+        let pair = |name: &str, arguments: &str| (name.to_owned(), arguments.to_owned());
+        assert_eq!(joined(&parts), [pair("a", "{}"), pair("b", "[]")]);
+    }
+
+    #[test]
+    fn whole_arguments_count_where_no_parts_of_them_arrive() {
+        let begun = ToolCallPart {
+            index: Some(0),
+            id: "x",
+            name: "a",
+            ..ToolCallPart::default()
+        };
+        let part = |arguments| ToolCallPart {
+            index: Some(0),
+            arguments,
+            ..ToolCallPart::default()
+        };
+        let whole = |arguments| ToolCallPart {
+            is_whole: true,
+            arguments,
+            ..begun
+        };
+        let mut calls = Vec::new();
+        push_tool_call(&mut calls, &begun);
+        assert_eq!(complete_tool_call(&mut calls, &whole("{1}")), 3);
+        assert_eq!(complete_tool_call(&mut calls, &whole("{1}")), 0);
+        // Parts replace them, and then no others count.
+        push_tool_call(&mut calls, &part("{"));
+        push_tool_call(&mut calls, &part("}"));
+        assert_eq!(complete_tool_call(&mut calls, &whole("{1}")), 0);
+        assert_eq!(tool_calls_text(&calls), "a{}");
+    }
+
+    #[test]
+    fn all_calls_of_an_answer_are_found_by_id_place_or_order() {
+        let call = |index, id, name, arguments| ToolCallPart {
+            index: Some(index),
+            id,
+            name,
+            arguments,
+            is_whole: true,
+            ..ToolCallPart::default()
+        };
+        let mut calls = Vec::new();
+        for (index, id) in [(1, "x"), (2, "y")] {
+            push_tool_call(&mut calls, &call(index, id, "a", ""));
+        }
+        let known = [call(0, "x", "a", "1"), call(1, "y", "a", "2")];
+        assert_eq!(complete_tool_calls(&mut calls, &known), 2);
+        // Other ids and places, and one call that did not begin.
+        let renamed = [call(0, "v", "a", "1"), call(1, "w", "a", "2")];
+        assert_eq!(complete_tool_calls(&mut calls, &renamed), 0);
+        let more = [known[0], known[1], call(2, "z", "b", "3")];
+        assert_eq!(complete_tool_calls(&mut calls, &more), 2);
+        assert_eq!(tool_calls_text(&calls), "a1a2b3");
     }
 }

@@ -292,3 +292,83 @@ fn a_stop_that_is_a_failure_fails_the_answer() {
         failure.message
     );
 }
+
+fn begun(index: u32, block: &Value) -> Value {
+    json!({"type": "content_block_start", "index": index, "content_block": block})
+}
+
+fn used(name: &str, input: &Value) -> Value {
+    json!({"type": "tool_use", "id": "t", "name": name, "input": input})
+}
+
+fn input(index: u32, json: &str) -> Value {
+    json!({"type": "content_block_delta", "index": index, "delta": {"type": "input_json_delta", "partial_json": json}})
+}
+
+/// The calls of a stream that are not the server's own.
+fn calls(events: &[Value]) -> Vec<(String, String)> {
+    let calls = decode(events).tool_calls.into_iter();
+    calls
+        .filter(|call| !call.is_foreign)
+        .map(|call| (call.name, call.arguments))
+        .collect()
+}
+
+fn pair(name: &str, arguments: &str) -> (String, String) {
+    (name.to_owned(), arguments.to_owned())
+}
+
+#[test]
+fn input_belongs_to_the_block_with_its_index() {
+    let both = [
+        begun(1, &used("f", &json!({}))),
+        begun(2, &used("g", &json!({}))),
+        input(1, "{\"a\":"),
+        input(2, "{}"),
+        input(1, "1}"),
+    ];
+    assert_eq!(calls(&both), [pair("f", r#"{"a":1}"#), pair("g", "{}")]);
+    // A block that did not begin as a call is no part of another one.
+    let stray = [
+        begun(0, &json!({"type": "text", "text": ""})),
+        begun(1, &used("f", &json!({}))),
+        input(0, "{"),
+        input(1, "{}"),
+        input(0, "}"),
+        input(7, "[]"),
+    ];
+    assert_eq!(calls(&stray), [pair("f", "{}"), pair("", "{}"), pair("", "[]")]);
+}
+
+#[test]
+fn input_in_the_start_of_a_block_counts_unless_more_follows() {
+    let whole = begun(0, &used("f", &json!({"a": 1})));
+    assert_eq!(calls(&[whole.clone(), input(0, "")]), [pair("f", r#"{"a":1}"#)]);
+    assert_eq!(
+        calls(&[whole, input(0, "{\"a\""), input(0, ":2}")]),
+        [pair("f", r#"{"a":2}"#)]
+    );
+    for empty in [json!({}), Value::Null] {
+        assert_eq!(calls(&[begun(0, &used("f", &empty))]), [pair("f", "")]);
+    }
+}
+
+#[test]
+fn tools_that_the_server_runs_are_output_and_no_calls() {
+    let search = json!({"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}});
+    let stream = [
+        begun(0, &search),
+        input(0, "{\"query\":1}"),
+        begun(1, &used("f", &json!({}))),
+        input(1, "{}"),
+    ];
+    assert_eq!(calls(&stream), [pair("f", "{}")]);
+    let decoded = decode(&stream);
+    assert_eq!(chunks(&decoded).len(), 4);
+    assert_eq!(
+        tool_calls_text(&decoded.tool_calls),
+        r#"web_search{"query":1}f{}"#
+    );
+    let whole = json!({"type": "message", "content": [search, used("f", &json!({"a": 1}))]});
+    assert_eq!(calls(&[whole]), [pair("f", r#"{"a":1}"#)]);
+}

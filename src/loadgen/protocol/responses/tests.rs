@@ -146,12 +146,11 @@ fn a_stream_of_typed_events_is_reasoning_answer_and_tool_calls() {
             (4, Reasoning, None, 2),
             (5, Reasoning, None, 2),
             (8, Answer, None, 3),
-            (9, Answer, None, 2),
             (11, Tool, None, 1),
             (12, Tool, None, 2),
         ]
     );
-    assert_eq!(decoded.text.in_memory(), "hmmmyesno");
+    assert_eq!(decoded.text.in_memory(), "hmmmyes");
     assert_eq!(tool_calls_text(&decoded.tool_calls), "f{}");
     assert_eq!(decoded.finish.as_deref(), Some("completed"));
     assert_eq!(decoded.models, ["tiny"]);
@@ -232,4 +231,151 @@ fn counts_that_are_missing_are_unknown() {
     uncounted["usage"] = Value::Null;
     let decoded = decode(&[delta("output_text", "a"), completed(&uncounted)]);
     assert_eq!((decoded.usage, decoded.failure), (None, None));
+}
+
+fn call_item(id: &str, name: &str, arguments: &str) -> Value {
+    json!({"type": "function_call", "id": id, "call_id": "c", "name": name, "arguments": arguments})
+}
+
+fn item_event(kind: &str, index: u32, item: &Value) -> Value {
+    json!({"type": format!("response.output_item.{kind}"), "output_index": index, "item": item})
+}
+
+fn arguments_event(kind: &str, index: u32, id: &str, text: &str) -> Value {
+    let key = if kind == "done" { "arguments" } else { "delta" };
+    json!({"type": format!("response.function_call_arguments.{kind}"), "output_index": index, "item_id": id, key: text})
+}
+
+fn completed_with(items: &[Value]) -> Value {
+    let mut response = response("completed");
+    response["output"] = json!(items);
+    completed(&response)
+}
+
+/// The calls of functions in a stream.
+fn calls(events: &[Value]) -> Vec<(String, String)> {
+    let calls = decode(events).tool_calls.into_iter();
+    calls
+        .filter(|call| !call.is_foreign)
+        .map(|call| (call.name, call.arguments))
+        .collect()
+}
+
+fn pair(name: &str, arguments: &str) -> (String, String) {
+    (name.to_owned(), arguments.to_owned())
+}
+
+#[test]
+fn arguments_count_wherever_a_stream_has_them_and_once() {
+    let begun = |index: u32| item_event("added", index, &call_item(&format!("i{index}"), "f", ""));
+    let whole = |index: u32, text: &str| call_item(&format!("i{index}"), "f", text);
+    let both = [pair("f", "{1}"), pair("f", "{2}")];
+    let ends = [
+        arguments_event("done", 0, "i0", "{1}"),
+        item_event("done", 0, &whole(0, "{1}")),
+        arguments_event("done", 1, "i1", "{2}"),
+        item_event("done", 1, &whole(1, "{2}")),
+        completed_with(&[whole(0, "{1}"), whole(1, "{2}")]),
+    ];
+    for events in [
+        // Interleaved pieces.
+        vec![
+            begun(0),
+            begun(1),
+            arguments_event("delta", 0, "i0", "{"),
+            arguments_event("delta", 1, "i1", "{2"),
+            arguments_event("delta", 0, "i0", "1}"),
+            arguments_event("delta", 1, "i1", "}"),
+        ],
+        vec![begun(0), begun(1), ends[0].clone(), ends[2].clone()],
+        vec![begun(0), begun(1), ends[1].clone(), ends[3].clone()],
+        vec![ends[1].clone(), ends[3].clone()],
+        vec![
+            item_event("added", 0, &whole(0, "{1}")),
+            item_event("added", 1, &whole(1, "{2}")),
+        ],
+        vec![begun(0), begun(1), ends[4].clone()],
+        vec![delta("output_text", "hm"), ends[4].clone()],
+        vec![ends[4].clone()],
+        // The last event has other ids.
+        vec![
+            ends[1].clone(),
+            ends[3].clone(),
+            completed_with(&[
+                json!({"type": "reasoning"}),
+                call_item("x", "f", "{1}"),
+                call_item("y", "f", "{2}"),
+            ]),
+        ],
+    ] {
+        assert_eq!(calls(&events), both, "{events:?}");
+    }
+    let pieces = [
+        begun(0),
+        arguments_event("delta", 0, "i0", "{1}"),
+        begun(1),
+        arguments_event("delta", 1, "i1", "{2}"),
+    ];
+    let all: Vec<Value> = pieces.iter().chain(&ends).cloned().collect();
+    assert_eq!(calls(&all), both);
+    assert_eq!(chunks(&decode(&all)), chunks(&decode(&pieces)));
+    // A piece of a call that did not begin is no part of another one.
+    let stray = [begun(0), arguments_event("delta", 1, "i1", "{}")];
+    assert_eq!(calls(&stray), [pair("f", ""), pair("", "{}")]);
+}
+
+#[test]
+fn only_functions_are_calls_and_the_output_of_others_still_counts() {
+    let events = [
+        item_event(
+            "added",
+            0,
+            &json!({"type": "mcp_call", "id": "m", "name": "look", "arguments": ""}),
+        ),
+        json!({"type": "response.mcp_call_arguments.delta", "output_index": 0, "item_id": "m", "delta": "{}"}),
+        item_event(
+            "added",
+            1,
+            &json!({"type": "custom_tool_call", "id": "c", "name": "run", "input": ""}),
+        ),
+        json!({"type": "response.custom_tool_call_input.delta", "output_index": 1, "item_id": "c", "delta": "ls"}),
+        item_event(
+            "done",
+            1,
+            &json!({"type": "custom_tool_call", "id": "c", "name": "run", "input": "ls"}),
+        ),
+        json!({"type": "response.code_interpreter_call_code.delta", "output_index": 2, "item_id": "p", "delta": "1+1"}),
+        item_event("added", 3, &call_item("f", "f", "")),
+        arguments_event("delta", 3, "f", "{}"),
+    ];
+    assert_eq!(calls(&events), [pair("f", "{}")]);
+    let decoded = decode(&events);
+    assert_eq!(chunks(&decoded).len(), 7);
+    assert_eq!(tool_calls_text(&decoded.tool_calls), "look{}runls1+1f{}");
+}
+
+#[test]
+fn text_without_pieces_is_in_the_event_that_ends_it() {
+    let done = |text: &str| json!({"type": "response.output_text.done", "text": text});
+    let decoded = decode(&[delta("reasoning_text", "hm"), done("yes"), done(" sir")]);
+    assert_eq!(
+        chunks(&decoded),
+        [
+            (1, Reasoning, None, 2),
+            (2, Answer, None, 3),
+            (3, Answer, None, 4)
+        ]
+    );
+    assert_eq!(decoded.text.in_memory(), "hmyes sir");
+    let decoded = decode(&[delta("output_text", ""), delta("output_text", "yes"), done("yes")]);
+    assert_eq!(chunks(&decoded), [(2, Answer, None, 3)]);
+}
+
+#[test]
+fn a_refusal_is_no_text_of_the_answer() {
+    let mut refused = response("completed");
+    refused["output"] = json!([{"type": "message", "content": [{"type": "refusal", "refusal": "no"}]}]);
+    let decoded = decode(&[delta("refusal", "no"), completed(&refused)]);
+    assert_eq!((chunks(&decoded), decoded.text.in_memory()), (vec![], ""));
+    assert_eq!(decoded.failure, None);
 }

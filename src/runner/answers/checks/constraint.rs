@@ -27,7 +27,7 @@ pub(super) enum TextRule {
 /// What the calls of an answer must be.
 #[derive(Debug)]
 pub(super) struct ToolRule {
-    /// The offered tools by name, with the schema of their parameters.
+    /// The tools that may be called, by name, with the schema of their parameters.
     pub(super) tools: HashMap<String, Option<Schema>>,
     pub(super) choice: ToolChoice,
     /// Whether one answer may have several calls.
@@ -169,6 +169,11 @@ impl Compiler {
             tools.insert(name.to_owned(), schema);
         }
         let choice = fields.get("tool_choice");
+        let allowed = choice.and_then(allowed_tools);
+        if let Some(allowed) = allowed.and_then(|allowed| allowed.get("tools")?.as_array()) {
+            let names: Vec<&str> = allowed.iter().filter_map(tool_name).collect();
+            tools.retain(|name, _| names.contains(&name.as_str()));
+        }
         let parallel = [
             fields.get("parallel_tool_calls").and_then(Value::as_bool),
             choice
@@ -177,7 +182,7 @@ impl Compiler {
         ];
         Ok(Some(ToolRule {
             tools,
-            choice: choice.map_or(ToolChoice::Auto, tool_choice),
+            choice: allowed.or(choice).map_or(ToolChoice::Auto, tool_choice),
             may_be_several: parallel.into_iter().flatten().all(|may_be| may_be),
         }))
     }
@@ -199,10 +204,20 @@ fn parsed_schema(schema: &Value) -> Value {
     parsed.unwrap_or_else(|| schema.clone())
 }
 
+/// Returns the name of a tool, which chat has in an object of its own.
+fn tool_name(tool: &Value) -> Option<&str> {
+    tool.get("function").unwrap_or(tool).get("name")?.as_str()
+}
+
+/// Returns the object with the allowed tools and their mode: in chat a field of `tool_choice`, in Responses `tool_choice` itself.
+fn allowed_tools(choice: &Value) -> Option<&Value> {
+    let is_allowed_tools = choice.get("type").and_then(Value::as_str) == Some("allowed_tools");
+    is_allowed_tools.then(|| choice.get("allowed_tools").unwrap_or(choice))
+}
+
 /// Reads `tool_choice`: a word, or an object that names a tool or has the word as its type.
 fn tool_choice(choice: &Value) -> ToolChoice {
-    let function = choice.get("function").unwrap_or(choice);
-    if let Some(name) = function.get("name").and_then(Value::as_str) {
+    if let Some(name) = tool_name(choice) {
         return ToolChoice::Named(name.to_owned());
     }
     let word = ["mode", "type"].iter().find_map(|key| choice.get(*key)?.as_str());

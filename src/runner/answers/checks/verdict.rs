@@ -32,7 +32,7 @@ fn unchecked(class: UncheckedClass, message: &str) -> AnswerCheck {
 fn cut_off() -> AnswerCheck {
     unchecked(
         UncheckedClass::Cut,
-        "the limit of output tokens cut the answer; up to there nothing is wrong",
+        "the limit of output tokens cut the answer; an incomplete answer is not checked",
     )
 }
 
@@ -119,10 +119,10 @@ impl Answer<'_> {
             ));
         }
         let Some(parameters) = rule.tools.get(&call.name) else {
-            return unknown("the answer calls a tool that its request does not offer");
+            return unknown("the answer calls a tool that its request does not offer or allow");
         };
         // A tool without parameters may be called without arguments.
-        let arguments = match call.arguments.trim() {
+        let arguments = match trimmed_json(&call.arguments) {
             "" if !self.is_cut => "{}",
             arguments => arguments,
         };
@@ -192,7 +192,7 @@ impl Answer<'_> {
 
     /// Parses one JSON value and nothing else. `what` names it in a message.
     fn json(&self, text: &str, class: IncorrectClass, what: &str) -> Result<Value, AnswerCheck> {
-        let text = text.trim();
+        let text = trimmed_json(text);
         serde_json::from_str(text).map_err(|error| {
             if error.is_eof() && self.is_cut {
                 return cut_off();
@@ -220,6 +220,11 @@ impl Answer<'_> {
     }
 }
 
+/// Returns a text without the white space that JSON allows around a value.
+fn trimmed_json(text: &str) -> &str {
+    text.trim_matches([' ', '\t', '\n', '\r'])
+}
+
 fn validate(schema: &Schema, value: &Value, class: IncorrectClass, what: &str) -> Checked {
     schema.validate(value).map_err(|mismatch| match mismatch {
         Mismatch::TooComplex(why) => unchecked(UncheckedClass::TooComplex, why),
@@ -238,7 +243,7 @@ fn is_call(call: &ToolCall, expected: &Value) -> bool {
         Value::String(text) => serde_json::from_str(text).unwrap_or(arguments),
         _ => arguments,
     };
-    let own = match call.arguments.trim() {
+    let own = match trimmed_json(&call.arguments) {
         "" => "{}",
         own => own,
     };
