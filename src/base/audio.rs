@@ -6,6 +6,8 @@ use std::ops::Range;
 const WAV_HEAD_BYTES: u32 = 44;
 /// The format code of WAV files with integer samples.
 const PCM: u16 = 1;
+/// The format codes whose samples all have the same number of bytes: integers, floats, A-law and µ-law.
+const UNCOMPRESSED: [u16; 4] = [PCM, 3, 6, 7];
 /// The format code of WAV files whose own format stands in an extension.
 const EXTENSIBLE: u16 = 0xfffe;
 
@@ -63,7 +65,7 @@ impl AudioFormat {
     /// if the file has another format.
     pub(crate) fn seconds(self, file: &[u8]) -> Result<Option<f64>, String> {
         match self {
-            Self::Wav => Ok(Some(Wav::read(file)?.seconds())),
+            Self::Wav => Ok(Wav::read(file)?.seconds()),
             Self::Flac => flac_seconds(file),
             Self::Mp3 | Self::Mp4 | Self::Ogg | Self::Webm => Ok(None),
         }
@@ -77,7 +79,8 @@ pub(crate) struct Wav {
     /// Samples per second of one channel.
     pub(crate) rate: u32,
     pub(crate) bits: u16,
-    bytes_per_second: u32,
+    /// The bytes of one second; `None` if samples are compressed.
+    bytes_per_second: Option<u64>,
     is_pcm: bool,
     /// Where the samples are in the file.
     pub(crate) samples: Range<usize>,
@@ -113,16 +116,18 @@ impl Wav {
                 sub_code.unwrap_or(code),
                 u16_at(format, 2)?,
                 u32_at(format, 4)?,
-                u32_at(format, 8)?,
                 u16_at(format, 14)?,
             ))
         });
-        let Some((code, channels, rate, bytes_per_second, bits)) = fields else {
+        let Some((code, channels, rate, bits)) = fields else {
             return Err("its `fmt ` chunk is missing or cut".to_owned());
         };
-        if channels == 0 || rate == 0 || bytes_per_second == 0 {
+        if channels == 0 || rate == 0 {
             return Err("its `fmt ` chunk has no channels or no sample rate".to_owned());
         }
+        // The head's own bytes per second follow from the other fields, and decoders do not read them.
+        let frame = u64::from(channels) * u64::from(bits.div_ceil(8));
+        let bytes_per_second = (UNCOMPRESSED.contains(&code) && frame > 0).then(|| u64::from(rate) * frame);
         let rest = file.len() - begin;
         // A program that writes to a pipe does not know the length.
         let is_open = matches!(length, 0 | u32::MAX);
@@ -142,8 +147,9 @@ impl Wav {
         })
     }
 
-    pub(crate) fn seconds(&self) -> f64 {
-        self.samples.len() as f64 / f64::from(self.bytes_per_second)
+    /// Returns the length in seconds; `None` if it depends on compressed samples.
+    pub(crate) fn seconds(&self) -> Option<f64> {
+        Some(self.samples.len() as f64 / self.bytes_per_second? as f64)
     }
 
     /// Returns the samples of a file with 16-bit samples, channels in turn; `None` for other files.
@@ -227,7 +233,7 @@ mod tests {
         let wav = Wav::read(&file).unwrap();
         assert_eq!(
             (wav.channels, wav.rate, wav.bits, wav.seconds()),
-            (2, 8000, 16, 0.5)
+            (2, 8000, 16, Some(0.5))
         );
         assert_eq!(wav.samples_16(&file), Some(samples));
         assert_eq!(AudioFormat::Wav.seconds(&file), Ok(Some(0.5)));
@@ -239,12 +245,24 @@ mod tests {
         let mut file = plain[..12].to_vec();
         file.extend_from_slice(b"LIST\x03\0\0\0abc\0");
         file.extend_from_slice(&plain[12..]);
-        assert_eq!(Wav::read(&file).unwrap().seconds(), 0.1);
+        assert_eq!(Wav::read(&file).unwrap().seconds(), Some(0.1));
         for open in [0, u32::MAX] {
             let mut file = plain.clone();
             file[40..44].copy_from_slice(&open.to_le_bytes());
-            assert_eq!(Wav::read(&file).unwrap().seconds(), 0.1);
+            assert_eq!(Wav::read(&file).unwrap().seconds(), Some(0.1));
         }
+    }
+
+    #[test]
+    fn the_length_is_that_of_the_samples_and_unknown_if_they_are_compressed() {
+        let mut file = wav_file(1, 16_000, &[7; 1600]);
+        for own_rate in [0, 16_000, 1_920_000_u32] {
+            file[28..32].copy_from_slice(&own_rate.to_le_bytes());
+            assert_eq!(Wav::read(&file).unwrap().seconds(), Some(0.1));
+        }
+        // ADPCM.
+        file[20..22].copy_from_slice(&2_u16.to_le_bytes());
+        assert_eq!(Wav::read(&file).unwrap().seconds(), None);
     }
 
     #[test]

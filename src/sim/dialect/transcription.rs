@@ -52,8 +52,9 @@ pub(crate) fn parse(
         status: 422,
         message: "the form has no `file`".to_owned(),
     })?;
-    let wav = Wav::read(file).map_err(|_| RequestError::bad_request("Invalid or unsupported audio file."))?;
-    let seconds = wav.seconds();
+    let unsupported = || RequestError::bad_request("Invalid or unsupported audio file.");
+    let wav = Wav::read(file).map_err(|_| unsupported())?;
+    let seconds = wav.seconds().ok_or_else(unsupported)?;
     let prompt = prompt(text("prompt"), &file[wav.samples], seconds);
     let longest = options.max_model_len;
     let room = longest.saturating_sub(prompt.len());

@@ -96,7 +96,8 @@ fn clip(row: &Row, inputs: &RowInputs<'_>) -> Result<AudioClip, DatasetError> {
         ));
     };
     let bytes = wav_file(wav.channels, wav.rate, &samples);
-    Ok(AudioClip::from_wav(FILE_NAME, bytes, wav.seconds()))
+    let seconds = wav.seconds().expect("the samples have 16 bits each");
+    Ok(AudioClip::from_wav(FILE_NAME, bytes, seconds))
 }
 
 fn read(output_len: Option<u32>, inputs: &RowInputs<'_>) -> Result<Vec<Row>, DatasetError> {
