@@ -372,6 +372,12 @@ fn an_answer_before_the_whole_body_was_read_is_the_answer() {
             3,
             "Bad Request",
         ),
+        // What has not been read cannot have been transcribed.
+        (
+            whole("200 OK", "", "{\"text\": \"the words\"}"),
+            3,
+            "complete before the whole request was sent",
+        ),
     ] {
         let ran = desk
             .random("vllm-transcription", serve(answer, Some(1000)), &args)

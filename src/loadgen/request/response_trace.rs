@@ -405,6 +405,11 @@ impl ResponseTrace {
         let span = |limit: Duration| HumanDuration(limit).to_string();
         let (class, message) = match ending {
             RequestEnd::Failed(failure) => return Some(failure),
+            // A server that answers what it has not read did no work.
+            RequestEnd::Complete(_) if self.written.is_none() => (
+                RequestFailureClass::Garbled,
+                "the answer was complete before the whole request was sent".to_owned(),
+            ),
             RequestEnd::Complete(_) => {
                 // A server that dies ends such a body too, so only its content proves that it is complete.
                 let is_marked = match self.end_mark {
