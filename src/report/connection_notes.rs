@@ -43,7 +43,11 @@ pub(crate) fn fields(counts: &ConnectionCounts) -> Map<String, Value> {
                 .iter()
                 .map(|(class, count)| (class.name().to_owned(), json!(count)))
                 .collect();
-            json!({"url": endpoint.url, "requests": endpoint.requests, "failures": failures})
+            let mut facts = json!({"url": endpoint.url, "requests": endpoint.requests, "failures": failures});
+            if endpoint.turned_away > 0 {
+                facts["turned_away"] = endpoint.turned_away.into();
+            }
+            facts
         });
         fields.insert("endpoints".to_owned(), endpoints.collect());
     }
@@ -90,7 +94,14 @@ pub(crate) fn notes(counts: &ConnectionCounts, spelling: &Spelling) -> Vec<Strin
             true => String::new(),
             false => format!(", failed: {failures}"),
         };
-        format!("`{}` got {} requests{failed}", endpoint.url, endpoint.requests)
+        let away = match endpoint.turned_away {
+            0 => String::new(),
+            count => format!("; before, it turned {count} attempts away with 429 or 503"),
+        };
+        format!(
+            "`{}` got {} requests{failed}{away}",
+            endpoint.url, endpoint.requests
+        )
     }));
     notes
 }

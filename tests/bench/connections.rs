@@ -396,6 +396,18 @@ fn a_request_that_is_always_turned_away_fails_with_its_status() {
     ran.exits(3).says("Service Unavailable: full");
     assert_eq!(line["matrix"]["retries"]["retries"], 12);
     assert_eq!(line["matrix"]["failures"]["status"], 4);
+    // Of several addresses, the one that turned requests away is named.
+    let (busy, good) = (
+        serve_raw(|_| with_body("503 Service Unavailable\r\nRetry-After: 0", "full")),
+        serve_raw(|_| sound()),
+    );
+    let urls = [busy, good].map(|port| format!("http://127.0.0.1:{port}"));
+    let more = ["--base-url", &urls[0], &urls[1], "--retries", "3"];
+    let (ran, line) = retrying(busy, &more);
+    ran.says(" attempts away with 429 or 503");
+    let away = line["matrix"]["endpoints"][0]["turned_away"].as_u64();
+    assert_eq!(away, line["matrix"]["retries"]["retries"].as_u64());
+    assert!(away > Some(0) && line["matrix"]["endpoints"][1].get("turned_away").is_none());
     // Other errors are not tried again.
     let port = serve_raw(|_| with_body("500 Oh", "boom"));
     let (ran, line) = retrying(port, &["--retries", "3"]);

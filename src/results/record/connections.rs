@@ -49,8 +49,11 @@ pub(crate) struct RetryCounts {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct EndpointCounts {
     pub(crate) url: String,
-    /// Requests that were sent there.
+    /// Requests whose last attempt was sent there.
     pub(crate) requests: u64,
+    /// Earlier attempts that it answered with 429 or 503.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) turned_away: u64,
     /// Those of them that failed, by class.
     pub(crate) failures: BTreeMap<RequestFailureClass, u32>,
 }
@@ -111,9 +114,13 @@ fn endpoint_counts(url: &str, place: usize, requests: &[Request]) -> EndpointCou
     for failure in sent().filter_map(|request| request.failure.as_ref()) {
         *failures.entry(failure.class).or_default() += 1;
     }
+    let earlier = requests
+        .iter()
+        .flat_map(|request| &request.connection.turned_away);
     EndpointCounts {
         url: url.to_owned(),
         requests: sent().count() as u64,
+        turned_away: earlier.filter(|endpoint| **endpoint as usize == place).count() as u64,
         failures,
     }
 }

@@ -157,7 +157,7 @@ const fn is_zero(count: &u32) -> bool {
 }
 
 /// How a request was sent. `sent_ns` is the first time; the other times are those of the last attempt.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ConnectionUse {
     /// Index of the address that it was sent to last; absent for loads with one address.
@@ -166,6 +166,9 @@ pub(crate) struct ConnectionUse {
     /// How often it was sent again because the server answered 429 or 503.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) retries: u32,
+    /// Indexes of the addresses that answered its earlier attempts with 429 or 503; empty for loads with one address.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) turned_away: Vec<u32>,
     /// Whether it was not sent again, although retries were left, because the pause would have outlasted its timeout.
     #[serde(skip_serializing_if = "is_false")]
     pub(crate) is_retry_skipped: bool,

@@ -38,6 +38,7 @@ impl LoopState {
         request.connection = ConnectionUse {
             endpoint: route.has_several().then_some(endpoint),
             retries: stream.attempts.retries,
+            turned_away: std::mem::take(&mut stream.attempts.turned_away),
             is_retry_skipped: stream.attempts.is_retry_skipped,
             is_reused: stream.attempts.is_reused,
             is_reconnected: stream.attempts.is_reconnected,

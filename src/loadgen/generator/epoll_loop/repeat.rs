@@ -18,10 +18,12 @@ const FIRST_BACKOFF: Duration = Duration::from_millis(500);
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
 /// The attempts to send a request.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Attempts {
     /// How often it was sent again after 429 or 503.
     pub(super) retries: u32,
+    /// The endpoints that turned it away, if there are several.
+    pub(super) turned_away: Vec<u32>,
     /// Whether it is not sent again, because the pause would outlast its timeout.
     pub(super) is_retry_skipped: bool,
     /// Whether the connection of the present attempt has served another request.
@@ -71,7 +73,12 @@ impl LoopState {
                 }
                 return false;
             }
-            self.restart(index, first_sent, |attempts| attempts.retries += 1);
+            let endpoint = u32::try_from(stream.endpoint).unwrap_or(u32::MAX);
+            let endpoint = self.event_loop.shared.route.has_several().then_some(endpoint);
+            self.restart(index, first_sent, |attempts| {
+                attempts.retries += 1;
+                attempts.turned_away.extend(endpoint);
+            });
             self.backoffs.push(Reverse((at, index)));
         } else {
             return false;
