@@ -6,13 +6,16 @@ use jsonschema::error::ValidationErrorKind;
 use jsonschema::{PatternOptions, ValidationError, Validator};
 use serde_json::Value;
 
-use super::recursion::{count_recursive_references, depth};
+use super::recursion::{References, depth};
 
 /// Steps of a regular expression that looks around or back; others need no limit.
 const MAX_BACKTRACKS: usize = 100_000;
 
 /// Steps of a schema that refers to itself: the number of these references to the power of the levels of the answer.
 const MAX_RECURSIVE_STEPS: usize = 100_000;
+
+/// Largest number of references that a check may follow.
+const MAX_REFERENCES: usize = 100_000;
 
 /// Largest number of characters of an error that is kept.
 const MAX_MESSAGE_CHARS: usize = 300;
@@ -39,6 +42,12 @@ impl Schema {
     /// # Errors
     /// It is no schema, or it refers to a document elsewhere.
     pub(super) fn compile(schema: &Value) -> Result<Self, String> {
+        let references = References::new(schema);
+        if references.count_followed() > MAX_REFERENCES {
+            return Err(format!(
+                "the JSON schema is too complex: its references lead to more than {MAX_REFERENCES} parts"
+            ));
+        }
         // Most patterns need no backtracking, and then their time grows with the text only.
         let linear = jsonschema::options()
             .offline()
@@ -53,7 +62,7 @@ impl Schema {
         built
             .map(|validator| Self {
                 validator: Arc::new(validator),
-                recursive_references: count_recursive_references(schema),
+                recursive_references: references.count_recursive(),
             })
             .map_err(|error| format!("the JSON schema is invalid: {}", shortened(&error.to_string())))
     }

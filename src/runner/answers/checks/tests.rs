@@ -44,7 +44,7 @@ fn answer(text: &str, calls: &[(&str, &str)], finish: &str) -> Request {
                 index: Some(index),
                 name,
                 arguments,
-                id: "",
+                ..ToolCallPart::default()
             },
         );
     }
@@ -114,7 +114,7 @@ fn an_answer_must_be_json_of_the_schema_wherever_the_request_has_it() {
             ),
             (r#"{"name": "Ada", "age": NaN}"#, "stop", "not-json", ""),
             (r#"{"name": "Ada", "a"#, "stop", "not-json", "EOF"),
-            (r#"{"name": "Ada", "a"#, "length", "cut", "nothing is wrong"),
+            (r#"{"name": "Ada", "a"#, "length", "cut", "is not checked"),
             (r#"{"name": "Ada", "a"#, "max_tokens", "cut", ""),
             // Wrong before it was cut.
             (r#"Sure! {"name": "Ada", "a"#, "length", "not-json", ""),
@@ -132,6 +132,9 @@ fn an_answer_must_be_json_of_the_schema_wherever_the_request_has_it() {
             ("", "stop", "empty", "no text"),
             ("", "length", "cut", ""),
             (" \n", "stop", "empty", ""),
+            // JSON allows no other white space.
+            ("\u{a0}", "stop", "not-json", ""),
+            ("\u{c}{\"name\": \"Ada\", \"age\": 36}", "stop", "not-json", ""),
         ] {
             let (found, why) = outcome(&[item_with(&body)], answer(text, &[], finish)).unwrap();
             assert_eq!(found, class, "{body} {text} {finish}: {why}");
@@ -214,6 +217,7 @@ fn calls_must_name_an_offered_tool_and_fulfil_its_parameters() {
         ("required", &[], "length", Some("cut")),
         ("required", &[("stop", "")], "stop", Some("correct")),
         ("required", &[("stop", " {} ")], "stop", Some("correct")),
+        ("required", &[("stop", "\u{a0}")], "stop", Some("arguments")),
         ("required", &[("look", good)], "stop", Some("unknown-tool")),
         (
             "required",
@@ -259,6 +263,31 @@ fn calls_must_name_an_offered_tool_and_fulfil_its_parameters() {
         outcome(&[item_with(&one)], several).unwrap().0,
         "surplus-tool-call"
     );
+}
+
+#[test]
+fn a_choice_of_allowed_tools_excludes_the_others() {
+    for (mode, calls, class) in [
+        ("auto", &[][..], None),
+        ("auto", &[("stop", "")], Some("correct")),
+        ("auto", &[("find", "{}")], Some("unknown-tool")),
+        ("required", &[], Some("no-tool-call")),
+        ("required", &[("stop", ""), ("stop", "")], Some("correct")),
+        ("required", &[("stop", ""), ("find", "{}")], Some("unknown-tool")),
+    ] {
+        let [mut chat, mut responses, _] = offers("auto");
+        chat["tool_choice"] = json!({"type": "allowed_tools", "allowed_tools": {
+            "mode": mode, "tools": [{"type": "function", "function": {"name": "stop"}}],
+        }});
+        responses["tool_choice"] = json!({
+            "type": "allowed_tools", "mode": mode, "tools": [{"type": "function", "name": "stop"}],
+        });
+        for body in [chat, responses] {
+            let found = outcome(&[item_with(&body)], answer("", calls, "stop"));
+            let found_class = found.as_ref().map(|(class, _)| class.as_str());
+            assert_eq!(found_class, class, "{body} {calls:?}: {found:?}");
+        }
+    }
 }
 
 #[test]
@@ -384,7 +413,13 @@ fn schemas_that_are_none_or_lie_elsewhere_are_refused_and_so_are_loads_without_a
         AnswerChecks::compile(&items, &Map::new()).map(drop)
     };
     let good = json!({"guided_json": person()});
+    // Each part names the one before twice.
+    let doubled = |at: usize| json!({"allOf": vec![json!({"$ref": format!("#/$defs/l{}", at - 1)}); 2]});
+    let mut parts = Map::from_iter([("l0".to_owned(), json!({"type": "object"}))]);
+    parts.extend((1..40).map(|at| (format!("l{at}"), doubled(at))));
+    let bomb = json!({"$ref": "#/$defs/l39", "$defs": parts});
     for (broken, says) in [
+        (json!({"guided_json": bomb}), "references lead to more than"),
         (json!({"guided_json": {"type": "no-such-type"}}), "no-such-type"),
         (
             json!({"guided_json": {"$ref": "http://127.0.0.1:9/schema.json"}}),
