@@ -1,7 +1,8 @@
 #!/bin/bash
-# Compares the load generator with the Python tools whose flags it has, in their long forms: the same arguments, the same requests one by one.
+# Compares the load generator with the Python tools whose flags it has, in their long forms: the same arguments, the same requests one by
+# one. Then compares its counts with those of real engines on CPU, in the tests that CI has no time for.
 #
-#     tests/peers.sh [SEEDS]     3, at most 3; takes about two minutes for each seed
+#     tests/peers.sh [SEEDS]     3, at most 3; takes about two minutes for each seed, and six for the engines
 #
 # `vllm bench serve` is that of MATRIX_ENGINES (tests/engines/cpu.sh), `sglang.bench_serving` that of MATRIX_PEERS
 # (tests/engines/bench_serving_peer.sh).
@@ -13,3 +14,4 @@ export MATRIX_ENGINES="${MATRIX_ENGINES:-$PWD/target/engines}" MATRIX_PEERS="${M
 export MATRIX_REQUIRE_ENGINES=1 MATRIX_REQUIRE_PEERS=1
 export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=false RUST_TEST_THREADS=1
 cargo test --locked --test bench -- vllm_serve:: python:: --nocapture
+cargo test --locked --test bench -- --ignored real_sessions:: real_transcriptions:: vllm:: sglang:: --nocapture

@@ -197,6 +197,7 @@ impl Replay {
 
 /// Its blocks have 128 tokens on CPU, twice those of the trace.
 #[test]
+#[ignore = "a long form; tests/peers.sh runs it"]
 fn real_vllm_finds_in_its_cache_what_is_possible() {
     let Some(engines) = real_engine::folder("vllm") else {
         return;
@@ -221,6 +222,7 @@ fn real_vllm_finds_in_its_cache_what_is_possible() {
 
 /// Its cache holds single tokens.
 #[test]
+#[ignore = "a long form; tests/peers.sh runs it"]
 fn real_sglang_finds_in_its_cache_what_is_possible() {
     let Some(engines) = real_engine::folder("sglang") else {
         return;

@@ -6,6 +6,7 @@ use crate::real_engine::{self, PAIRS, RealEngine, cross_encoder};
 
 /// SGLang ranks with a list of results, each with the tokens of its pair of query and document.
 #[test]
+#[ignore = "a long form; tests/peers.sh runs it"]
 fn real_sglang_counts_each_pair_of_query_and_document() {
     let Some(engines) = real_engine::folder("sglang") else {
         return;

@@ -227,6 +227,7 @@ fn real_vllm_counts_the_prompts_of_embeddings_and_of_documents() {
 
 /// A cross-encoder reads query and document as one prompt, so that the server's count is the data set's.
 #[test]
+#[ignore = "a long form; tests/peers.sh runs it"]
 fn real_vllm_counts_each_pair_of_query_and_document() {
     let Some(engines) = engines() else {
         return;
@@ -251,6 +252,7 @@ fn real_vllm_counts_each_pair_of_query_and_document() {
 
 /// Grammars make the nonsense of a tiny model JSON; without them none of it is.
 #[test]
+#[ignore = "a long form; tests/peers.sh runs it"]
 fn real_vllm_fulfils_schemas_and_calls_the_tools_that_it_must() {
     let Some(engines) = engines() else {
         return;
