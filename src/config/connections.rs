@@ -84,6 +84,24 @@ pub(crate) fn header_name_error(name: &str) -> Option<&'static str> {
     is_own.then_some("it is set by the client itself")
 }
 
+/// Says why no routing key can be sent in a header of that name; `None` if it can. Headers of the client, of the protocols and
+/// of keys have values of their own.
+pub(crate) fn routing_key_header_error(name: &str) -> Option<&'static str> {
+    const TAKEN: [&str; 9] = [
+        "host",
+        "user-agent",
+        "accept",
+        "accept-encoding",
+        "content-type",
+        "authorization",
+        "x-api-key",
+        "anthropic-version",
+        "x-request-id",
+    ];
+    let is_taken = TAKEN.iter().any(|taken| name.eq_ignore_ascii_case(taken));
+    header_name_error(name).or(is_taken.then_some("the client sends it for another purpose"))
+}
+
 /// How a server with an `https://` address is trusted, and how the client proves who it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -167,6 +185,30 @@ impl TlsOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_routing_key_has_a_header_of_its_own() {
+        for name in ["X-Session-ID", "X-SMG-Routing-Key", "Cookie"] {
+            assert_eq!(routing_key_header_error(name), None, "{name}");
+        }
+        for name in [
+            "Host",
+            "user-agent",
+            "Accept",
+            "Accept-Encoding",
+            "CONTENT-TYPE",
+            "Authorization",
+            "x-api-key",
+            "Anthropic-Version",
+            "X-Request-Id",
+            "Content-Length",
+            "Transfer-Encoding",
+            "Connection",
+            "a b",
+        ] {
+            assert!(routing_key_header_error(name).is_some(), "{name}");
+        }
+    }
 
     #[test]
     fn options_that_contradict_or_lack_each_other_are_refused_as_the_user_spells_them() {

@@ -31,6 +31,12 @@ pub struct Workload {
 
 /// Maximum number of bytes that the images of a workload take.
 const MAX_IMAGE_BYTES: u64 = 64 << 30;
+/// Maximum number of bytes that the recordings of a load take.
+pub(crate) const MAX_AUDIO_BYTES: u64 = 4 << 30;
+
+/// What makes answers checkable, for the help of an error.
+pub(crate) const CHECKABLE_ANSWERS: &str = "use the data set `structured`, rows of `openai` with `response_format`, `tools` or \
+     `expected_answer`, or a body with one of the first two";
 
 impl Workload {
     /// A thousand prompts of a data set with its default options.
@@ -113,6 +119,30 @@ impl Workload {
         })
     }
 
+    /// Whether requests with these added fields may demand something of their answers. Only the rows tell it where they have
+    /// fields of their own.
+    pub(crate) fn may_demand_answers(&self, body: &Options) -> bool {
+        const DEMANDING_FIELDS: [&str; 11] = [
+            "response_format",
+            "text",
+            "output_config",
+            "guided_json",
+            "structured_outputs",
+            "json_schema",
+            "sampling_params",
+            "guided_regex",
+            "regex",
+            "guided_choice",
+            "tools",
+        ];
+        let has_own_fields = matches!(
+            self.facts().prompts,
+            PromptForm::Structured | PromptForm::Messages | PromptForm::Sessions
+        );
+        let is_given = |field: &&str| body.get(*field).is_some_and(|value| !value.is_null());
+        has_own_fields || DEMANDING_FIELDS.iter().any(is_given)
+    }
+
     /// Whether rows are sent at moments of their own.
     pub(crate) fn is_replayed(&self) -> bool {
         self.facts().slowdown.is_some()
@@ -131,12 +161,12 @@ impl Workload {
             )
         });
         let audio_bytes = self.rules().audio_bytes().saturating_mul(self.prompts.into());
-        let audio = (audio_bytes > MAX_IMAGE_BYTES).then(|| {
+        let audio = (audio_bytes > MAX_AUDIO_BYTES).then(|| {
             format!(
-                "the recordings would take up to {} GB together, more than {} GB; ask for fewer or shorter recordings, or for \
-                 a lower sample rate",
-                audio_bytes / 1_000_000_000,
-                MAX_IMAGE_BYTES / 1_000_000_000
+                "the recordings would take up to {:.1} GiB of memory together, more than {} GiB; ask for fewer or shorter \
+                 recordings, or for a lower sample rate",
+                audio_bytes as f64 / f64::from(1 << 30),
+                MAX_AUDIO_BYTES >> 30
             )
         });
         let errors = [
@@ -324,6 +354,7 @@ mod tests {
                 8_284,
                 r#""dataset": "image", "input_len": 8, "output_len": 1, "pictures": { "format": "png" }"#,
             ),
+            (13_421, r#""dataset": "random-audio""#),
             (
                 66,
                 r#""dataset": "image", "input_len": 8, "output_len": 1, "pictures": { "count": 1000000, "resolution": "random:1x1-2x2" }"#,
@@ -337,6 +368,37 @@ mod tests {
         }
         let all = r#"{"dataset": "image", "prompts": 4294967295, "input_len": 0, "output_len": 1, "pictures": { "count": 4294967295, "resolution": "16384x16384" }}"#;
         assert!(fields(all, Profile::Current).contains(&"pictures".to_owned()));
+    }
+
+    #[test]
+    fn recordings_of_a_load_take_a_few_gib_at_most() {
+        let text = r#"{"dataset": "random-audio", "prompts": 1000, "audio": { "seconds": 600 }}"#;
+        let errors = workload(text).find_errors(Profile::Current);
+        assert_eq!(
+            errors[0].message,
+            "the recordings would take up to 17.9 GiB of memory together, more than 4 GiB; ask for fewer or shorter recordings, or \
+             for a lower sample rate"
+        );
+    }
+
+    #[test]
+    fn only_rows_and_some_body_fields_demand_anything_of_answers() {
+        let may = |text: &str, body: Value| {
+            let Value::Object(body) = body else {
+                panic!("an object")
+            };
+            workload(text).may_demand_answers(&body)
+        };
+        let ids = r#"{"dataset": "random-ids", "prompts": 1, "input_len": 8, "output_len": 2}"#;
+        assert!(!may(ids, json!({})));
+        assert!(!may(ids, json!({"top_p": 1, "tools": null})));
+        assert!(may(ids, json!({"response_format": {"type": "json_object"}})));
+        for dataset in ["structured", "openai", "agentic-sessions"] {
+            assert!(may(
+                &format!(r#"{{"dataset": "{dataset}", "prompts": 1}}"#),
+                json!({})
+            ));
+        }
     }
 
     #[test]

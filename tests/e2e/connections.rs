@@ -305,6 +305,10 @@ fn keys_that_contradict_each_other_or_have_no_effect_are_refused() {
             "twice",
         ),
         (
+            "urls: [\"http://localhost:9\", \"http://LOCALHOST:9/\"]".to_owned(),
+            "twice",
+        ),
+        (
             "urls: [\"http://localhost:9\", \"localhost:8\"]".to_owned(),
             "did you mean `http://localhost:8`?",
         ),
@@ -313,6 +317,10 @@ fn keys_that_contradict_each_other_or_have_no_effect_are_refused() {
         (
             format!("{https}, routing_key_header: \"a b\""),
             "may contain only letters",
+        ),
+        (
+            format!("{https}, routing_key_header: Host"),
+            "for another purpose",
         ),
         (
             format!("{https}, routing_key_header: X-Id, headers: {{ x-id: \"1\" }}"),

@@ -71,7 +71,7 @@ fn wrong_answers_cost_goodput_and_no_validity() {
 
 #[test]
 fn a_load_whose_answers_cannot_be_checked_fails_by_itself() {
-    let scenarios = "  - random-1k-1k: { prompts: 4, input_len: 48, output_len: 4, check_answers: true }\n  \
+    let scenarios = "  - random-1k-1k: { prompts: 4, input_len: 48, output_len: 4, check_answers: true, body: { tools: [] } }\n  \
                      - sharegpt: { prompts: 4, output_len: 8 }\n";
     let bench = Bench::of(&sims(&[("a", "vllm", "")], scenarios));
     bench.run(&[]).exits(3).says("no request demands anything");
@@ -88,4 +88,12 @@ fn a_load_whose_answers_cannot_be_checked_fails_by_itself() {
         .call(&["check", "matrices/m.yaml"])
         .exits(2)
         .says("cannot send a JSON schema");
+    let demands_nothing = sims(
+        &[("a", "vllm", "")],
+        "  - random-1k-1k: { prompts: 4, input_len: 48, output_len: 4, check_answers: true }\n",
+    );
+    Bench::of(&demands_nothing)
+        .call(&["check", "matrices/m.yaml"])
+        .exits(2)
+        .says("no request demands anything");
 }

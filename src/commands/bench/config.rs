@@ -125,6 +125,7 @@ impl BenchConfig {
             errors.push(why);
         }
         errors.extend(connections::routing_key_errors(args, &workload));
+        errors.extend(dataset::answer_check_error(args, &workload, &body));
         let Some(connections) = connections.filter(|_| errors.is_empty()) else {
             return Err(errors);
         };

@@ -107,6 +107,11 @@ impl Facts<'_> {
         }
     }
 
+    /// Whether a folder of files may stand for the data set's file.
+    pub(crate) const fn may_be_folder(&self) -> bool {
+        matches!(self.prompts, PromptForm::Sessions | PromptForm::Audio)
+    }
+
     /// File with pairs of lengths.
     pub(crate) fn lengths_file(&self) -> Option<&str> {
         self.lengths?.file.as_deref()

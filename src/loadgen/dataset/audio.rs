@@ -13,9 +13,8 @@ use super::{Content, DatasetError, MakeRows, Prompt, RngState, RowInputs, Rows};
 use crate::base::audio::AudioFormat;
 use crate::config::dataset::DatasetName;
 use crate::config::dataset::audio::Audio;
+use crate::config::workload::MAX_AUDIO_BYTES;
 
-/// Bytes of recordings in memory, at most.
-const MAX_BYTES: u64 = 64 << 30;
 /// Keys of a row for the path of its recording: that of `vllm bench serve`, and that of NeMo's manifests.
 const PATH_KEYS: [&str; 2] = ["audio", "audio_filepath"];
 
@@ -130,7 +129,10 @@ fn line_rows(path: &Path) -> Result<Vec<Row>, DatasetError> {
         let row: Value = serde_json::from_str(line).map_err(|error| malformed(&error.to_string()))?;
         rows.push(line_row(&row, path).map_err(|reason| malformed(&reason))?);
     }
-    Ok(rows)
+    match rows.is_empty() {
+        true => Err(malformed(path, "the file has no rows")),
+        false => Ok(rows),
+    }
 }
 
 fn line_row(row: &Value, file: &Path) -> Result<Row, String> {
@@ -196,10 +198,12 @@ impl Clips {
             ));
         }
         self.bytes += about.len();
-        if self.bytes > MAX_BYTES {
+        if self.bytes > MAX_AUDIO_BYTES {
             let reason = format!(
-                "its recordings are larger than {} GB together; request fewer",
-                MAX_BYTES / 1_000_000_000
+                "its first {} recordings would take {:.1} GiB of memory together, more than {} GiB; request fewer",
+                self.read.len() + 1,
+                self.bytes as f64 / f64::from(1 << 30),
+                MAX_AUDIO_BYTES >> 30
             );
             return Err(malformed(data_file, &reason));
         }
@@ -361,5 +365,21 @@ mod tests {
                 .to_string()
                 .contains("no file in it")
         );
+        let empty = folder(&[("rows.jsonl", b"\n \n")]);
+        let error = rows(&empty.path().join("rows.jsonl"), 0).unwrap_err();
+        assert!(error.to_string().contains("the file has no rows"), "{error}");
+    }
+
+    #[test]
+    fn recordings_that_memory_does_not_hold_are_refused_before_they_are_read() {
+        let folder = folder(&[("a.mp3", b"ID3")]);
+        let huge = fs::File::create(folder.path().join("b.mp3")).unwrap();
+        // The file takes no space on disk.
+        huge.set_len(MAX_AUDIO_BYTES).unwrap();
+        let error = rows(folder.path(), 0).unwrap_err().to_string();
+        let says =
+            "its first 2 recordings would take 4.0 GiB of memory together, more than 4 GiB; request fewer";
+        assert!(error.contains(says), "{error}");
+        assert_eq!(rows(folder.path(), 1).unwrap().prompts.len(), 1);
     }
 }

@@ -11,7 +11,8 @@ use crate::base::ids::ContentHash;
 pub struct AudioClip {
     name: String,
     format: AudioFormat,
-    bytes: Arc<[u8]>,
+    /// As they were read: an `Arc<[u8]>` would need a copy of them.
+    bytes: Arc<Vec<u8>>,
     seconds: Option<f64>,
     digest: ContentHash,
 }
@@ -43,7 +44,7 @@ impl AudioClip {
             digest: ContentHash::from_bytes(&bytes),
             name,
             format,
-            bytes: bytes.into(),
+            bytes: Arc::new(bytes),
             seconds,
         })
     }
@@ -63,7 +64,7 @@ impl AudioClip {
             name: name.to_owned(),
             format: AudioFormat::Wav,
             digest: ContentHash::from_bytes(&bytes),
-            bytes: bytes.into(),
+            bytes: Arc::new(bytes),
             seconds: Some(seconds),
         }
     }
@@ -82,11 +83,24 @@ impl AudioClip {
         self.seconds
     }
 
-    pub(crate) fn bytes(&self) -> Arc<[u8]> {
+    pub(crate) fn bytes(&self) -> Arc<Vec<u8>> {
         Arc::clone(&self.bytes)
     }
 
     pub(crate) fn digest(&self) -> &ContentHash {
         &self.digest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bytes_of_a_file_are_not_copied() {
+        let bytes = b"ID3".to_vec();
+        let place = bytes.as_ptr();
+        let clip = AudioClip::from_file(Path::new("a.mp3"), bytes, None).unwrap();
+        assert_eq!(clip.bytes().as_ptr(), place);
     }
 }

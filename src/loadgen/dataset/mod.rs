@@ -62,7 +62,7 @@ use template::TemplateError;
 use tokenizer::{Tokenizer, TokenizerError};
 
 use crate::base::ids::ContentHash;
-use crate::config::dataset::{Dataset, DatasetName, PromptForm, PublishedFile, WorkloadError};
+use crate::config::dataset::{Dataset, DatasetName, PublishedFile, WorkloadError};
 use crate::config::workload::{Profile, Workload};
 
 /// Why the prompts of a workload could not be prepared.
@@ -255,6 +255,7 @@ pub(crate) fn locate(
     let Some(file) = workload.facts().file else {
         return Ok(None);
     };
+    let may_be_folder = workload.facts().may_be_folder();
     let mut searched = Vec::new();
     let mut at = |path: PathBuf| {
         let note = if path.is_dir() {
@@ -263,7 +264,6 @@ pub(crate) fn locate(
             ""
         };
         searched.push(format!("{}{note}", path.display()));
-        let may_be_folder = matches!(workload.facts().prompts, PromptForm::Sessions | PromptForm::Audio);
         (path.is_file() || (may_be_folder && path.is_dir())).then_some(path)
     };
     let data_file = match (

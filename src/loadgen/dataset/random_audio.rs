@@ -123,8 +123,13 @@ mod tests {
                 let bytes = clip.bytes();
                 let wav = Wav::read(&bytes).unwrap();
                 assert_eq!((wav.channels, wav.rate, wav.bits), (1, 8000, 16));
-                assert_eq!(Some(wav.seconds()), clip.seconds());
-                assert!((0.25..=0.5).contains(&wav.seconds()), "{}", wav.seconds());
+                assert_eq!(wav.seconds(), clip.seconds());
+                assert!(
+                    wav.seconds()
+                        .is_some_and(|seconds| (0.25..=0.5).contains(&seconds)),
+                    "{:?}",
+                    wav.seconds()
+                );
                 let samples = wav.samples_16(&bytes).unwrap();
                 let loudest = samples.iter().map(|sample| sample.unsigned_abs()).max();
                 assert!(loudest > Some(1500), "{content:?}: {loudest:?}");

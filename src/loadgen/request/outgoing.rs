@@ -15,7 +15,7 @@ pub(crate) struct Outgoing {
 pub(crate) struct SharedFile {
     /// The place in the other bytes before which it stands.
     pub(crate) at: usize,
-    pub(crate) bytes: Arc<[u8]>,
+    pub(crate) bytes: Arc<Vec<u8>>,
 }
 
 impl From<Vec<u8>> for Outgoing {
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn requests_share_the_bytes_of_their_file() {
-        let bytes: Arc<[u8]> = vec![0; 1 << 20].into();
+        let bytes = Arc::new(vec![0; 1 << 20]);
         let file = SharedFile {
             at: 0,
             bytes: Arc::clone(&bytes),

@@ -99,9 +99,10 @@ fn check_several(named: &Named<EngineEntry>, diagnostics: &mut Vec<Diagnostic>) 
             .with_help("write all addresses in `urls`"),
         );
     }
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: Vec<String> = Vec::new();
     for url in entry.urls.iter().flat_map(|urls| &urls.value) {
-        if seen.contains(&url.as_str()) {
+        let server = normalized_url(url.as_str());
+        if seen.contains(&server) {
             diagnostics.push(
                 with_place(
                     Diagnostic::new(format!("`urls` of `{}` names `{url}` twice", engine_name(named))),
@@ -111,7 +112,7 @@ fn check_several(named: &Named<EngineEntry>, diagnostics: &mut Vec<Diagnostic>) 
                 .with_help("name each server once"),
             );
         }
-        seen.push(url.as_str());
+        seen.push(server);
     }
     if let Some(balance) = entry.balance.as_ref().filter(|_| !entry.has_several_urls()) {
         diagnostics.push(
@@ -126,6 +127,28 @@ fn check_several(named: &Named<EngineEntry>, diagnostics: &mut Vec<Diagnostic>) 
             .with_help("give several addresses in `urls`, or remove it"),
         );
     }
+}
+
+/// Returns a URL in the one spelling that all URLs of a server share: the scheme and the host in small letters, no default port,
+/// no slash at the end.
+fn normalized_url(url: &str) -> String {
+    let url = url.trim().trim_end_matches('/');
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return url.to_owned();
+    };
+    let scheme = scheme.to_ascii_lowercase();
+    let default_port = match scheme.as_str() {
+        "http" => ":80",
+        "https" => ":443",
+        // The rest is the path of a socket.
+        _ => return format!("{scheme}://{}", rest.trim_end_matches([':', '/'])),
+    };
+    let (authority, path) = rest.find('/').map_or((rest, ""), |slash| rest.split_at(slash));
+    let authority = authority.to_ascii_lowercase();
+    let host = authority.strip_suffix(default_port);
+    // The end of an IPv6 address is no port.
+    let host = host.filter(|host| !host.contains(':') || host.ends_with(']'));
+    format!("{scheme}://{}{path}", host.unwrap_or(&authority))
 }
 
 /// Errors about TLS settings that contradict each other or have no effect.
@@ -151,5 +174,33 @@ fn check_tls(named: &Named<EngineEntry>, diagnostics: &mut Vec<Diagnostic>) {
             ),
         };
         diagnostics.push(with_place(message(), place, why).with_help("correct the address, or remove `tls`"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_spellings_of_a_server_are_the_same() {
+        for (one, other) in [
+            ("http://h:1", "http://h:1/"),
+            ("http://h", " HTTP://H:80// "),
+            ("https://h/v", "https://h:443/v/"),
+            ("http://[::1]", "http://[::1]:80"),
+            ("unix:///run/a.sock", "unix:///run/a.sock:/"),
+            ("http://h:{port}/", "http://h:{port}"),
+        ] {
+            assert_eq!(normalized_url(one), normalized_url(other), "{one} {other}");
+        }
+        for (one, other) in [
+            ("http://h:1", "http://h:2"),
+            ("http://h", "https://h"),
+            ("http://h:443", "http://h"),
+            ("http://h/a", "http://h/A"),
+            ("unix:///run/a.sock", "unix:///run/A.sock"),
+        ] {
+            assert_ne!(normalized_url(one), normalized_url(other), "{one} {other}");
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::diagnostics::{unknown_name, with_place};
 use super::{attached, axes, recipe};
-use crate::config::connections::header_name_error;
+use crate::config::connections::routing_key_header_error;
 use crate::config::engine::{ApiRecipe, Executor, Recipe, Recipes};
 use crate::config::forms::{Named, OneOrMany};
 use crate::config::matrix::{EngineEntry, Matrix, engine_name};
@@ -154,7 +154,7 @@ fn check_routing_key_header(named: &Named<EngineEntry>, diagnostics: &mut Vec<Di
         return;
     };
     let is_fixed = |name: &str| name.eq_ignore_ascii_case(&header.value);
-    let why = match header_name_error(&header.value) {
+    let why = match routing_key_header_error(&header.value) {
         None if entry.headers.iter().any(|(name, _)| is_fixed(&name.value)) => {
             Some("`headers` gives it one value for all requests")
         }

@@ -9,7 +9,7 @@ use crate::config::dataset::{DatasetName, WorkloadError};
 use crate::config::forms::Named;
 use crate::config::lora::Lora;
 use crate::config::matrix::{Matrix, ScenarioEntry};
-use crate::config::workload::{Workload, unread_option};
+use crate::config::workload::{CHECKABLE_ANSWERS, Workload, unread_option};
 use crate::config::yaml::{Diagnostic, backtick_list, nearest_name};
 
 /// The errors of all scenarios.
@@ -67,6 +67,7 @@ fn check_scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, diagnostics: &m
     }
     check_load_keys(named, &workload, diagnostics);
     check_dataset_keys(named, dataset, diagnostics);
+    check_answer_demands(named, &workload, diagnostics);
     check_error_shares(entry, diagnostics);
     check_rate_profile(named, diagnostics);
     check_drain(named, diagnostics);
@@ -205,6 +206,31 @@ fn check_dataset_keys(named: &Named<ScenarioEntry>, dataset: DatasetName, diagno
                 "`mooncake` takes the send times from its trace",
             )
             .with_help("remove it; `mooncake: { slowdown: 2 }` stretches the trace"),
+        );
+    }
+}
+
+/// The error for a check of answers of which no request demands anything.
+fn check_answer_demands(
+    named: &Named<ScenarioEntry>,
+    workload: &Workload,
+    diagnostics: &mut Vec<Diagnostic>,
+) {
+    let entry = &named.value;
+    let Some(check) = entry.check_answers.as_ref().filter(|check| check.value) else {
+        return;
+    };
+    if !workload.may_demand_answers(&entry.body.0) {
+        diagnostics.push(
+            with_place(
+                Diagnostic::new(format!(
+                    "invalid `check_answers` in the scenario `{}`",
+                    named.name
+                )),
+                check.place.as_ref().or(named.name.place.as_ref()),
+                "no request demands anything of its answer",
+            )
+            .with_help(format!("{CHECKABLE_ANSWERS}, or remove it")),
         );
     }
 }

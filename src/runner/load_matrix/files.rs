@@ -20,18 +20,28 @@ pub(super) fn unusable_files(matrix: &Matrix, folder: &Path) -> Vec<Diagnostic> 
     diagnostics
 }
 
-/// Errors about missing files that the matrix names.
+/// Errors about missing files that the matrix names. Some data sets also read folders.
 fn missing_files(matrix: &Matrix, folder: &Path) -> Vec<Diagnostic> {
-    let paths = matrix.datasets.iter().map(|(_, path)| path);
-    let paths = paths.chain(
-        matrix
-            .scenarios
-            .iter()
-            .filter_map(|named| named.value.path.as_ref()),
-    );
-    paths
-        .filter(|path| !folder.join(&path.value).is_file())
-        .map(|path| {
+    let reads_folders = |dataset: DatasetName| dataset.default_dataset().facts().may_be_folder();
+    let has_key = |dataset: DatasetName, key: &str| {
+        let dataset = dataset.default_dataset();
+        dataset.facts().file.is_some_and(|file| file.key == key)
+    };
+    let shared = matrix.datasets.iter().map(|(key, path)| {
+        let mut readers = DatasetName::ALL.iter().filter(|dataset| has_key(**dataset, key));
+        (path, readers.any(|dataset| reads_folders(*dataset)))
+    });
+    let own = matrix.scenarios.iter().filter_map(|named| {
+        let dataset = builtin_scenarios::completed(named).dataset;
+        Some((named.value.path.as_ref()?, dataset.is_some_and(reads_folders)))
+    });
+    shared
+        .chain(own)
+        .filter(|(path, may_be_folder)| {
+            let full_path = folder.join(&path.value);
+            !full_path.is_file() && !(*may_be_folder && full_path.is_dir())
+        })
+        .map(|(path, _)| {
             let full_path = folder.join(&path.value);
             let (message, label, help) = match full_path.is_dir() {
                 true => (
@@ -146,4 +156,36 @@ fn missing_tokenizers(matrix: &Matrix, folder: &Path) -> Vec<Diagnostic> {
             }
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::yaml::{self, Source};
+
+    #[test]
+    fn a_folder_is_taken_by_the_data_sets_that_read_folders() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("recordings")).unwrap();
+        let errors = |datasets: &str, scenario: &str| {
+            let text = format!(
+                "name: m\nengines: [sim]\nmodels: [m]\ndatasets: {{ {datasets} }}\nscenarios:\n  - a: {{ {scenario} }}\n"
+            );
+            let (matrix, _) = yaml::read::<Matrix>(&Source::new("m.yaml", text));
+            missing_files(&matrix.unwrap(), folder.path()).len()
+        };
+        for (dataset, expected) in [
+            ("audio", 0),
+            ("agentic-sessions", 0),
+            ("openai", 1),
+            ("sharegpt", 1),
+        ] {
+            let own = format!("dataset: {dataset}, path: recordings");
+            assert_eq!(errors("", &own), expected, "{dataset}");
+            let shared = format!("{dataset}: recordings");
+            let scenario = format!("dataset: {dataset}");
+            assert_eq!(errors(&shared, &scenario), expected, "{dataset}");
+        }
+        assert_eq!(errors("", "dataset: audio, path: missing"), 1);
+    }
 }

@@ -10,6 +10,8 @@ use crate::sim::text;
 /// Most words of a text, and most elements beyond the required ones.
 const MAX_WORDS: u64 = 4;
 const MAX_EXTRA_ITEMS: u64 = 2;
+/// Most characters and items of an answer together.
+pub(super) const MAX_SIZE: usize = 1_000_000;
 /// Letters of a token.
 const LETTERS: usize = 8;
 /// Digits of a token.
@@ -23,19 +25,21 @@ pub(super) enum Size {
     Smallest,
 }
 
-/// Generates JSON of a schema that [`super::schema::check`] accepts.
-pub(super) fn generate(schema: &Value, key: u64, size: Size) -> Vec<String> {
+/// Generates JSON of a schema that [`super::schema::check`] accepts; `None` if it is larger than [`MAX_SIZE`].
+pub(super) fn generate(schema: &Value, key: u64, size: Size) -> Option<Vec<String>> {
     let mut writer = Writer {
         rng: Rng::new(key, 0x15_0a),
         key,
         size,
         words: 0,
+        left: MAX_SIZE,
+        is_too_large: false,
         punctuation: String::new(),
         tokens: Vec::new(),
     };
     writer.value(schema);
     writer.flush(false);
-    writer.tokens
+    (!writer.is_too_large).then_some(writer.tokens)
 }
 
 struct Writer {
@@ -43,16 +47,30 @@ struct Writer {
     key: u64,
     size: Size,
     words: u64,
+    /// How many characters and items may still be written.
+    left: usize,
+    /// Whether more was to be written; then the rest is left out.
+    is_too_large: bool,
     /// Punctuation that is not yet a token.
     punctuation: String,
     tokens: Vec<String>,
 }
 
 impl Writer {
+    /// Counts characters or items that are about to be written. Returns whether the answer may still be that large.
+    fn takes(&mut self, size: usize) -> bool {
+        self.is_too_large |= size > self.left;
+        self.left = self.left.saturating_sub(size);
+        !self.is_too_large
+    }
+
     fn value(&mut self, schema: &Value) {
         let Value::Object(schema) = schema else {
             return;
         };
+        if !self.takes(1) {
+            return;
+        }
         let among = values(schema);
         if !among.is_empty() {
             let place = self.rng.below(among.len() as u64);
@@ -110,9 +128,14 @@ impl Writer {
             (Size::Drawn, Some(_)) => self.rng.below(MAX_EXTRA_ITEMS + 1) as usize,
             _ => 0,
         };
-        let elements = (least + extra).min(count(schema, "maxItems").unwrap_or(usize::MAX));
+        let elements = least
+            .saturating_add(extra)
+            .min(count(schema, "maxItems").unwrap_or(usize::MAX));
         self.punctuation.push('[');
         for element in 0..elements {
+            if self.is_too_large {
+                break;
+            }
             if element > 0 {
                 self.punctuation.push_str(", ");
             }
@@ -134,7 +157,7 @@ impl Writer {
         self.punctuation.push('"');
         let mut length = 0;
         let mut nth = 0;
-        while length < most && (nth < words || length < least) {
+        while length < most && (nth < words || length < least) && !self.is_too_large {
             let word = text::word(self.key, self.words);
             self.words += 1;
             nth += 1;
@@ -183,7 +206,7 @@ impl Writer {
     }
 
     fn word(&mut self, word: &str) {
-        if word.is_empty() {
+        if word.is_empty() || !self.takes(word.len()) {
             return;
         }
         let space = self.flush(true);

@@ -162,11 +162,20 @@ fn demanded_schema(demand: Demand<'_>) -> Result<Option<Value>, String> {
 /// Generates JSON of a schema: of drawn length if that fits, or else as short as possible.
 fn tokens_within(schema: &Value, key: u64, limit: usize) -> Result<Vec<String>, String> {
     schema::check(schema)?;
-    let drawn = json::generate(schema, key, json::Size::Drawn);
-    match drawn.len() <= limit {
-        true => Ok(drawn),
-        false => Ok(json::generate(schema, key, json::Size::Smallest)),
+    let too_large = || {
+        format!(
+            "the simulated engine does not generate answers of more than {} characters and items, which the schema demands",
+            json::MAX_SIZE
+        )
+    };
+    if schema::smallest_size(schema) > json::MAX_SIZE {
+        return Err(too_large());
     }
+    let drawn = json::generate(schema, key, json::Size::Drawn);
+    let fitting = drawn.filter(|tokens| tokens.len() <= limit);
+    fitting
+        .or_else(|| json::generate(schema, key, json::Size::Smallest))
+        .ok_or_else(too_large)
 }
 
 #[cfg(test)]

@@ -99,6 +99,30 @@ fn check_at(schema: &Value, depth: usize) -> Result<(), String> {
     Ok(())
 }
 
+/// Returns about how many characters and items the smallest answer has that fulfils a schema.
+pub(super) fn smallest_size(schema: &Value) -> usize {
+    let Value::Object(schema) = schema else {
+        return 1;
+    };
+    if !values(schema).is_empty() {
+        return 1;
+    }
+    let size = match schema.get("type").and_then(Value::as_str) {
+        Some("string") => count(schema, "minLength").unwrap_or(0),
+        Some("array") => {
+            let item = schema.get("items").map_or(0, smallest_size);
+            count(schema, "minItems").unwrap_or(0).saturating_mul(item)
+        }
+        Some("object") => {
+            let properties = schema.get("properties").and_then(Value::as_object);
+            let sizes = required(schema).filter_map(|name| Some(smallest_size(properties?.get(name)?)));
+            sizes.fold(0, usize::saturating_add)
+        }
+        _ => 1,
+    };
+    size.max(1)
+}
+
 /// The values of `const` or `enum`.
 pub(super) fn values(schema: &Map<String, Value>) -> Vec<&Value> {
     let only = schema.get("const").into_iter();

@@ -91,6 +91,33 @@ fn what_is_not_simulated_is_refused_with_its_name() {
 }
 
 #[test]
+fn an_answer_without_bounds_is_refused_or_made_smaller() {
+    let huge = 4_000_000_000_u64;
+    let items = |count: u64, items: Value| json!({"type": "array", "minItems": count, "items": items});
+    for schema in [
+        json!({"type": "string", "minLength": huge}),
+        items(huge, json!({"type": "null"})),
+        items(u64::MAX, json!({"type": "object"})),
+        items(2000, items(2000, json!({"type": "integer"}))),
+        items(2000, json!({"type": "string", "minLength": 2000})),
+        items(2000, json!({"const": "x".repeat(2000)})),
+        json!({"type": "object", "required": ["a"], "properties": {"a": {"type": "string", "minLength": huge}}}),
+    ] {
+        let error = of_schema(&schema, 1, 9).unwrap_err();
+        assert!(
+            error.contains("more than 1000000 characters"),
+            "{schema}: {error}"
+        );
+    }
+    let optional = json!({"type": "object", "properties": {
+        "a": {"type": "string", "minLength": huge}, "b": items(u64::MAX, json!({"type": "null"})),
+    }});
+    assert_eq!(of_schema(&optional, 1, 1000).unwrap().tokens.concat(), "{}");
+    let long = json!({"type": "string", "minLength": 500_000});
+    assert!(of_schema(&long, 1, 9).unwrap().tokens.concat().len() >= 500_000);
+}
+
+#[test]
 fn a_tool_is_called_only_where_that_is_required() {
     let tools = [
         json!({"type": "function", "function": {"name": "find", "parameters": record()}}),

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::base::tls::TlsConfig;
 use crate::cli::bench::{BalanceArg, BenchArgs, ConnectionsArg};
 use crate::config::connections::{
-    Balance, ConnectionLifetime, LoadConnections, TlsOptions, header_name_error,
+    Balance, ConnectionLifetime, LoadConnections, TlsOptions, routing_key_header_error,
 };
 use crate::config::workload::Workload;
 use crate::runner::bench::{Address, Connections, Scheme};
@@ -47,7 +47,7 @@ pub(super) fn routing_key_errors(args: &BenchArgs, workload: &Workload) -> Vec<S
         return Vec::new();
     };
     let mut errors = Vec::new();
-    if let Some(why) = header_name_error(header) {
+    if let Some(why) = routing_key_header_error(header) {
         errors.push(format!(
             "`--routing-key-header {header}` cannot be sent: {why}; write for example `--routing-key-header X-Session-ID`"
         ));

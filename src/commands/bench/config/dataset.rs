@@ -1,6 +1,6 @@
 //! The workload of a bench: the data set, its rows, and the LoRA adapters of requests.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::cli::bench::{
     AudioArgs, BenchArgs, GroupDistributionArg, ImageArgs, LengthArgs, LoraDistribution, RerankArgs,
@@ -21,7 +21,7 @@ use crate::config::dataset::structured::Demands;
 use crate::config::dataset::{Dataset, DatasetName, PromptForm};
 use crate::config::lora::{AdapterDistribution, Lora};
 use crate::config::pacing::Pacing;
-use crate::config::workload::{Profile, Workload};
+use crate::config::workload::{CHECKABLE_ANSWERS, Profile, Workload};
 use crate::plan::Protocol;
 
 /// Exponent of the distribution `skewed` by default.
@@ -270,6 +270,12 @@ fn foreign_flags(args: &BenchArgs, dataset: DatasetName) -> Vec<String> {
         "the flags `--speed-bench-…`",
         DatasetName::SpeedBench,
     );
+    let is_drawn = matches!(dataset, DatasetName::Structured | DatasetName::RandomAudio);
+    if is_drawn && !args.dataset.dataset_path.is_empty() {
+        errors.push(format!(
+            "`--dataset-path` has no effect on `{name}`, which reads no file; leave it out"
+        ));
+    }
     let has_recordings = dataset.default_dataset().facts().prompts == PromptForm::Audio;
     if args.audio.audio_output_len.is_some() && !has_recordings {
         errors.push(format!(
@@ -368,6 +374,21 @@ fn unsupported_by_backend(args: &BenchArgs, dataset: &Dataset) -> Vec<String> {
         ));
     }
     errors
+}
+
+/// Returns the error if answers are to be checked of which no request demands anything.
+pub(super) fn answer_check_error(
+    args: &BenchArgs,
+    workload: &Workload,
+    body: &Map<String, Value>,
+) -> Option<String> {
+    let is_asked = args.extensions.check_answers == Some(true);
+    (is_asked && !workload.may_demand_answers(body)).then(|| {
+        format!(
+            "`--check-answers` has no effect, because no request demands anything of its answer; {CHECKABLE_ANSWERS} \
+             (`--extra-request-body`), or leave it out"
+        )
+    })
 }
 
 fn sessions(args: &SessionArgs) -> agentic_sessions::Replay {

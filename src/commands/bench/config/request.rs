@@ -17,6 +17,11 @@ pub(super) fn addresses(args: &BenchArgs) -> Result<Vec<Address>, Vec<String>> {
     let (mut addresses, mut errors) = (Vec::new(), Vec::new());
     for url in &args.server.base_url {
         match url.parse::<Address>() {
+            Ok(address) if addresses.iter().any(|known| is_same_server(known, &address)) => {
+                errors.push(format!(
+                    "`--base-url` names `{address}` twice; name each server once"
+                ));
+            }
             Ok(address) => addresses.push(address),
             Err(error) => errors.push(error.to_string()),
         }
@@ -28,6 +33,16 @@ pub(super) fn addresses(args: &BenchArgs) -> Result<Vec<Address>, Vec<String>> {
         addresses.push(host_address(args));
     }
     Ok(addresses)
+}
+
+/// Whether two addresses are the same one, spelled alike or not; names of hosts have no case.
+fn is_same_server(one: &Address, other: &Address) -> bool {
+    let is_same_host = one.host.eq_ignore_ascii_case(&other.host);
+    let with_host = Address {
+        host: one.host.clone(),
+        ..other.clone()
+    };
+    is_same_host && *one == with_host
 }
 
 fn host_address(args: &BenchArgs) -> Address {

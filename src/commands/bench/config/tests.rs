@@ -161,6 +161,39 @@ fn what_cannot_be_is_refused_with_its_reason_and_all_at_once() {
     assert_refused(&both, "exclude each other");
     assert_refused(&["--header", "novalue"], "no name or no value");
     assert_refused(&["--base-url", "host:1"], "must begin with");
+    for other in ["http://h:1", "http://H:1/"] {
+        assert_refused(&["--base-url", "http://h:1", other], "names `http://");
+    }
+    assert_refused(
+        &["--routing-key-header", "Host"],
+        "the client sends it for another purpose",
+    );
+    assert_refused(
+        &[
+            "--backend",
+            "vllm-chat",
+            "--dataset-name",
+            "random-ids",
+            "--check-answers",
+        ],
+        "no request demands anything of its answer",
+    );
+    for (backend, dataset) in [
+        ("vllm-chat", "structured"),
+        ("vllm-transcription", "random-audio"),
+    ] {
+        assert_refused(
+            &[
+                "--backend",
+                backend,
+                "--dataset-name",
+                dataset,
+                "--dataset-path",
+                "x",
+            ],
+            &format!("`--dataset-path` has no effect on `{dataset}`"),
+        );
+    }
     let all = config(&[
         "--backend",
         "trt",
