@@ -328,7 +328,7 @@ fn a_load_that_the_engine_cannot_bear_or_the_limits_do_not_allow_is_found() {
 fn a_measurement_that_is_short_thin_or_never_steady_is_found() {
     let scenarios = [
         "  - thin: { dataset: random-ids, prompts: 8, input_len: 8, output_len: 8, range_ratio: 0 }\n",
-        "  - ramped: { dataset: random-ids, prompts: 240, input_len: 8, output_len: 12, range_ratio: 0, ramp: { from: 5, to: 400, curve: exponential } }\n",
+        "  - ramped: { dataset: random-ids, prompts: 240, input_len: 8, output_len: 12, range_ratio: 0, ramp: { from: 5, to: 200, curve: exponential } }\n",
     ]
     .concat();
     // The few answers of a thin load must not become one moment where this host stalls.
