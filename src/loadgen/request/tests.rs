@@ -30,6 +30,7 @@ fn parse_pieces<'p>(protocol: Protocol, pieces: impl IntoIterator<Item = &'p [u8
     let zero = MonotonicTime::from_nanos(0);
     let mut trace = ResponseTrace::new(Decoder::new(protocol, 300), BOUNDS, zero);
     let mut at = trace.sent;
+    trace.note_written(at);
     let mut ending = None;
     for piece in pieces
         .into_iter()
