@@ -79,7 +79,7 @@ impl ToolCall {
             part.id.clone_into(&mut self.id);
         }
         let has_parts = !self.is_whole && !self.arguments.is_empty();
-        if !part.arguments.is_empty() && !(part.is_whole && has_parts) {
+        if !(part.arguments.is_empty() || part.is_whole && has_parts) {
             if self.is_whole || part.is_whole {
                 self.arguments.clear();
             }

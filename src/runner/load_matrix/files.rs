@@ -39,7 +39,7 @@ fn missing_files(matrix: &Matrix, folder: &Path) -> Vec<Diagnostic> {
         .chain(own)
         .filter(|(path, may_be_folder)| {
             let full_path = folder.join(&path.value);
-            !full_path.is_file() && !(*may_be_folder && full_path.is_dir())
+            !(full_path.is_file() || *may_be_folder && full_path.is_dir())
         })
         .map(|(path, _)| {
             let full_path = folder.join(&path.value);
