@@ -328,7 +328,7 @@ fn a_load_that_the_engine_cannot_bear_or_the_limits_do_not_allow_is_found() {
 fn a_measurement_that_is_short_thin_or_never_steady_is_found() {
     let scenarios = [
         "  - thin: { dataset: random-ids, prompts: 8, input_len: 8, output_len: 8, range_ratio: 0 }\n",
-        "  - ramped: { dataset: random-ids, prompts: 240, input_len: 8, output_len: 12, range_ratio: 0, ramp: { from: 5, to: 200, curve: exponential } }\n",
+        "  - staged: { dataset: random-ids, prompts: 360, input_len: 8, output_len: 12, range_ratio: 0, stages: [{ rate: 20, duration: 1s }, { rate: 150, duration: 1s }, { rate: 20, duration: 1s }, { rate: 150, duration: 1s }, { rate: 20, duration: 1s }] }\n",
     ]
     .concat();
     // The few answers of a thin load must not become one moment where this host stalls.
@@ -340,8 +340,8 @@ fn a_measurement_that_is_short_thin_or_never_steady_is_found() {
     bench.run(&["--only", "scenario=thin"]).exits(0);
     finds(summary(&bench.finished(), "a", "thin"), ReasonCode::WindowShort);
     let bench = with("\"--step=1ms\"", "tail: 0, window: 0s");
-    bench.run(&["--only", "scenario=ramped"]).exits(0);
-    finds(summary(&bench.finished(), "a", "ramped"), ReasonCode::NeverSteady);
+    bench.run(&["--only", "scenario=staged"]).exits(0);
+    finds(summary(&bench.finished(), "a", "staged"), ReasonCode::NeverSteady);
 }
 
 /// The client is stopped again and again while requests fall due: the engine, in a process group of its own, goes on.
