@@ -259,7 +259,7 @@ pub struct ProtocolSpec {
     pub usage: UsageRequest,
     /// Fields to add to every request body; `null` removes a field.
     pub body: serde_json::Map<String, serde_json::Value>,
-    /// The header that tells a router which requests belong together; without it, only rows with a routing key of
+    /// The header by which a router recognizes requests that belong together; without it, only rows with a routing key of
     /// their own have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routing_key_header: Option<String>,

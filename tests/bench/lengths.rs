@@ -98,9 +98,9 @@ fn the_share_of_clipped_lengths_is_told() {
         let line = ran.stderr.lines().find(|line| line.contains("were clipped"));
         (line.map(str::to_owned), at_maximum)
     };
-    let (told, at_maximum) = note("lognormal:median=32,sigma=1");
-    let told = told.expect("there is a note");
-    let share: f64 = told
+    let (printed, at_maximum) = note("lognormal:median=32,sigma=1");
+    let printed = printed.expect("there is a note");
+    let share: f64 = printed
         .split_once(" gave, ")
         .and_then(|(_, rest)| rest.split_once(" % above the maximum of 32 tokens"))
         .and_then(|(share, _)| share.parse().ok())
@@ -109,7 +109,7 @@ fn the_share_of_clipped_lengths_is_told() {
     let expected = 100.0 * at_maximum as f64 / 40.0;
     assert!(
         (share - expected).abs() <= 5.0 && share > 10.0,
-        "{told}: {expected}"
+        "{printed}: {expected}"
     );
     assert_eq!(note("normal:mean=16,stddev=1").0, None);
 }

@@ -68,7 +68,7 @@ fn content_text(content: &Value) -> String {
     }
 }
 
-/// Returns the format of a text: the members of `json_schema` stand beside the type.
+/// Returns the format of a text: the members of `json_schema` are next to the type.
 fn text_format(format: &Value) -> Value {
     match (format.get("type"), format.get("json_schema")) {
         (Some(kind), Some(Value::Object(members))) => {

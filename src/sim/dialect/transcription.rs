@@ -11,7 +11,7 @@ use crate::sim::text;
 
 /// Prompt tokens per second of a recording: one for each step of 10 ms, as vLLM counts for Whisper.
 const TOKENS_PER_SECOND: f64 = 100.0;
-/// Prompt tokens before the recording: start, language, task and the wish for no timestamps.
+/// Prompt tokens before the recording: start, language, task and the token for no timestamps.
 const OPENING: [u64; 4] = [1, 2, 3, 4];
 /// Output tokens per second of a recording, about as fast as speech.
 const SPOKEN_PER_SECOND: f64 = 4.0;
