@@ -344,12 +344,25 @@ fn build(builder: impl Fn() -> ClientBuilder) -> Result<Client, reqwest::Error> 
 /// Returns the innermost cause of an error. It contains no URL, which could hold a secret.
 pub(crate) fn root_cause(error: &reqwest::Error) -> String {
     let cause = causes(error).pop().unwrap_or_else(|| error.to_string());
-    let is_plain = error.url().is_some_and(|url| url.scheme() == "http");
-    // A TLS server answers with an alert instead of a status line.
-    match is_plain && cause.starts_with("invalid HTTP") {
-        true => format!("{cause}; if the server speaks TLS, use `https://`"),
-        false => cause,
+    match error.url().map(|url| url.scheme()) {
+        // A TLS server answers with an alert instead of a status line.
+        Some("http") if cause.starts_with("invalid HTTP") => {
+            format!("{cause}; if the server speaks TLS, use `https://`")
+        }
+        Some("https") => match innermost(error).downcast_ref() {
+            Some(inner) if tls::is_sudden_end(inner) => tls::describe_sudden_end(inner),
+            _ => cause,
+        },
+        _ => cause,
     }
+}
+
+fn innermost(error: &reqwest::Error) -> &(dyn std::error::Error + 'static) {
+    let mut innermost: &(dyn std::error::Error + 'static) = error;
+    while let Some(cause) = innermost.source() {
+        innermost = cause;
+    }
+    innermost
 }
 
 /// Returns the causes of an error, from the outermost to the innermost, without the error itself.

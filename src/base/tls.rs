@@ -259,6 +259,17 @@ pub(crate) fn describe(error: &rustls::Error) -> String {
     }
 }
 
+/// Formats the error of a TLS connection that the other side ended, with what may be the reason.
+pub(crate) fn describe_sudden_end(error: &io::Error) -> String {
+    format!("{error}; if the server does not speak TLS, use `http://`; {CLIENT_CERTIFICATE_HELP}")
+}
+
+/// Whether the other side ended a connection without a word of TLS.
+pub(crate) fn is_sudden_end(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
+}
+
 /// Formats an error that a TLS error may have caused.
 pub(crate) fn describe_cause(error: &(dyn Error + 'static)) -> String {
     find_tls_error(error).map_or_else(|| error.to_string(), describe)

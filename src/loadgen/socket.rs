@@ -119,6 +119,14 @@ impl Socket {
         }
     }
 
+    /// Returns why a handshake failed, where the kernel says only that the connection ended.
+    pub(super) fn handshake_error(&mut self, error: io::Error) -> io::Error {
+        match &mut self.tls {
+            Some(session) => session.handshake_error(&self.stream, error),
+            None => error,
+        }
+    }
+
     /// Returns why the connection failed, if it did.
     pub(super) fn connect_error(&self) -> io::Result<Option<io::Error>> {
         let error = getsockopt(&self.stream.0, sockopt::SocketError)?;

@@ -62,6 +62,26 @@ impl TlsSession {
     /// # Errors
     /// The connection failed or ended, or the server cannot be trusted.
     pub(super) fn continue_handshake(&mut self, mut socket: impl Read + Write) -> io::Result<bool> {
+        let advanced = self.advance_handshake(&mut socket);
+        advanced.map_err(|error| self.handshake_error(socket, error))
+    }
+
+    /// Returns why the server ended a connection on which reading, writing or connecting failed: a server that
+    /// refuses a client sends an alert and closes, and what is written after that fails before the alert is
+    /// read.
+    pub(super) fn handshake_error(&mut self, mut socket: impl Read, error: io::Error) -> io::Error {
+        if !tls::is_sudden_end(&error) {
+            return error;
+        }
+        while self.connection.read_tls(&mut socket).is_ok_and(|count| count > 0) {
+            if let Err(alert) = self.connection.process_new_packets() {
+                return tls_error(alert);
+            }
+        }
+        io::Error::new(error.kind(), tls::describe_sudden_end(&error))
+    }
+
+    fn advance_handshake(&mut self, mut socket: impl Read + Write) -> io::Result<bool> {
         loop {
             self.flush(&mut socket)?;
             if self.has_unsent() {
@@ -71,7 +91,12 @@ impl TlsSession {
                 return Ok(true);
             }
             match self.connection.read_tls(&mut socket) {
-                Ok(0) => return Err(io::Error::new(ErrorKind::UnexpectedEof, "tls handshake eof")),
+                Ok(0) => {
+                    return Err(io::Error::new(
+                        ErrorKind::UnexpectedEof,
+                        "the server closed the connection",
+                    ));
+                }
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,

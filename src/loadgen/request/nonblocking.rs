@@ -288,6 +288,10 @@ impl InFlight {
                 (Ok(arrival), _) => arrival,
                 (Err(error), _) if error.kind() == ErrorKind::WouldBlock => return ReadState::Blocked,
                 (Err(error), _) if error.kind() == ErrorKind::Interrupted => continue,
+                // A TLS alert says why writing failed.
+                (Err(error), Some(_)) if error.kind() == ErrorKind::InvalidData => {
+                    return self.finish_read(failure(RequestFailureClass::Reset, error));
+                }
                 (Err(_), Some(error)) => {
                     let message = format!("while the request was written: {error}");
                     return self.finish_read(failure(RequestFailureClass::Reset, message));

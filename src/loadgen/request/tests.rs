@@ -103,6 +103,52 @@ fn respond(framing: u8, status: u16, lines: &[String], kept_share: f64) -> Vec<u
     bytes
 }
 
+/// A connection that the other side has closed: what it sent before can be read, nothing can be written.
+struct Closed(VecDeque<u8>);
+
+impl Read for Closed {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer)
+    }
+}
+
+impl Write for Closed {
+    fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::BrokenPipe.into())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn an_alert_is_read_although_writing_the_handshake_failed() {
+    let handshake_failure = [21, 3, 3, 0, 2, 2, 40];
+    for (sent, class, reason) in [
+        (
+            &handshake_failure[..],
+            io::ErrorKind::InvalidData,
+            "HandshakeFailure; the server may require a client certificate",
+        ),
+        (
+            &[],
+            io::ErrorKind::BrokenPipe,
+            "if the server does not speak TLS, use `http://`; the server may require a client certificate",
+        ),
+    ] {
+        let client = TlsClient::new("localhost", &test_server::trusting_config()).unwrap();
+        let mut closed = Closed(sent.iter().copied().collect());
+        let error = client
+            .session()
+            .unwrap()
+            .continue_handshake(&mut closed)
+            .unwrap_err();
+        assert_eq!(error.kind(), class);
+        assert!(error.to_string().contains(reason), "{error}");
+    }
+}
+
 /// Returns both ends of an in-memory TLS connection after the handshake.
 fn session(version: &'static rustls::SupportedProtocolVersion) -> (rustls::ServerConnection, TlsSession) {
     let config = test_server::server_config(&[version]);

@@ -218,7 +218,7 @@ impl HandshakeLoop {
         };
         let result = match socket.connect_error() {
             Ok(None) => socket.continue_handshake(),
-            Ok(Some(error)) | Err(error) => Err(error),
+            Ok(Some(error)) | Err(error) => Err(socket.handshake_error(error)),
         };
         let result = match result {
             Ok(false) => return,
