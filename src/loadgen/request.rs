@@ -4,11 +4,12 @@
 //! client's own timestamps, lines are kept as raw bytes with the time of the read that completed them. Only
 //! what controls the request is inspected at once: the end of the answer, `[DONE]`, the length of lines and
 //! the number of events; and lines that differ from a parsed one only in their text. The rest is parsed at
-//! the end of the answer, or when [`response_trace::PARSE_BLOCK_BYTES`] bytes of lines have gathered, always after the
+//! the end of the answer, or when [`buffered_lines::PARSE_BLOCK_BYTES`] bytes of lines have gathered, always after the
 //! times of these lines were taken. This bounds the memory, since cumulative streams repeat their text in
 //! each event. The price is about 50 µs of parsing between two reads of other streams on the same thread,
 //! once per block.
 
+mod buffered_lines;
 mod nonblocking;
 mod outgoing;
 mod response;

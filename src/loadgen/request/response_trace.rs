@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use super::response::{RETRIED_STATUSES, RequestEnd, Response, failure, nanos_since};
+use super::buffered_lines::{BufferedLines, PARSE_BLOCK_BYTES};
+use super::response::{RETRIED_STATUSES, RequestEnd, Response, failure};
 use super::response_limits::ResponseLimits;
 use super::retry_after::parse_retry_after;
 use crate::base::clock::{self, MonotonicTime};
@@ -12,12 +13,10 @@ use crate::base::secrets::mask_redirect_secrets;
 use crate::base::units::HumanDuration;
 use crate::config::api::EndMark;
 use crate::loadgen::arrival::{Arrival, TimestampSource};
-use crate::loadgen::protocol::{Decoded, Decoder, LineKind};
-use crate::loadgen::sse::{Line, LineScanner};
+use crate::loadgen::protocol::{Decoded, Decoder};
+use crate::loadgen::sse::LineScanner;
 use crate::results::record::request::{Failure, RequestFailureClass};
 
-/// Bytes of lines that are kept before they are parsed.
-pub(super) const PARSE_BLOCK_BYTES: usize = 32 << 10;
 /// Bytes that are kept of an answer with a status other than 200.
 const MAX_ERROR_BODY: usize = 64 << 10;
 /// Why an answer of unknown length may be incomplete.
@@ -25,78 +24,6 @@ const TRUNCATED_MESSAGE: &str =
     "the TLS connection ended without close_notify and the response has no length, so its end may be missing";
 /// Start of the error message for a compressed answer.
 pub(crate) const COMPRESSED_MESSAGE: &str = "the response is compressed";
-
-/// The lines of an answer: counters for all lines, and the bytes of lines that are not parsed yet.
-#[derive(Default)]
-struct BufferedLines {
-    bytes: Vec<u8>,
-    /// The end, time of arrival and kind of each line.
-    line_ends: Vec<(usize, MonotonicTime, LineKind)>,
-    last_arrival: Option<MonotonicTime>,
-    /// Number of events without `[DONE]`.
-    event_count: u64,
-    /// Bytes of lines that are not events.
-    plain_bytes: usize,
-    /// Whether at least one line was an event, so that the answer is a stream.
-    is_stream: bool,
-    is_done: bool,
-}
-
-impl BufferedLines {
-    /// Adds a line. With `at_once` it is parsed now. A line that differs from a known one only in its text
-    /// needs no parsing.
-    fn push(
-        &mut self,
-        line: Line<'_>,
-        at: MonotonicTime,
-        decoder: &mut Decoder,
-        zero: MonotonicTime,
-        at_once: bool,
-    ) {
-        self.last_arrival = Some(at);
-        let (kind, line) = match line {
-            Line::Done => {
-                self.is_done = true;
-                return;
-            }
-            Line::Event(event) => (LineKind::Event, event),
-            Line::Error(event) => (LineKind::Error, event),
-            Line::Plain(line) => (LineKind::Plain, line),
-        };
-        match kind {
-            LineKind::Event | LineKind::Error => {
-                self.is_stream = true;
-                self.event_count += 1;
-            }
-            LineKind::Plain => self.plain_bytes += line.len(),
-        }
-        // Lines are decoded in order, so a known line must not overtake kept lines.
-        if self.line_ends.is_empty() {
-            if kind == LineKind::Event && decoder.push_fast(line, nanos_since(at, zero)) {
-                return;
-            }
-            if at_once {
-                return decoder.push(kind, line, nanos_since(at, zero));
-            }
-        }
-        self.bytes.extend_from_slice(line);
-        self.line_ends.push((self.bytes.len(), at, kind));
-    }
-
-    fn parse(&mut self, decoder: &mut Decoder, zero: MonotonicTime) {
-        if self.line_ends.is_empty() {
-            return;
-        }
-        let mut start = 0;
-        for (end, at, kind) in self.line_ends.drain(..) {
-            decoder.push(kind, &self.bytes[start..end], nanos_since(at, zero));
-            start = end;
-        }
-        self.bytes.clear();
-        // One huge line must not keep its memory for the rest of the stream.
-        self.bytes.shrink_to(2 * PARSE_BLOCK_BYTES);
-    }
-}
 
 pub(super) struct ResponseTrace {
     bounds: ResponseLimits,
