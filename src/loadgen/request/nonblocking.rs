@@ -140,7 +140,7 @@ impl InFlight {
 
     /// Returns the socket if another request may follow on it.
     pub(crate) fn take_reusable_socket(&mut self) -> Option<Socket> {
-        let is_reusable = self.trace.leaves_connection() && !self.is_writing() && self.write_error.is_none();
+        let is_reusable = self.trace.leaves_connection() && self.trace.written.is_some();
         self.socket.take_if(|_| is_reusable)
     }
 

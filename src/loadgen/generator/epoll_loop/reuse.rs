@@ -51,8 +51,8 @@ impl LoopState {
         let Some(socket) = stream.in_flight.take_open_socket() else {
             return;
         };
-        let tail = self
-            .reuses_connections()
+        // Another request would become a part of one that was not wholly sent.
+        let tail = (self.reuses_connections() && stream.in_flight.written_at().is_some())
             .then(|| (stream.in_flight.take_tail(), stream.endpoint));
         self.close_deadlines
             .push_back((clock::now().plus(CLOSE_GRACE), index));
