@@ -97,6 +97,11 @@ impl LineScanner {
         classify(&self.partial, self.is_error)
     }
 
+    /// Returns true if more than white space has arrived of a line whose end has not.
+    pub(crate) fn has_partial_line(&self) -> bool {
+        !self.is_partial_used && !strip(&self.partial).is_empty()
+    }
+
     /// Returns what was seen that bench_serving cannot parse.
     pub(crate) fn oddities(&self) -> impl Iterator<Item = Oddity> {
         let field = self.has_field.then_some(Oddity::Field);

@@ -376,7 +376,7 @@ fn an_answer_before_the_whole_body_was_read_is_the_answer() {
         (
             whole("200 OK", "", "{\"text\": \"the words\"}"),
             3,
-            "complete before the whole request was sent",
+            "the server answered before the whole request was sent",
         ),
     ] {
         let ran = desk

@@ -17,6 +17,7 @@ use crate::plan::{Protocol, UsageRequest};
 use crate::results::record::request::{ChunkKind, Request, RequestFailureClass};
 
 mod cancelled;
+mod early;
 mod encrypted;
 mod reuse;
 

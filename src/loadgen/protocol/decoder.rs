@@ -177,6 +177,11 @@ impl Decoder {
         true
     }
 
+    /// Whether any output has arrived.
+    pub(crate) fn has_output(&self) -> bool {
+        !self.decoded.chunks.is_empty() || self.decoded.vectors > 0
+    }
+
     /// Whether so many tokens of output have arrived and no finish reason. An event counts as one token unless the
     /// protocol counts the tokens of events.
     pub(crate) fn has_unfinished_output(&self, tokens: u32) -> bool {
@@ -215,10 +220,7 @@ impl Decoder {
         }
         let reported = self.decoded.usage.and_then(|usage| usage.completion);
         let ended_at_once = self.may_be_empty && (self.decoded.finish.is_some() || self.decoded.is_ended);
-        let is_empty = self.decoded.vectors == 0
-            && self.decoded.chunks.is_empty()
-            && reported.unwrap_or(0) == 0
-            && !ended_at_once;
+        let is_empty = !self.has_output() && reported.unwrap_or(0) == 0 && !ended_at_once;
         if is_whole && is_empty {
             let mut message = "the response has no output".to_owned();
             if !self.first_silent_event.is_empty() {

@@ -262,6 +262,12 @@ impl InFlight {
                 Err(error) => self.write_error = Some(error),
             }
         }
+        self.end_writing();
+        Ok(())
+    }
+
+    /// Records that the whole request was written, unless writing failed.
+    fn end_writing(&mut self) {
         if self.write_error.is_none() && !self.request.is_empty() {
             self.trace.note_written(clock::now());
         }
@@ -269,7 +275,6 @@ impl InFlight {
             true => self.bytes_written = self.request.len(),
             false => (self.request, self.bytes_written) = (Outgoing::default(), 0),
         }
-        Ok(())
     }
 
     /// Reads what has arrived. `is_ending` means that the other side has ended the connection, after any data
@@ -304,6 +309,10 @@ impl InFlight {
                 0 => self.trace.close(arrival.is_truncated).map(|()| true),
                 _ => self.trace.push_bytes(reading.bytes(socket, &arrival), at),
             };
+            // Reading from an encrypted connection also sends what waits for room. Only what arrives later may answer it.
+            if self.trace.written.is_none() && !self.is_writing() {
+                self.end_writing();
+            }
             stats.bytes += arrival.length;
             let events = self.trace.events() - events;
             stats.events += events;

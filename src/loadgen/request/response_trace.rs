@@ -40,6 +40,10 @@ pub(super) struct ResponseTrace {
     pub(super) sent: MonotonicTime,
     pub(super) connected: Option<MonotonicTime>,
     pub(super) written: Option<MonotonicTime>,
+    /// Whether output arrived before the kernel had taken the whole request.
+    has_early_output: bool,
+    /// Whether a part of the body did, which is output unless the answer is a stream.
+    has_early_body: bool,
     first_byte: Option<MonotonicTime>,
     /// When the last bytes arrived; before that, when the request went out.
     last_read: MonotonicTime,
@@ -68,6 +72,8 @@ impl ResponseTrace {
             sent,
             connected: None,
             written: None,
+            has_early_output: false,
+            has_early_body: false,
             first_byte: None,
             last_read: sent,
             timestamp_source: None,
@@ -112,8 +118,13 @@ impl ResponseTrace {
         }
     }
 
-    /// Records that the kernel has taken the whole request.
+    /// Records that the kernel has taken the whole request. What arrived before cannot be the answer to all of it.
     pub(super) fn note_written(&mut self, at: MonotonicTime) {
+        if self.has_body {
+            self.parse_lines();
+            self.has_early_output = self.decoder.has_output();
+            self.has_early_body = self.lines.plain_bytes > 0 || self.scanner.has_partial_line();
+        }
         self.written = Some(at);
         self.last_read = self.last_read.max(at);
     }
@@ -328,14 +339,19 @@ impl ResponseTrace {
         })
     }
 
+    /// Whether output arrived before the whole request was sent.
+    fn is_early(&self) -> bool {
+        self.written.is_none() || self.has_early_output || self.has_early_body && !self.lines.is_stream
+    }
+
     fn transport_failure(&self, ending: RequestEnd, decoded: &Decoded) -> Option<Failure> {
         let span = |limit: Duration| HumanDuration(limit).to_string();
         let (class, message) = match ending {
             RequestEnd::Failed(failure) => return Some(failure),
             // A server that answers what it has not read did no work.
-            RequestEnd::Complete(_) if self.written.is_none() => (
+            RequestEnd::Complete(_) | RequestEnd::CancelledAsPlanned if self.is_early() => (
                 RequestFailureClass::Garbled,
-                "the answer was complete before the whole request was sent".to_owned(),
+                "the server answered before the whole request was sent".to_owned(),
             ),
             RequestEnd::Complete(_) => {
                 // A server that dies ends such a body too, so only its content proves that it is complete.

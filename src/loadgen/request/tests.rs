@@ -397,3 +397,111 @@ fn a_stream_that_tells_no_end_is_cut() {
     // With the requested length, it may end without a mark.
     assert_eq!(class(&vec![event; 4]), None);
 }
+
+/// Returns the failure of an answer that has a part before the whole request was written, if it is one.
+fn failure_of_early(early: &str, late: &str, is_cancelled: bool) -> Option<(RequestFailureClass, String)> {
+    let zero = MonotonicTime::from_nanos(0);
+    let mut trace = ResponseTrace::new(Decoder::new(Protocol::Chat, 300), BOUNDS, zero);
+    let mut is_over = false;
+    for (piece, micros) in [(early, 1), (late, 3)] {
+        let at = trace.sent.plus(Duration::from_micros(micros));
+        if !piece.is_empty() {
+            is_over = trace.push_bytes(piece.as_bytes(), at).ok().unwrap() || trace.is_done();
+        }
+        if micros == 1 {
+            trace.note_written(at.plus(Duration::from_micros(1)));
+        }
+    }
+    let ending = match is_cancelled {
+        true => RequestEnd::CancelledAsPlanned,
+        false => RequestEnd::Complete(trace.last_read_at()),
+    };
+    assert!(is_over || is_cancelled, "{early} {late}");
+    let response = trace.take_response(ending);
+    assert!(!response.is_cancelled || response.decoded.failure.is_none());
+    response
+        .decoded
+        .failure
+        .map(|failure| (failure.class, failure.message))
+}
+
+const TOKEN: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n";
+const LAST: &str =
+    "data: {\"choices\":[{\"delta\":{\"content\":\"b\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
+
+#[test]
+fn output_before_the_whole_request_was_sent_is_no_answer() {
+    let stream = "HTTP/1.1 200 OK\r\n\r\n";
+    let json = r#"{"choices":[{"message":{"content":"whole"},"finish_reason":"stop"}]}"#;
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", json.len());
+    let all_but_the_last = &json[..json.len() - 1];
+    let several_lines = json.replace(',', ",\n");
+    for (early, late) in [
+        (format!("{stream}{TOKEN}"), LAST),
+        (format!("{stream}{TOKEN}{LAST}"), ""),
+        (
+            format!("{stream}{TOKEN}data: {{\"cho"),
+            &format!("ices\":[]}}\n\n{LAST}"),
+        ),
+        (format!("{head}{json}"), ""),
+        (format!("{head}{all_but_the_last}"), "}"),
+        (format!("{head}{{"), &json[1..]),
+        (
+            format!(
+                "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{}",
+                several_lines.len(),
+                &several_lines[..20]
+            ),
+            &several_lines[20..],
+        ),
+    ] {
+        let (class, message) = failure_of_early(&early, late, false).expect(&early);
+        assert_eq!(class, RequestFailureClass::Garbled, "{early}");
+        assert_eq!(message, "the server answered before the whole request was sent");
+    }
+    let early = format!("{stream}{TOKEN}");
+    let (class, _) = failure_of_early(&early, TOKEN, true).unwrap();
+    assert_eq!(class, RequestFailureClass::Garbled);
+}
+
+/// A server may begin its answer early, as long as it has no output.
+#[test]
+fn an_answer_may_begin_before_the_whole_request_was_sent_and_an_error_stays_what_it_is() {
+    let head = "HTTP/1.1 200 OK\r\n\r\n";
+    let role = r#"data: {"choices":[{"delta":{"role":"assistant","content":""}}]}"#;
+    let json = r#"{"choices":[{"message":{"content":"whole"},"finish_reason":"stop"}]}"#;
+    let padded = format!(
+        "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n \n \n",
+        json.len() + 4
+    );
+    for (early, late) in [
+        (String::new(), format!("{head}{TOKEN}{LAST}")),
+        (
+            "HTTP/1.1 100 Continue\r\n\r\n".to_owned(),
+            format!("{head}{TOKEN}{LAST}"),
+        ),
+        (head[..head.len() - 2].to_owned(), format!("\r\n{TOKEN}{LAST}")),
+        (head.to_owned(), format!("{TOKEN}{LAST}")),
+        (format!("{head}: ping\n\n: pi"), format!("ng\n\n{TOKEN}{LAST}")),
+        (format!("{head}{role}\n\n"), format!("{TOKEN}{LAST}")),
+        // The token arrives with the end of its line.
+        (
+            format!("{head}{}", &TOKEN[..20]),
+            format!("{}{LAST}", &TOKEN[20..]),
+        ),
+        (padded, json.to_owned()),
+    ] {
+        assert_eq!(failure_of_early(&early, &late, false), None, "{early} {late}");
+    }
+    let too_large = "HTTP/1.1 413 Too Large\r\nContent-Length: 4\r\n\r\n";
+    let event = "data: {\"error\":{\"message\":\"oom\"}}\n\ndata: [DONE]\n\n";
+    for (early, late, class) in [
+        (format!("{too_large}much"), "", RequestFailureClass::Status),
+        (format!("{too_large}mu"), "ch", RequestFailureClass::Status),
+        (format!("{head}{event}"), "", RequestFailureClass::ErrorEvent),
+        (format!("{head}{TOKEN}"), event, RequestFailureClass::ErrorEvent),
+    ] {
+        let failure = failure_of_early(&early, late, false).unwrap();
+        assert_eq!(failure.0, class, "{early} {late}");
+    }
+}

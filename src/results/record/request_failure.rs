@@ -29,7 +29,7 @@ pub enum RequestFailureClass {
     ErrorEvent,
     /// The stream ended normally without output.
     Empty,
-    /// Bytes that are not HTTP, SSE or JSON, or an answer that was complete before its request was sent.
+    /// Bytes that are not HTTP, SSE or JSON, or an answer that began before its whole request was sent.
     Garbled,
     /// A line longer than the limit.
     HugeLine,
