@@ -11,7 +11,7 @@ use super::recursion::{References, depth};
 /// Steps of a regular expression that looks around or back; others need no limit.
 const MAX_BACKTRACKS: usize = 100_000;
 
-/// Steps of a schema that refers to itself: the number of these references to the power of the levels of the answer.
+/// Steps of a schema that refers to itself: their growth with each level, to the power of the levels of the answer.
 const MAX_RECURSIVE_STEPS: usize = 100_000;
 
 /// Largest number of references that a check may follow.
@@ -24,7 +24,7 @@ const MAX_MESSAGE_CHARS: usize = 300;
 #[derive(Clone, Debug)]
 pub(super) struct Schema {
     validator: Arc<Validator>,
-    recursive_references: usize,
+    steps_per_level: usize,
 }
 
 /// Why a value does not fulfil a schema.
@@ -62,19 +62,14 @@ impl Schema {
         built
             .map(|validator| Self {
                 validator: Arc::new(validator),
-                recursive_references: references.count_recursive(),
+                steps_per_level: references.steps_per_level(),
             })
             .map_err(|error| format!("the JSON schema is invalid: {}", shortened(&error.to_string())))
     }
 
     pub(super) fn validate(&self, value: &Value) -> Result<(), Mismatch> {
-        // One reference is followed once at each level; several may be tried at each.
-        if self.recursive_references > 1
-            && self
-                .recursive_references
-                .checked_pow(depth(value))
-                .is_none_or(|steps| steps > MAX_RECURSIVE_STEPS)
-        {
+        let steps = self.steps_per_level.checked_pow(depth(value));
+        if steps.is_none_or(|steps| steps > MAX_RECURSIVE_STEPS) {
             return Err(Mismatch::TooComplex(
                 "the schema refers to itself in several places, and the answer is too deep to try them all",
             ));

@@ -457,6 +457,16 @@ fn hostile_schemas_and_answers_end() {
     let nested = |levels: usize| format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
     let lists = json!({"guided_json": {"type": ["array", "integer"], "items": {"$ref": "#"}}});
     let itself = json!({"guided_json": {"allOf": [{"$ref": "#"}]}});
+    let objects = |levels: usize, key: &str| {
+        let begin = format!("{{\"{key}\": ").repeat(levels);
+        format!("{begin}1{}", "}".repeat(levels))
+    };
+    let node = json!({"$ref": "#/$defs/n"});
+    let optional = json!({"anyOf": [node, {"type": "null"}]});
+    let generated = |part: Value| json!({"guided_json": {"$defs": {"n": part}, "$ref": "#/$defs/n"}});
+    let linked = generated(json!({"type": "object", "properties": {"next": optional}}));
+    let tree = generated(json!({"type": "object", "properties": {"left": optional, "right": optional}}));
+    let generated = generated(json!({"type": ["object", "integer"], "properties": {"a": node}}));
     let branch = json!({"type": "array", "items": {"$ref": "#"}});
     let branches = json!({"guided_json": {"anyOf": [branch, branch]}});
     let evil = json!({"guided_json": {"pattern": "^(a+)+$"}});
@@ -469,6 +479,11 @@ fn hostile_schemas_and_answers_end() {
         (&lists, "[".repeat(1_000_000), "too-complex"),
         (&lists, "[1, 2e999]".to_owned(), "too-complex"),
         (&itself, "7".to_owned(), "correct"),
+        (&generated, objects(30, "a"), "correct"),
+        (&generated, objects(30, "a").replace('1', "null"), "schema"),
+        (&linked, objects(30, "next").replace('1', "null"), "correct"),
+        (&linked, objects(30, "next"), "schema"),
+        (&tree, objects(30, "left").replace('1', "null"), "correct"),
         (&branches, "[[], []]".to_owned(), "correct"),
         (&branches, nested(5), "schema"),
         (&branches, nested(50), "too-complex"),
