@@ -313,6 +313,9 @@ fn an_expected_answer_is_a_text_json_or_calls() {
             "stop",
             "correct",
         ),
+        // A client would run the call, too.
+        (json!("yes"), "yes", &[("add", "{}")], "stop", "unexpected"),
+        (json!(42), "42", &[("add", "{}")], "length", "unexpected"),
         (json!({"a": 1}), r#"{"a": 1, "b": 2}"#, &[], "stop", "unexpected"),
         (json!([1, 2]), "[2, 1]", &[], "stop", "unexpected"),
         (json!(42), "42.0", &[], "stop", "correct"),

@@ -153,6 +153,9 @@ impl Answer<'_> {
                     .all(|(expected, call)| is_call(call, expected));
             return if is_same { Ok(()) } else { unexpected() };
         }
+        if !self.calls.is_empty() {
+            return unexpected();
+        }
         let text = self.text()?;
         match expected {
             Value::String(expected) => {
