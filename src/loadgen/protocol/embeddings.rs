@@ -2,7 +2,6 @@
 //! kept.
 
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -27,8 +26,8 @@ pub(super) fn body(prompt: &Content, params: &RequestParams<'_>) -> Result<Map<S
 
 #[derive(Deserialize)]
 struct Answer<'a> {
-    #[serde(default)]
-    data: Option<Vec<IgnoredAny>>,
+    #[serde(borrow, default)]
+    data: Option<Vec<Embedding<'a>>>,
     #[serde(borrow, default)]
     model: Option<BorrowedStr<'a>>,
     #[serde(default)]
@@ -41,9 +40,26 @@ struct Answer<'a> {
 }
 
 #[derive(Deserialize)]
+struct Embedding<'a> {
+    /// A vector: a list of numbers, or their bytes as a base64 text.
+    #[serde(borrow, default)]
+    embedding: Option<&'a RawValue>,
+}
+
+impl Embedding<'_> {
+    fn has_vector(&self) -> bool {
+        let vector = self.embedding.map_or("", RawValue::get);
+        vector.starts_with(['[', '"', '{']) && vector.bytes().any(|byte| byte.is_ascii_alphanumeric())
+    }
+}
+
+/// Some servers report only the total, which consists of prompt tokens.
+#[derive(Deserialize)]
 struct Counts {
     #[serde(default, deserialize_with = "lenient::prompt_count")]
     prompt_tokens: Option<u32>,
+    #[serde(default, deserialize_with = "lenient::prompt_count")]
+    total_tokens: Option<u32>,
 }
 
 /// Reads an answer; returns the server's message if it reports an error.
@@ -55,10 +71,14 @@ pub(super) fn read(json: &str, decoded: &mut Decoded) -> Result<Option<String>, 
     if BorrowedStr::as_text(&answer.object) == "error" {
         return Ok(Some(error_text(json)));
     }
-    if let Some(tokens) = answer.usage.and_then(|usage| usage.prompt_tokens) {
+    let reported = answer
+        .usage
+        .and_then(|usage| usage.prompt_tokens.or(usage.total_tokens));
+    if let Some(tokens) = reported {
         decoded.usage.get_or_insert_default().prompt = Some(tokens).filter(|tokens| *tokens > 0);
     }
     decoded.note_model(answer.model);
-    decoded.vectors += answer.data.map_or(0, |data| data.len());
+    let embeddings = answer.data.unwrap_or_default();
+    decoded.vectors += embeddings.iter().filter(|one| one.has_vector()).count();
     Ok(None)
 }

@@ -791,11 +791,22 @@ fn an_answer_of_embeddings_is_complete_when_it_holds_a_vector() {
     let sound = answer(r#"{"object":"list","data":[{"embedding":[0.1,-2e-3]}],"usage":{"prompt_tokens":4}}"#);
     assert_eq!((failure(&sound), facts(&sound)), (None, Vec::new()));
     assert_eq!(sound.usage.and_then(|usage| usage.prompt), Some(4));
-    let empty = answer(r#"{"object":"list","data":[]}"#);
-    assert_eq!(
-        failure(&empty).map(|(class, _)| class),
-        Some(RequestFailureClass::Empty)
-    );
+    let encoded = answer(r#"{"data":[{"embedding":"zczMPQ=="}],"usage":{"total_tokens":5}}"#);
+    assert_eq!(failure(&encoded), None);
+    assert_eq!(encoded.usage.and_then(|usage| usage.prompt), Some(5));
+    for data in [
+        "[]",
+        r#"[{"index":0}]"#,
+        r#"[{"index":0,"embedding":null}]"#,
+        r#"[{"index":0,"embedding":[ ]}]"#,
+        r#"[{"index":0,"embedding":""}]"#,
+    ] {
+        let empty = answer(&format!(
+            r#"{{"object":"list","data":{data},"usage":{{"prompt_tokens":4}}}}"#
+        ));
+        let class = failure(&empty).map(|(class, _)| class);
+        assert_eq!(class, Some(RequestFailureClass::Empty), "{data}");
+    }
     let error = answer(r#"{"object":"error","message":"too long"}"#);
     assert_eq!(
         failure(&error),

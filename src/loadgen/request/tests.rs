@@ -364,7 +364,9 @@ fn messages_that_end_with_done_instead_of_their_last_event_were_cut() {
 #[test]
 fn lines_that_are_no_events_are_bounded_by_their_bytes() {
     let head = &b"HTTP/1.1 200 OK\r\n\r\n"[..];
-    let pretty = format!("{{\"data\": [{}]}}\n", "\n1,".repeat(30).trim_end_matches(','));
+    let numbers = "\n1,".repeat(30);
+    let vector = numbers.trim_end_matches(',');
+    let pretty = format!("{{\"data\": [{{\"embedding\": [{vector}]}}]}}\n");
     let answer = parse_pieces(Protocol::Embeddings, [head, pretty.as_bytes()]);
     assert_eq!(answer.decoded.failure, None);
     let endless = "x\n".repeat(400);
