@@ -1,5 +1,7 @@
 //! The calls of tools that an answer consists of.
 
+use serde::de::IgnoredAny;
+
 /// A call of a tool, put together from the events of an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToolCall {
@@ -49,11 +51,22 @@ impl From<&ToolCallPart<'_>> for ToolCall {
 
 impl ToolCall {
     /// Whether a part belongs to this call, which is the last one with its index. A name begins another call, unless a server
-    /// repeats id and name in every part.
+    /// repeats id and name, or index and name, in every part.
     fn continues_with(&self, part: &ToolCallPart<'_>) -> bool {
-        part.name.is_empty()
-            || self.name.is_empty()
-            || (!part.id.is_empty() && self.id == part.id && self.name == part.name)
+        if part.name.is_empty() || self.name.is_empty() {
+            return true;
+        }
+        let is_repeated = match part.id.is_empty() {
+            true => part.index.is_some() && (part.arguments.is_empty() || !self.has_whole_arguments()),
+            false => self.id == part.id,
+        };
+        is_repeated && self.name == part.name
+    }
+
+    /// Whether nothing can follow the arguments so far.
+    fn has_whole_arguments(&self) -> bool {
+        self.arguments.trim_end().ends_with('}')
+            && serde_json::from_str::<IgnoredAny>(&self.arguments).is_ok()
     }
 
     fn has_id(&self, part: &ToolCallPart<'_>) -> bool {
@@ -226,6 +239,14 @@ mod tests {
         ] {
             assert_eq!(joined(parts), both, "{parts:?}");
         }
+        // The name in every part, without an id.
+        let repeated = [
+            (Some(0), "x", "a", "{"),
+            (Some(0), "", "a", "\"b\": {}"),
+            (Some(0), "", "a", "}"),
+            (Some(0), "", "a", ""),
+        ];
+        assert_eq!(joined(&repeated), [pair("a", "{\"b\": {}}")]);
         // The same tool twice, with ids of their own and without any.
         let twice = [pair("a", "1"), pair("a", "2")];
         assert_eq!(
@@ -233,6 +254,8 @@ mod tests {
             twice
         );
         assert_eq!(joined(&[(None, "", "a", "1"), (None, "", "a", "2")]), twice);
+        let whole = [(Some(0), "", "a", "{}"), (Some(0), "", "a", "{}")];
+        assert_eq!(joined(&whole), [pair("a", "{}"), pair("a", "{}")]);
         // Arguments before their name.
         let late = [(Some(0), "", "", "{"), (Some(0), "x", "a", "}")];
         assert_eq!(joined(&late), [pair("a", "{}")]);
