@@ -191,17 +191,7 @@ pub(super) fn read(
         let text: Option<BorrowedStr<'_>> = text.transpose()?;
         let text = BorrowedStr::as_text(&text);
         match kind {
-            ChunkKind::Tool => {
-                let event = ItemEvent::parse(json);
-                let part = ToolCallPart {
-                    index: event.output_index,
-                    id: BorrowedStr::as_text(&event.item_id),
-                    arguments: text,
-                    is_foreign: !is_function,
-                    ..ToolCallPart::default()
-                };
-                note_calls(&[part], None, at_ns, decoded);
-            }
+            ChunkKind::Tool => read_call_part(text, is_function, json, at_ns, decoded),
             _ => {
                 decoded.has_text_piece |= kind == ChunkKind::Answer && !text.is_empty();
                 note_text(kind, text, None, at_ns, decoded);
@@ -221,23 +211,8 @@ pub(super) fn read(
             }
             Ok(None)
         }
-        "response.output_item.done" => {
-            if let Some(item) = parsed_item(event.item).filter(|item| item.name.is_some()) {
-                note_whole_call(&item.call(ItemEvent::parse(json).output_index), at_ns, decoded);
-            }
-            Ok(None)
-        }
-        "response.function_call_arguments.done" => {
-            let event = ItemEvent::parse(json);
-            let whole = ToolCallPart {
-                index: event.output_index,
-                id: BorrowedStr::as_text(&event.item_id),
-                name: BorrowedStr::as_text(&event.name),
-                arguments: BorrowedStr::as_text(&event.arguments),
-                is_whole: true,
-                ..ToolCallPart::default()
-            };
-            note_whole_call(&whole, at_ns, decoded);
+        "response.output_item.done" | "response.function_call_arguments.done" => {
+            read_call_end(event.item, json, at_ns, decoded);
             Ok(None)
         }
         "response.output_text.done" if !decoded.has_text_piece => {
@@ -315,9 +290,43 @@ fn keep_calls(calls: &[ToolCallPart<'_>], decoded: &mut Decoded) {
     calls.for_each(|part| push_tool_call(&mut decoded.tool_calls, part));
 }
 
-/// Records the call of a function as a whole. What parts did not have of it becomes a chunk.
+/// Reads an event with a piece of the arguments of a call.
+fn read_call_part(text: &str, is_function: bool, json: &str, at_ns: u64, decoded: &mut Decoded) {
+    let event = ItemEvent::parse(json);
+    let part = ToolCallPart {
+        index: event.output_index,
+        id: BorrowedStr::as_text(&event.item_id),
+        arguments: text,
+        is_foreign: !is_function,
+        ..ToolCallPart::default()
+    };
+    note_calls(&[part], None, at_ns, decoded);
+}
+
+/// Reads an event that ends a call of a function: it has the whole item, or the fields of the call itself.
+fn read_call_end(item: Option<&RawValue>, json: &str, at_ns: u64, decoded: &mut Decoded) {
+    let event = ItemEvent::parse(json);
+    if item.is_some() {
+        if let Some(item) = parsed_item(item) {
+            note_whole_call(&item.call(event.output_index), at_ns, decoded);
+        }
+        return;
+    }
+    let whole = ToolCallPart {
+        index: event.output_index,
+        id: BorrowedStr::as_text(&event.item_id),
+        name: BorrowedStr::as_text(&event.name),
+        arguments: BorrowedStr::as_text(&event.arguments),
+        is_whole: true,
+        ..ToolCallPart::default()
+    };
+    note_whole_call(&whole, at_ns, decoded);
+}
+
+/// Records the call of a function as a whole, which counts whatever its parts were. What these did not have of it becomes a
+/// chunk.
 fn note_whole_call(whole: &ToolCallPart<'_>, at_ns: u64, decoded: &mut Decoded) {
-    if whole.is_foreign {
+    if whole.is_foreign || whole.bytes() == 0 {
         return;
     }
     let bytes = complete_tool_call(&mut decoded.tool_calls, whole);

@@ -14,6 +14,8 @@ pub struct ToolCall {
     pub(crate) arguments: String,
     /// Whether the arguments came at once, so that parts that follow replace them.
     is_whole: bool,
+    /// Whether an event ended it, so that no parts count that follow.
+    has_ended: bool,
     /// Whether it calls something else than an offered function, such as a tool that the server runs itself.
     pub(crate) is_foreign: bool,
 }
@@ -25,7 +27,7 @@ pub(crate) struct ToolCallPart<'a> {
     pub(crate) id: &'a str,
     pub(crate) name: &'a str,
     pub(crate) arguments: &'a str,
-    /// Whether these are all arguments of the call, which count only if no parts of them arrive.
+    /// Whether these are all arguments of the call. Where a call begins, they count only if no parts of them arrive.
     pub(crate) is_whole: bool,
     pub(crate) is_foreign: bool,
 }
@@ -44,6 +46,7 @@ impl From<&ToolCallPart<'_>> for ToolCall {
             name: part.name.to_owned(),
             arguments: part.arguments.to_owned(),
             is_whole: part.is_whole,
+            has_ended: false,
             is_foreign: part.is_foreign,
         }
     }
@@ -82,9 +85,12 @@ impl ToolCall {
         !self.is_foreign && (part.name.is_empty() || self.name.is_empty() || self.name == part.name)
     }
 
-    /// Adds a part, and returns by how many bytes the call grows.
-    fn add(&mut self, part: &ToolCallPart<'_>) -> usize {
-        let before = self.name.len() + self.arguments.len();
+    fn bytes(&self) -> usize {
+        self.name.len() + self.arguments.len()
+    }
+
+    /// Adds a part.
+    fn add(&mut self, part: &ToolCallPart<'_>) {
         if self.name.is_empty() {
             part.name.clone_into(&mut self.name);
         }
@@ -92,14 +98,31 @@ impl ToolCall {
             part.id.clone_into(&mut self.id);
         }
         let has_parts = !self.is_whole && !self.arguments.is_empty();
-        if !(part.arguments.is_empty() || part.is_whole && has_parts) {
+        if !(part.arguments.is_empty() || part.is_whole && has_parts || self.has_ended) {
             if self.is_whole || part.is_whole {
                 self.arguments.clear();
             }
             self.is_whole = part.is_whole;
             self.arguments.push_str(part.arguments);
         }
-        (self.name.len() + self.arguments.len()).saturating_sub(before)
+    }
+
+    /// Ends the call with what it has as a whole, which clients use instead of the parts. Returns by how many bytes it grows.
+    fn end(&mut self, whole: &ToolCallPart<'_>) -> usize {
+        let before = self.bytes();
+        for (text, whole) in [
+            (&mut self.name, whole.name),
+            (&mut self.arguments, whole.arguments),
+        ] {
+            if !whole.is_empty() {
+                whole.clone_into(text);
+            }
+        }
+        if self.id.is_empty() {
+            whole.id.clone_into(&mut self.id);
+        }
+        self.has_ended |= !whole.arguments.is_empty();
+        self.bytes().saturating_sub(before)
     }
 }
 
@@ -113,43 +136,47 @@ pub(crate) fn push_tool_call(calls: &mut Vec<ToolCall>, part: &ToolCallPart<'_>)
             .or_else(|| calls.iter().rposition(|call| call.is_foreign || !part.is_foreign)),
     };
     match known.map(|at| &mut calls[at]) {
-        Some(call) if call.continues_with(part) => {
-            call.add(part);
-        }
+        Some(call) if call.continues_with(part) => call.add(part),
         _ => calls.push(part.into()),
     }
 }
 
-/// Adds what a call has as a whole to the call that began before, or as another call. Returns by how many bytes the calls grow.
+/// Ends the call that began before with what it has as a whole, or adds another call. Of several ends the last one counts.
+/// Returns by how many bytes the calls grow.
 pub(crate) fn complete_tool_call(calls: &mut Vec<ToolCall>, whole: &ToolCallPart<'_>) -> usize {
-    let has_other_index = |call: &ToolCall| call.index.is_some() && whole.index.is_some();
+    let is_open = |call: &ToolCall| match (call.index, whole.index) {
+        (Some(index), Some(of_whole)) => index == of_whole && !call.is_foreign,
+        _ => call.may_be(whole),
+    };
     let at = position_of(calls, whole).or_else(|| {
         calls
             .iter()
-            .rposition(|call| call.may_be(whole) && !has_other_index(call) && !call.has_other_id(whole))
+            .rposition(|call| is_open(call) && !call.has_other_id(whole))
     });
     complete(calls, at, whole)
 }
 
-/// Adds all calls of an answer to those that began before, whose arguments may be missing. Servers give some calls other ids and
+/// Adds all calls of an answer to those that began before and have no end of their own. Servers give some calls other ids and
 /// indices at the end; calls of the same tool are then in the same order. Returns by how many bytes the calls grow.
 pub(crate) fn complete_tool_calls(calls: &mut Vec<ToolCall>, whole: &[ToolCallPart<'_>]) -> usize {
     let mut open: Vec<usize> = (0..calls.len()).collect();
-    let mut unknown = Vec::new();
-    let mut bytes = 0;
+    let (mut found, mut unknown) = (Vec::new(), Vec::new());
     for part in whole {
         let at = position_of(calls, part).filter(|at| !calls[*at].has_other_id(part));
         match at.and_then(|at| open.iter().position(|other| *other == at)) {
-            Some(nth) => bytes += complete(calls, Some(open.remove(nth)), part),
+            Some(nth) => found.push((Some(open.remove(nth)), part)),
             None => unknown.push(part),
         }
     }
     for part in unknown {
         let nth = open.iter().position(|at| calls[*at].may_be(part));
-        let at = nth.map(|nth| open.remove(nth));
-        bytes += complete(calls, at, part);
+        found.push((nth.map(|nth| open.remove(nth)), part));
     }
-    bytes
+    found.retain(|(at, _)| at.is_none_or(|at| !calls[at].has_ended));
+    found
+        .into_iter()
+        .map(|(at, part)| complete(calls, at, part))
+        .sum()
 }
 
 /// Returns the place of the call with the id and the index of a part, or else with one of them.
@@ -163,10 +190,11 @@ fn position_of(calls: &[ToolCall], part: &ToolCallPart<'_>) -> Option<usize> {
 
 fn complete(calls: &mut Vec<ToolCall>, at: Option<usize>, part: &ToolCallPart<'_>) -> usize {
     match at.map(|at| &mut calls[at]) {
-        Some(call) => call.add(part),
-        None if part.bytes() == 0 => 0,
+        Some(call) => call.end(part),
         None => {
-            calls.push(part.into());
+            let mut call = ToolCall::from(part);
+            call.has_ended = !part.arguments.is_empty();
+            calls.extend((part.bytes() > 0).then_some(call));
             part.bytes()
         }
     }
@@ -274,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_arguments_count_where_no_parts_of_them_arrive() {
+    fn the_end_of_a_call_counts_whatever_its_parts_were() {
         let begun = ToolCallPart {
             index: Some(0),
             id: "x",
@@ -295,11 +323,45 @@ mod tests {
         push_tool_call(&mut calls, &begun);
         assert_eq!(complete_tool_call(&mut calls, &whole("{1}")), 3);
         assert_eq!(complete_tool_call(&mut calls, &whole("{1}")), 0);
-        // Parts replace them, and then no others count.
         push_tool_call(&mut calls, &part("{"));
-        push_tool_call(&mut calls, &part("}"));
-        assert_eq!(complete_tool_call(&mut calls, &whole("{1}")), 0);
-        assert_eq!(tool_calls_text(&calls), "a{}");
+        assert_eq!(tool_calls_text(&calls), "a{1}");
+        // The last of several ends counts, and the list of all calls only where there is none.
+        assert_eq!(complete_tool_call(&mut calls, &whole("{22}")), 1);
+        assert_eq!(complete_tool_calls(&mut calls, &[whole("{333}")]), 0);
+        assert_eq!(tool_calls_text(&calls), "a{22}");
+        // Arguments at the beginning count only without parts.
+        let mut calls = Vec::new();
+        push_tool_call(&mut calls, &whole("{1}"));
+        push_tool_call(&mut calls, &part("{"));
+        assert_eq!(tool_calls_text(&calls), "a{");
+        assert_eq!(complete_tool_calls(&mut calls, &[whole("{2}")]), 2);
+        assert_eq!(tool_calls_text(&calls), "a{2}");
+    }
+
+    #[test]
+    fn the_end_of_a_call_may_name_another_tool() {
+        let call = |id, name, arguments| ToolCallPart {
+            index: Some(0),
+            id,
+            name,
+            arguments,
+            is_whole: true,
+            ..ToolCallPart::default()
+        };
+        for id in ["x", ""] {
+            let mut calls = Vec::new();
+            push_tool_call(&mut calls, &call("x", "a", ""));
+            complete_tool_call(&mut calls, &call(id, "b", "{}"));
+            assert_eq!(
+                (calls.len(), tool_calls_text(&calls).as_str()),
+                (1, "b{}"),
+                "{id:?}"
+            );
+        }
+        let mut calls = Vec::new();
+        push_tool_call(&mut calls, &call("x", "a", "{}"));
+        complete_tool_call(&mut calls, &call("y", "b", "{}"));
+        assert_eq!(tool_calls_text(&calls), "a{}b{}");
     }
 
     #[test]

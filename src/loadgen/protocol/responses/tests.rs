@@ -324,6 +324,48 @@ fn arguments_count_wherever_a_stream_has_them_and_once() {
     assert_eq!(calls(&stray), [pair("f", ""), pair("", "{}")]);
 }
 
+/// Clients use the item of the last event about it.
+#[test]
+fn the_end_of_a_call_wins_over_its_pieces() {
+    let begun = item_event("added", 0, &call_item("i0", "f", ""));
+    let piece = |text: &str| arguments_event("delta", 0, "i0", text);
+    let end = |text: &str| arguments_event("done", 0, "i0", text);
+    let item = |name: &str, text: &str| item_event("done", 0, &call_item("i0", name, text));
+    let right = [pair("f", "{\"a\":2}")];
+    for events in [
+        // Cut, and whole but different.
+        vec![piece("{\"a"), end("{\"a\":2}")],
+        vec![piece("{\"a"), item("f", "{\"a\":2}")],
+        vec![piece("{\"a\":1}"), end("{\"a\":2}")],
+        vec![piece("{\"a\":1}"), item("f", "{\"a\":2}")],
+        // Ends that differ, and a late piece.
+        vec![end("{\"a\":1}"), item("f", "{\"a\":2}")],
+        vec![piece("{}"), end("{\"a\":1}"), item("f", "{\"a\":2}"), piece("}")],
+        vec![
+            piece("{}"),
+            item("f", "{\"a\":2}"),
+            completed_with(&[call_item("i0", "f", "{\"a\":1}")]),
+        ],
+        // Only the whole output has it.
+        vec![
+            piece("{\"a"),
+            completed_with(&[call_item("i0", "f", "{\"a\":2}")]),
+        ],
+        // An end that says nothing.
+        vec![piece("{\"a\":2}"), end(""), item("f", "")],
+    ] {
+        let events: Vec<Value> = [begun.clone()].into_iter().chain(events).collect();
+        assert_eq!(calls(&events), right, "{events:?}");
+    }
+    let renamed = [begun, piece("{}"), item("g", "{}")];
+    assert_eq!(calls(&renamed), [pair("g", "{}")]);
+    let cut = [renamed[0].clone(), piece("{\"a"), end("{\"a\":2}")];
+    assert_eq!(
+        chunks(&decode(&cut)),
+        [(1, Tool, None, 1), (2, Tool, None, 3), (3, Tool, None, 4)]
+    );
+}
+
 #[test]
 fn only_functions_are_calls_and_the_output_of_others_still_counts() {
     let events = [
