@@ -55,19 +55,17 @@ pub(crate) fn parse(
     let unsupported = || RequestError::bad_request("Invalid or unsupported audio file.");
     let wav = Wav::read(file).map_err(|_| unsupported())?;
     let seconds = wav.seconds().ok_or_else(unsupported)?;
-    let prompt = prompt(text("prompt"), &file[wav.samples], seconds);
+    let limit = text("max_completion_tokens").map(output_limit).transpose()?;
     let longest = options.max_model_len;
+    // A head may claim billions of steps: they are counted before a prompt of them is made.
+    let steps = steps(seconds);
+    let least = OPENING.len().saturating_add(steps);
+    if least >= longest {
+        return Err(context_error(longest, least, limit.unwrap_or(0)));
+    }
+    let prompt = prompt(text("prompt"), &file[wav.samples], steps);
     let room = longest.saturating_sub(prompt.len());
-    let limit = match text("max_completion_tokens") {
-        None => room,
-        Some(limit) => limit
-            .parse()
-            .ok()
-            .filter(|limit: &usize| *limit > 0)
-            .ok_or_else(|| {
-                RequestError::bad_request("`max_completion_tokens` must be a whole number above 0")
-            })?,
-    };
+    let limit = limit.unwrap_or(room);
     if room == 0 || limit > room {
         return Err(context_error(longest, prompt.len(), limit));
     }
@@ -90,11 +88,20 @@ pub(crate) fn parse(
     })
 }
 
+fn output_limit(text: &str) -> Result<usize, RequestError> {
+    let limit = text.parse().ok().filter(|limit: &usize| *limit > 0);
+    limit.ok_or_else(|| RequestError::bad_request("`max_completion_tokens` must be a whole number above 0"))
+}
+
+/// The number of prompt tokens of a recording.
+fn steps(seconds: f64) -> usize {
+    ((seconds * TOKENS_PER_SECOND).ceil() as usize).max(1)
+}
+
 /// The ids of a prompt: those of its text, and one for each step of the samples.
-fn prompt(said: Option<&str>, samples: &[u8], seconds: f64) -> Vec<u64> {
+fn prompt(said: Option<&str>, samples: &[u8], steps: usize) -> Vec<u64> {
     let mut prompt = OPENING.to_vec();
     text::append_pieces(said.unwrap_or_default(), &mut prompt);
-    let steps = ((seconds * TOKENS_PER_SECOND).ceil() as usize).max(1);
     let step = samples.len().div_ceil(steps).max(1);
     prompt.extend((0..steps).map(|at| {
         let begin = (at * step).min(samples.len());
@@ -222,6 +229,28 @@ mod tests {
             (506, 3, false)
         );
         assert!(asked.stream && asked.final_usage && !asked.continuous_usage);
+    }
+
+    #[test]
+    fn a_recording_longer_than_the_context_is_refused_before_its_prompt_is_made() {
+        // One sample per second, 48 days long: a prompt of it would take gigabytes.
+        let mut wav = wav_file(1, 8000, &vec![0; 1 << 22]);
+        wav[24..28].copy_from_slice(&1_u32.to_le_bytes());
+        let refused = ask(&[("model", "m"), ("max_completion_tokens", "5")], Some(&wav)).unwrap_err();
+        assert_eq!(refused.status, 400);
+        let says = "maximum context length is 32768 tokens. However, you requested 419430409 tokens (419430404 in the prompt, 5 \
+                    in the output)";
+        assert!(refused.message.contains(says), "{}", refused.message);
+        // The longest recording that fits with one token of the answer.
+        let fitting = wav_file(1, 100, &[7; 32_763]);
+        assert_eq!(ask(&[], Some(&fitting)).unwrap().output_tokens, 1);
+        let longer = wav_file(1, 100, &[7; 32_764]);
+        assert!(
+            ask(&[], Some(&longer))
+                .unwrap_err()
+                .message
+                .contains("(32768 in the prompt, 0")
+        );
     }
 
     #[test]
