@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::audio_clip::AudioClip;
 use super::jsonl::{Lines, malformed_line};
 use super::{Content, DatasetError, MakeRows, Prompt, RngState, RowInputs, Rows};
-use crate::base::audio::AudioFormat;
+use crate::base::audio::{AudioFormat, MAX_SECONDS};
 use crate::config::dataset::DatasetName;
 use crate::config::dataset::audio::Audio;
 use crate::config::workload::MAX_AUDIO_BYTES;
@@ -157,7 +157,13 @@ fn line_row(row: &Value, file: &Path) -> Result<Row, String> {
     ];
     let seconds = get("duration").map(|value| {
         let seconds = value.as_f64().filter(|seconds| *seconds > 0.0);
-        seconds.ok_or("its `duration` is not a number of seconds above 0")
+        let seconds = seconds.ok_or("its `duration` is not a number of seconds above 0")?;
+        match seconds > MAX_SECONDS {
+            true => Err(format!(
+                "its `duration` is {value} s; a recording has at most {MAX_SECONDS} s (7 days)"
+            )),
+            false => Ok(seconds),
+        }
     });
     let output_tokens = get("output_tokens").map(|value| {
         let tokens = value.as_u64().and_then(|tokens| u32::try_from(tokens).ok());
@@ -327,6 +333,7 @@ mod tests {
                 ("bad.wav", b"RIFX"),
                 ("cut.wav", &wav_file(1, 8000, &[5; 800])[..100]),
                 ("empty.mp3", b""),
+                ("slow.wav", &wav_file(1, 1, &[5; 604_801])),
                 ("a.aiff", b"FORM"),
                 ("rows.jsonl", row.to_string().as_bytes()),
             ]);
@@ -346,6 +353,14 @@ mod tests {
             ),
             (json!({"file": "a.wav"}), "line 1: it has no `audio`"),
             (json!({"audio": "a.wav", "duration": 0}), "its `duration`"),
+            (
+                json!({"audio": "a.wav", "duration": 1e300}),
+                "line 1: its `duration` is 1e300 s; a recording has at most 604800 s (7 days)",
+            ),
+            (
+                json!({"audio": "slow.wav"}),
+                "slow.wav`: its head says 604801 s, longer than 604800 s",
+            ),
             (
                 json!({"audio": "a.wav", "output_tokens": -1}),
                 "its `output_tokens`",
