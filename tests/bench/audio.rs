@@ -272,7 +272,14 @@ fn an_answer_that_is_cut_broken_or_an_error_has_failed() {
         let desk = Desk::new();
         let ran = transcribe(&desk, serve(answer, None), &[]).exits(3);
         assert!(ran.stderr.contains(message), "{text}\n{message}: {}", ran.stderr);
-        assert_eq!(line(&desk)["completed"], json!(0), "{text}");
+        let line = line(&desk);
+        assert_eq!(line["completed"], json!(0), "{text}");
+        // Nothing was transcribed, so how fast is unknown.
+        let figures = &line["matrix"]["figures"];
+        assert_eq!(figures["audio_throughput_x"], Value::Null, "{text}");
+        assert_eq!(figures["audio_s"].to_string(), "0.0", "{text}");
+        assert!(!ran.stdout.contains("-0.00"), "{}", ran.stdout);
+        assert_eq!(ran.value("Audio throughput (RTFx)"), "–", "{}", ran.stdout);
     }
 }
 

@@ -7,7 +7,8 @@ use crate::results::record::cell::MetricValues;
 use crate::results::record::request::Request;
 
 /// Adds the length of all recordings of completed requests, and its ratio to the duration of the measurement (RTFx, the
-/// inverse real-time factor). Both are `None` if the length of one recording is unknown. Loads without recordings have no
+/// inverse real-time factor). Both are `None` if the length of one recording is unknown; the ratio also if no request was
+/// completed. Loads without recordings have no
 /// such metric.
 ///
 /// Only the server knows how many tokens a recording has. If it does not report them, metrics of prompt tokens become `None`.
@@ -16,10 +17,11 @@ pub(super) fn add_audio(metrics: &mut MetricValues, requests: &[Request]) {
         return;
     }
     let completed = || requests.iter().filter(|request| request.is_completed());
-    let seconds: Option<f64> = completed().map(|request| request.audio?.seconds).sum();
+    let seconds = completed().try_fold(0.0, |sum, request| Some(sum + request.audio?.seconds?));
     let duration = metric_value(metrics, Metric::Duration);
     let ratio = seconds
         .zip(duration)
+        .filter(|_| completed().next().is_some())
         .map(|(seconds, duration)| seconds / duration);
     metrics.insert(Metric::AudioDuration.name(), seconds);
     metrics.insert(Metric::AudioThroughput.name(), ratio);

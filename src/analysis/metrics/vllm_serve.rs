@@ -168,7 +168,8 @@ impl VllmFigures {
 
     /// Seconds of recordings per second: the inverse real-time factor.
     pub(crate) fn rtfx(&self) -> f64 {
-        let seconds: f64 = self.successes().map(|request| request.audio_s).sum();
+        // The sum of no numbers would be -0.
+        let seconds = self.successes().fold(0.0, |sum, request| sum + request.audio_s);
         match self.duration_s > 0.0 {
             true => seconds / self.duration_s,
             false => 0.0,
@@ -261,6 +262,15 @@ mod tests {
             sequences: 1,
             ..VllmRequest::default()
         }
+    }
+
+    #[test]
+    fn no_success_is_no_recording_and_not_less() {
+        let none = VllmFigures {
+            requests: vec![VllmRequest::default()],
+            duration_s: 2.0,
+        };
+        assert_eq!(format!("{:?}", none.rtfx()), "0.0");
     }
 
     fn figures() -> VllmFigures {
