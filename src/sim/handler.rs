@@ -16,16 +16,62 @@ use crate::sim::dialect::{
 use crate::sim::engine::Engine;
 use crate::sim::faults::FalseHealth;
 use crate::sim::metrics::Metrics;
-use crate::sim::options::{Dialect, Timing};
+use crate::sim::options::{Dialect, Options, Timing};
 use crate::sim::rerank;
 use crate::sim::scheduler::BatchCommand;
 use crate::sim::stream;
+
+/// Bodies of more bytes are parsed on another thread, because other connections would wait. Shorter ones are not: the change of
+/// threads would take longer than they do.
+const LARGE_BODY: usize = 1 << 20;
+
+/// What a request has the model compute.
+enum Work {
+    Generation(Endpoint, GenerationRequest),
+    Ranking(RerankRequest),
+}
+
+impl Work {
+    fn parse(
+        endpoint: Option<Endpoint>,
+        content_type: Option<&str>,
+        body: &[u8],
+        options: &Options,
+    ) -> Result<Self, RequestError> {
+        let Some(endpoint) = endpoint else {
+            return RerankRequest::parse(body, options).map(Self::Ranking);
+        };
+        let generation = match endpoint {
+            Endpoint::Transcription => transcription::parse(content_type, body, options)?,
+            _ => GenerationRequest::parse(endpoint, body, options)?,
+        };
+        Ok(Self::Generation(endpoint, generation))
+    }
+
+    /// Parses the body of a request, and takes it if it is large.
+    async fn read(
+        endpoint: Option<Endpoint>,
+        request: &mut Request,
+        engine: &Arc<Engine>,
+    ) -> Result<Self, RequestError> {
+        let content_type = request.head.header("content-type");
+        if request.body.len() <= LARGE_BODY {
+            return Self::parse(endpoint, content_type, &request.body, &engine.options);
+        }
+        let (content_type, engine) = (content_type.map(str::to_owned), Arc::clone(engine));
+        let body = std::mem::take(&mut request.body);
+        let parsing = tokio::task::spawn_blocking(move || {
+            Self::parse(endpoint, content_type.as_deref(), &body, &engine.options)
+        });
+        parsing.await.expect("parsing does not panic")
+    }
+}
 
 /// Answers a request. Returns `KeepAlive::Close` if the connection must be closed.
 pub(crate) async fn answer_request(
     connection: &mut Connection<'_>,
     engine: &Arc<Engine>,
-    request: Request,
+    mut request: Request,
 ) -> std::io::Result<KeepAlive> {
     let route = Route::resolve(engine.options.dialect, &request.head.method, &request.head.path);
     let mut keep_alive = if request.head.keeps_alive() {
@@ -61,7 +107,7 @@ pub(crate) async fn answer_request(
         return Ok(keep_alive);
     }
     if let Some(number) = number {
-        return compute(connection, engine, &request, route, number, keep_alive).await;
+        return compute(connection, engine, &mut request, route, number, keep_alive).await;
     }
     let reply = answer_page(engine, route, &request).await;
     connection.reply(&request, &reply, keep_alive).await?;
@@ -76,7 +122,7 @@ fn needs_key(path: &str) -> bool {
 async fn compute(
     connection: &mut Connection<'_>,
     engine: &Arc<Engine>,
-    request: &Request,
+    request: &mut Request,
     route: Route,
     number: u64,
     keep_alive: KeepAlive,
@@ -96,29 +142,19 @@ async fn compute(
         connection.wait_for_close().await;
         return Ok(KeepAlive::Close);
     }
-    let Route::Generate(endpoint) = route else {
-        return match RerankRequest::parse(&request.body, &engine.options) {
-            Ok(ranking) => {
-                rerank::send_ranking(connection, engine, request, &ranking, number, keep_alive).await
-            }
-            Err(error) => refuse(connection, engine, request, &error, keep_alive).await,
-        };
+    let endpoint = match route {
+        Route::Generate(endpoint) => Some(endpoint),
+        _ => None,
     };
-    let mut parsed = match endpoint {
-        Endpoint::Transcription => {
-            let content_type = request.head.header("content-type");
-            transcription::parse(content_type, &request.body, &engine.options)
-        }
-        _ => GenerationRequest::parse(endpoint, &request.body, &engine.options),
-    };
-    if let Ok(generation) = &mut parsed
+    let mut work = Work::read(endpoint, request, engine).await;
+    if let Ok(Work::Generation(_, generation)) = &mut work
         && generation.structure.is_some()
         && let Some(nth) = engine.next_wrong_answer()
     {
         generation.spoil(nth);
     }
-    match parsed {
-        Ok(generation) if generation.stream => {
+    match work {
+        Ok(Work::Generation(endpoint, generation)) if generation.stream => {
             stream::stream_events(
                 connection,
                 engine,
@@ -130,7 +166,7 @@ async fn compute(
             )
             .await
         }
-        Ok(generation) => {
+        Ok(Work::Generation(endpoint, generation)) => {
             stream::send_whole(
                 connection,
                 engine,
@@ -141,6 +177,9 @@ async fn compute(
                 keep_alive,
             )
             .await
+        }
+        Ok(Work::Ranking(ranking)) => {
+            rerank::send_ranking(connection, engine, request, &ranking, number, keep_alive).await
         }
         Err(error) => refuse(connection, engine, request, &error, keep_alive).await,
     }

@@ -33,10 +33,13 @@ pub(crate) fn word_id(key: u64, index: u64) -> u64 {
     piece_id(word(key, index).as_bytes())
 }
 
-/// Appends the ids of a text's pieces.
-pub(crate) fn append_pieces(text: &str, ids: &mut Vec<u64>) {
+/// Appends the ids of a text's pieces, until there are more than `most` ids: how many more makes no difference to a prompt that
+/// is longer than the context.
+pub(crate) fn append_pieces(text: &str, most: usize, ids: &mut Vec<u64>) {
     let mut rest = text;
-    while let Some(first) = rest.chars().next() {
+    while ids.len() <= most
+        && let Some(first) = rest.chars().next()
+    {
         let blank = usize::from(first == ' ' && rest[1..].starts_with(char::is_alphabetic));
         let body = &rest[blank..];
         let kind = body
@@ -55,11 +58,18 @@ pub(crate) fn append_pieces(text: &str, ids: &mut Vec<u64>) {
     }
 }
 
-/// Appends the ids of a chat, including the opening of the answer.
-pub(crate) fn append_chat<'a>(messages: impl Iterator<Item = (&'a str, &'a str)>, ids: &mut Vec<u64>) {
+/// Appends the ids of a chat, including the opening of the answer, until there are more than `most` ids.
+pub(crate) fn append_chat<'a>(
+    messages: impl Iterator<Item = (&'a str, &'a str)>,
+    most: usize,
+    ids: &mut Vec<u64>,
+) {
     for (role, content) in messages {
+        if ids.len() > most {
+            return;
+        }
         ids.extend([mark_id(b"<start>"), piece_id(role.as_bytes()), mark_id(b"\n")]);
-        append_pieces(content, ids);
+        append_pieces(content, most, ids);
         ids.extend([mark_id(b"<end>"), mark_id(b"\n")]);
     }
     ids.extend([mark_id(b"<start>"), piece_id(b"assistant"), mark_id(b"\n")]);
@@ -94,7 +104,7 @@ mod tests {
 
     fn count(text: &str) -> usize {
         let mut ids = Vec::new();
-        append_pieces(text, &mut ids);
+        append_pieces(text, usize::MAX, &mut ids);
         ids.len()
     }
 
@@ -109,6 +119,18 @@ mod tests {
     }
 
     #[test]
+    fn a_prompt_above_the_context_is_not_read_to_its_end() {
+        let text = "a ".repeat(1000);
+        let mut ids = Vec::new();
+        append_pieces(&text, 10, &mut ids);
+        assert_eq!(ids.len(), 11);
+        let messages = std::iter::repeat_n(("user", text.as_str()), 1000);
+        let mut chat = Vec::new();
+        append_chat(messages, 10, &mut chat);
+        assert!((11..20).contains(&chat.len()), "{}", chat.len());
+    }
+
+    #[test]
     fn an_answer_counts_one_per_word_when_it_comes_back_as_a_prompt() {
         let key = answer_key(7, &[1, 2, 3]);
         let text = (0..100)
@@ -116,16 +138,17 @@ mod tests {
             .collect::<Vec<_>>()
             .join(" ");
         let mut ids = Vec::new();
-        append_pieces(&text, &mut ids);
+        append_pieces(&text, usize::MAX, &mut ids);
         assert_eq!(ids, (0..100).map(|index| word_id(key, index)).collect::<Vec<_>>());
     }
 
     #[test]
     fn a_second_turn_starts_with_the_first() {
         let (mut first, mut second) = (Vec::new(), Vec::new());
-        append_chat([("user", "hi")].into_iter(), &mut first);
+        append_chat([("user", "hi")].into_iter(), usize::MAX, &mut first);
         append_chat(
             [("user", "hi"), ("assistant", "the of"), ("user", "more")].into_iter(),
+            usize::MAX,
             &mut second,
         );
         assert!(second.starts_with(&first));

@@ -155,15 +155,28 @@ impl GenerationRequest {
                 "the simulated engine returns one answer per request; set `n` to 1",
             ));
         }
+        let longest = options.max_model_len;
         let mut prompt = Vec::new();
         match endpoint {
-            Endpoint::Native => native_prompt(body.text.as_ref(), body.input_ids.as_deref(), &mut prompt)?,
-            Endpoint::Completions => completion_prompt(body.prompt.as_ref(), &mut prompt)?,
-            Endpoint::Chat => chat_prompt(None, body.messages.as_deref(), &mut prompt)?,
-            Endpoint::Messages => {
-                chat_prompt(body.system.as_ref(), body.messages.as_deref(), &mut prompt)?;
+            Endpoint::Native => {
+                native_prompt(
+                    body.text.as_ref(),
+                    body.input_ids.as_deref(),
+                    longest,
+                    &mut prompt,
+                )?;
             }
-            Endpoint::Responses => input_prompt(body.input.as_ref(), &mut prompt)?,
+            Endpoint::Completions => completion_prompt(body.prompt.as_ref(), longest, &mut prompt)?,
+            Endpoint::Chat => chat_prompt(None, body.messages.as_deref(), longest, &mut prompt)?,
+            Endpoint::Messages => {
+                chat_prompt(
+                    body.system.as_ref(),
+                    body.messages.as_deref(),
+                    longest,
+                    &mut prompt,
+                )?;
+            }
+            Endpoint::Responses => input_prompt(body.input.as_ref(), longest, &mut prompt)?,
             Endpoint::Transcription => return Err(RequestError::bad_request("the body must be a form")),
         }
         prompt.truncate(options.faults.truncate_prompts.unwrap_or(usize::MAX).max(1));
@@ -237,19 +250,24 @@ pub(crate) fn served_models(options: &Options) -> Vec<String> {
 fn native_prompt(
     text: Option<&Value>,
     ids: Option<&[u32]>,
+    longest: usize,
     prompt: &mut Vec<u64>,
 ) -> Result<(), RequestError> {
     match (text, ids) {
-        (Some(Value::String(text)), None) => text::append_pieces(text, prompt),
+        (Some(Value::String(text)), None) => text::append_pieces(text, longest, prompt),
         (None, Some(ids)) => prompt.extend(ids.iter().map(|id| u64::from(*id))),
         _ => return Err(RequestError::bad_request("send either `text` or `input_ids`")),
     }
     Ok(())
 }
 
-fn completion_prompt(sent: Option<&Value>, prompt: &mut Vec<u64>) -> Result<(), RequestError> {
+fn completion_prompt(
+    sent: Option<&Value>,
+    longest: usize,
+    prompt: &mut Vec<u64>,
+) -> Result<(), RequestError> {
     match sent {
-        Some(Value::String(text)) => text::append_pieces(text, prompt),
+        Some(Value::String(text)) => text::append_pieces(text, longest, prompt),
         Some(Value::Array(ids)) => {
             for id in ids {
                 let id = id.as_u64().ok_or_else(|| {
@@ -270,6 +288,7 @@ fn completion_prompt(sent: Option<&Value>, prompt: &mut Vec<u64>) -> Result<(), 
 fn chat_prompt(
     system: Option<&Value>,
     messages: Option<&[Message]>,
+    longest: usize,
     prompt: &mut Vec<u64>,
 ) -> Result<(), RequestError> {
     let messages = messages.ok_or_else(|| RequestError::bad_request("`messages` is missing"))?;
@@ -277,20 +296,20 @@ fn chat_prompt(
     let contents = messages
         .iter()
         .map(|message| (message.role.as_str(), content_text(message.content.as_ref())));
-    append_chat(system.into_iter().chain(contents), prompt);
+    append_chat(system.into_iter().chain(contents), longest, prompt);
     Ok(())
 }
 
 /// The prompt of Responses; an item without content counts as nothing.
-fn input_prompt(input: Option<&Value>, prompt: &mut Vec<u64>) -> Result<(), RequestError> {
+fn input_prompt(input: Option<&Value>, longest: usize, prompt: &mut Vec<u64>) -> Result<(), RequestError> {
     match input {
-        Some(Value::String(text)) => append_chat([("user", text.clone())].into_iter(), prompt),
+        Some(Value::String(text)) => append_chat([("user", text.clone())].into_iter(), longest, prompt),
         Some(Value::Array(items)) => {
             let messages = items.iter().map(|item| {
                 let role = item.get("role").and_then(Value::as_str);
                 (role.unwrap_or("user"), content_text(item.get("content")))
             });
-            append_chat(messages, prompt);
+            append_chat(messages, longest, prompt);
         }
         _ => {
             return Err(RequestError::bad_request(
@@ -301,10 +320,10 @@ fn input_prompt(input: Option<&Value>, prompt: &mut Vec<u64>) -> Result<(), Requ
     Ok(())
 }
 
-fn append_chat<'m>(messages: impl Iterator<Item = (&'m str, String)>, prompt: &mut Vec<u64>) {
+fn append_chat<'m>(messages: impl Iterator<Item = (&'m str, String)>, longest: usize, prompt: &mut Vec<u64>) {
     let messages: Vec<_> = messages.collect();
     let pairs = messages.iter().map(|(role, content)| (*role, content.as_str()));
-    text::append_chat(pairs, prompt);
+    text::append_chat(pairs, longest, prompt);
 }
 
 /// The text of a message; for a list of parts, their texts. Images are not simulated and count as nothing.
@@ -344,8 +363,10 @@ fn output_limit(
 }
 
 pub(super) fn context_error(longest: usize, prompt: usize, asked: usize) -> RequestError {
+    // Longer prompts are not counted to their end.
+    let at_least = if prompt > longest { "at least " } else { "" };
     RequestError::bad_request(format!(
-        "This model's maximum context length is {longest} tokens. However, you requested {} tokens ({prompt} in the \
+        "This model's maximum context length is {longest} tokens. However, you requested {at_least}{} tokens ({prompt} in the \
          prompt, {asked} in the output). Please reduce the length of either one.",
         prompt.saturating_add(asked)
     ))

@@ -57,10 +57,11 @@ impl RerankRequest {
         let documents: Option<Vec<String>> = body.documents.iter().flatten().map(text).collect();
         let documents = documents.filter(|documents| !documents.is_empty());
         let documents = documents.ok_or_else(|| refuse("`documents` must be a list of texts".to_owned()))?;
+        let longest = options.max_model_len.saturating_sub(1);
         let pair = |document: &String| {
             let mut prompt = Vec::new();
-            text::append_pieces(&query, &mut prompt);
-            text::append_pieces(document, &mut prompt);
+            text::append_pieces(&query, longest, &mut prompt);
+            text::append_pieces(document, longest, &mut prompt);
             prompt.truncate(options.faults.truncate_prompts.unwrap_or(usize::MAX).max(1));
             Pair {
                 key: text::answer_key(options.seed, &prompt),
@@ -68,10 +69,9 @@ impl RerankRequest {
             }
         };
         let pairs: Vec<Pair> = documents.iter().map(pair).collect();
-        let longest = options.max_model_len.saturating_sub(1);
         if let Some(pair) = pairs.iter().find(|pair| pair.prompt.len() > longest) {
             return Err(refuse(format!(
-                "This model's maximum context length is {} tokens. However, a query and a document have {} tokens.",
+                "This model's maximum context length is {} tokens. However, a query and a document have at least {} tokens.",
                 options.max_model_len,
                 pair.prompt.len()
             )));

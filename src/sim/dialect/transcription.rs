@@ -63,7 +63,7 @@ pub(crate) fn parse(
     if least >= longest {
         return Err(context_error(longest, least, limit.unwrap_or(0)));
     }
-    let prompt = prompt(text("prompt"), &file[wav.samples], steps);
+    let prompt = prompt(text("prompt"), &file[wav.samples], steps, longest);
     let room = longest.saturating_sub(prompt.len());
     let limit = limit.unwrap_or(room);
     if room == 0 || limit > room {
@@ -99,9 +99,9 @@ fn steps(seconds: f64) -> usize {
 }
 
 /// The ids of a prompt: those of its text, and one for each step of the samples.
-fn prompt(said: Option<&str>, samples: &[u8], steps: usize) -> Vec<u64> {
+fn prompt(said: Option<&str>, samples: &[u8], steps: usize, longest: usize) -> Vec<u64> {
     let mut prompt = OPENING.to_vec();
-    text::append_pieces(said.unwrap_or_default(), &mut prompt);
+    text::append_pieces(said.unwrap_or_default(), longest, &mut prompt);
     let step = samples.len().div_ceil(steps).max(1);
     prompt.extend((0..steps).map(|at| {
         let begin = (at * step).min(samples.len());
@@ -238,7 +238,7 @@ mod tests {
         wav[24..28].copy_from_slice(&1_u32.to_le_bytes());
         let refused = ask(&[("model", "m"), ("max_completion_tokens", "5")], Some(&wav)).unwrap_err();
         assert_eq!(refused.status, 400);
-        let says = "maximum context length is 32768 tokens. However, you requested 419430409 tokens (419430404 in the prompt, 5 \
+        let says = "maximum context length is 32768 tokens. However, you requested at least 419430409 tokens (419430404 in the prompt, 5 \
                     in the output)";
         assert!(refused.message.contains(says), "{}", refused.message);
         // The longest recording that fits with one token of the answer.

@@ -170,3 +170,36 @@ async fn many_requests_at_once_are_all_answered_and_counted() {
     assert!(sim.metric("vllm:num_preemptions_total").await > 0.0);
     std::sync::Arc::into_inner(sim).unwrap().stop().await;
 }
+
+#[test]
+fn a_long_prompt_is_read_beside_the_other_connections() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(1)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let sim = Sim::start(options_for(Dialect::Vllm)).await;
+        // The thread for long prompts is busy until this is dropped.
+        let (release, wait) = std::sync::mpsc::channel::<()>();
+        let busy = tokio::task::spawn_blocking(move || wait.recv());
+        let body = serde_json::json!({ "prompt": "word ".repeat(1 << 19) }).to_string();
+        let mut long = Box::pin(sim.call("POST", "/v1/completions", &body));
+        let unanswered = tokio::time::timeout(Duration::from_secs(2), &mut long).await;
+        assert!(unanswered.is_err(), "{unanswered:?}");
+        assert_eq!(sim.get("/health").await.status, 200);
+        assert_eq!(sim.complete(3).await.texts(), 3);
+        drop(release);
+        let refused = long.await;
+        assert_eq!(refused.status, 400);
+        assert!(
+            refused
+                .body
+                .contains("requested at least 32785 tokens (32769 in the prompt, 16"),
+            "{}",
+            refused.body
+        );
+        busy.await.unwrap().unwrap_err();
+        sim.stop().await;
+    });
+}
