@@ -279,7 +279,7 @@ fn an_answer_that_is_cut_broken_or_an_error_has_failed() {
         assert_eq!(figures["audio_throughput_x"], Value::Null, "{text}");
         assert_eq!(figures["audio_s"].to_string(), "0.0", "{text}");
         assert!(!ran.stdout.contains("-0.00"), "{}", ran.stdout);
-        assert_eq!(ran.value("Audio throughput (RTFx)"), "–", "{}", ran.stdout);
+        assert!(!ran.stdout.contains("RTFx"), "{}", ran.stdout);
     }
 }
 

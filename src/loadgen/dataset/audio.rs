@@ -355,7 +355,7 @@ mod tests {
             (json!({"audio": "a.wav", "duration": 0}), "its `duration`"),
             (
                 json!({"audio": "a.wav", "duration": 1e300}),
-                "line 1: its `duration` is 1e300 s; a recording has at most 604800 s (7 days)",
+                "line 1: its `duration` is 1e+300 s; a recording has at most 604800 s (7 days)",
             ),
             (
                 json!({"audio": "slow.wav"}),
