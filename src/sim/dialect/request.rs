@@ -85,9 +85,9 @@ struct Body {
     system: Option<Value>,
     /// The prompt of Responses: a text, or a list of items.
     input: Option<Value>,
-    max_tokens: Option<i64>,
-    max_output_tokens: Option<i64>,
-    max_completion_tokens: Option<i64>,
+    max_tokens: Option<Value>,
+    max_output_tokens: Option<Value>,
+    max_completion_tokens: Option<Value>,
     sampling_params: Option<Sampling>,
     ignore_eos: Option<bool>,
     stream: Option<bool>,
@@ -116,7 +116,11 @@ impl Body {
         };
         match endpoint {
             Endpoint::Native | Endpoint::Transcription => Demand::default(),
-            Endpoint::Completions => Demand { tools: None, ..all },
+            Endpoint::Completions => Demand {
+                tools: None,
+                tool_choice: None,
+                ..all
+            },
             Endpoint::Chat => all,
             Endpoint::Messages => Demand {
                 response_format: None,
@@ -132,7 +136,7 @@ impl Body {
 
 #[derive(Default, Deserialize)]
 struct Sampling {
-    max_new_tokens: Option<i64>,
+    max_new_tokens: Option<Value>,
     ignore_eos: Option<bool>,
     n: Option<u32>,
 }
@@ -187,19 +191,30 @@ impl GenerationRequest {
         }
         let (limit, ignores_eos) = match endpoint {
             Endpoint::Native => (
-                sampling.and_then(|sampling| sampling.max_new_tokens),
+                sampling.and_then(|sampling| Limit::of("max_new_tokens", &sampling.max_new_tokens)),
                 sampling.and_then(|sampling| sampling.ignore_eos),
             ),
-            Endpoint::Completions | Endpoint::Transcription => (body.max_tokens, body.ignore_eos),
-            Endpoint::Chat => (body.max_completion_tokens.or(body.max_tokens), body.ignore_eos),
+            Endpoint::Completions | Endpoint::Transcription => {
+                (Limit::of("max_tokens", &body.max_tokens), body.ignore_eos)
+            }
+            Endpoint::Chat => {
+                let limit = Limit::of("max_completion_tokens", &body.max_completion_tokens);
+                (
+                    limit.or(Limit::of("max_tokens", &body.max_tokens)),
+                    body.ignore_eos,
+                )
+            }
             Endpoint::Messages if body.max_tokens.is_none() => {
                 return Err(RequestError::bad_request("`max_tokens` is missing"));
             }
             // The protocol has no field to ignore the end token.
-            Endpoint::Messages => (body.max_tokens, None),
-            Endpoint::Responses => (body.max_output_tokens, body.ignore_eos),
+            Endpoint::Messages => (Limit::of("max_tokens", &body.max_tokens), None),
+            Endpoint::Responses => {
+                let limit = Limit::of("max_output_tokens", &body.max_output_tokens);
+                (limit, body.ignore_eos)
+            }
         };
-        let requested_tokens = output_limit(endpoint, limit, prompt.len(), options.max_model_len)?;
+        let requested_tokens = output_limit(endpoint, limit, prompt.len(), longest)?;
         let key = text::answer_key(options.seed, &prompt);
         let structure =
             Structure::generate(demand, key, requested_tokens).map_err(RequestError::bad_request)?;
@@ -338,21 +353,40 @@ fn content_text(content: Option<&Value>) -> String {
     }
 }
 
+/// The field that limits the output tokens.
+#[derive(Clone, Copy)]
+struct Limit<'b> {
+    field: &'static str,
+    value: &'b Value,
+}
+
+impl<'b> Limit<'b> {
+    fn of(field: &'static str, value: &'b Option<Value>) -> Option<Self> {
+        value.as_ref().map(|value| Self { field, value })
+    }
+
+    fn tokens(self, longest: usize) -> Result<usize, RequestError> {
+        let tokens = self
+            .value
+            .as_u64()
+            .and_then(|tokens| usize::try_from(tokens).ok());
+        tokens.filter(|tokens| *tokens > 0).ok_or_else(|| {
+            RequestError::bad_request(format!(
+                "`{}` must be a whole number from 1 to {longest}, the maximum context length, but is {}",
+                self.field, self.value
+            ))
+        })
+    }
+}
+
 fn output_limit(
     endpoint: Endpoint,
-    limit: Option<i64>,
+    limit: Option<Limit<'_>>,
     prompt: usize,
     longest: usize,
 ) -> Result<usize, RequestError> {
     let asked = match limit {
-        Some(limit) => usize::try_from(limit)
-            .ok()
-            .filter(|limit| *limit > 0)
-            .ok_or_else(|| {
-                RequestError::bad_request(format!(
-                    "the number of output tokens must be at least 1, got {limit}"
-                ))
-            })?,
+        Some(limit) => limit.tokens(longest)?,
         None if endpoint == Endpoint::Completions => COMPLETION_TOKENS,
         None => CHAT_TOKENS.min(longest.saturating_sub(prompt)).max(1),
     };
@@ -467,6 +501,28 @@ mod tests {
             &options(Dialect::Sglang),
         );
         assert_eq!(sglang.unwrap().model, "m");
+    }
+
+    #[test]
+    fn a_limit_that_is_no_number_of_tokens_is_named() {
+        for limit in ["1e30", "2.5", "-1", "0", "\"9\"", "true"] {
+            for (endpoint, field, prompt) in [
+                (Endpoint::Completions, "max_tokens", r#""prompt":"a""#),
+                (Endpoint::Chat, "max_completion_tokens", r#""messages":[]"#),
+                (Endpoint::Messages, "max_tokens", r#""messages":[]"#),
+                (Endpoint::Responses, "max_output_tokens", r#""input":"a""#),
+            ] {
+                let refused = ask(endpoint, &format!("{{{prompt},\"{field}\":{limit}}}")).unwrap_err();
+                assert_eq!(refused.status, 400);
+                let shown = limit.replace("1e30", "1e+30");
+                let says = format!(
+                    "`{field}` must be a whole number from 1 to 32768, the maximum context length, but is {shown}"
+                );
+                assert_eq!(refused.message, says);
+            }
+        }
+        let unlimited = ask(Endpoint::Completions, r#"{"prompt":"a","max_tokens":null}"#);
+        assert_eq!(unlimited.unwrap().output_tokens, 16);
     }
 
     #[test]

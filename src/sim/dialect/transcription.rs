@@ -29,9 +29,10 @@ pub(crate) fn parse(
     body: &[u8],
     options: &Options,
 ) -> Result<GenerationRequest, RequestError> {
-    let form = content_type
-        .and_then(boundary)
-        .and_then(|boundary| parse_form(boundary, body))
+    let boundary = content_type.and_then(boundary).ok_or_else(|| {
+        RequestError::bad_request("the `Content-Type` must be `multipart/form-data` with a `boundary`")
+    })?;
+    let form = parse_form(boundary, body)
         .ok_or_else(|| RequestError::bad_request("the body is not a complete `multipart/form-data`"))?;
     let text = |name: &str| form.fields.get(name).map(String::as_str);
     let is_set = |name: &str| text(name).is_some_and(|value| matches!(value, "true" | "True" | "1"));
@@ -111,13 +112,13 @@ fn prompt(said: Option<&str>, samples: &[u8], steps: usize, longest: usize) -> V
     prompt
 }
 
-/// Returns the boundary that a content type names.
+/// Returns the boundary that a content type names; it has at least one character (RFC 2046, section 5.1.1).
 fn boundary(content_type: &str) -> Option<&str> {
     let (kind, parameters) = content_type.split_once(';')?;
     let is_form = kind.trim().eq_ignore_ascii_case("multipart/form-data");
     let mut parameters = parameters.split(';').filter(|_| is_form);
     let boundary = parameters.find_map(|parameter| parameter.trim().strip_prefix("boundary="))?;
-    Some(boundary.trim_matches('"'))
+    Some(boundary.trim_matches('"')).filter(|boundary| !boundary.is_empty())
 }
 
 /// Parses a body up to its last boundary; `None` if that is missing.
@@ -288,8 +289,23 @@ mod tests {
             None,
             Some("application/json"),
             Some("multipart/form-data; boundary=c"),
+            Some("multipart/form-data"),
         ] {
             assert_eq!(parse(content_type, &body, &options()).unwrap_err().status, 400);
+        }
+        // An empty boundary would be that of a body whose lines are `--`.
+        let lines = String::from_utf8_lossy(&form(&[("model", "m")], None)).replace("--b", "--");
+        for content_type in [
+            "multipart/form-data; boundary=",
+            "multipart/form-data; boundary=\"\"",
+        ] {
+            let refused = parse(Some(content_type), lines.as_bytes(), &options()).unwrap_err();
+            assert_eq!(refused.status, 400);
+            assert!(
+                refused.message.contains("with a `boundary`"),
+                "{}",
+                refused.message
+            );
         }
         // Without its last boundary the body was cut.
         let cut = &body[..body.len() - 4];

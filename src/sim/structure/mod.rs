@@ -88,10 +88,10 @@ impl Structure {
 
 /// Generates the call that the fields require.
 fn called_tool(demand: Demand<'_>, key: u64, limit: usize) -> Result<Option<Structure>, String> {
-    let (Some(tools), Some(choice)) = (demand.tools.filter(|tools| !tools.is_empty()), demand.tool_choice)
-    else {
+    let Some(choice) = demand.tool_choice else {
         return Ok(None);
     };
+    let tools = demand.tools.unwrap_or_default();
     let function = |tool: &Value| tool.get("function").unwrap_or(tool).clone();
     let name_of = |function: &Value| function.get("name").and_then(Value::as_str).map(str::to_owned);
     let named = name_of(&function(choice));
@@ -101,6 +101,9 @@ fn called_tool(demand: Demand<'_>, key: u64, limit: usize) -> Result<Option<Stru
             let mut offered = tools.iter().map(function);
             let tool = offered.find(|tool| name_of(tool).as_ref() == Some(name));
             tool.ok_or_else(|| format!("`tool_choice` names `{name}`, which is not among the tools"))?
+        }
+        (None, Some("required" | "any")) if tools.is_empty() => {
+            return Err("`tool_choice` requires a call, but the request has no `tools`".to_owned());
         }
         (None, Some("required" | "any")) => {
             let place = Rng::new(key, 0x7001).below(tools.len() as u64);

@@ -85,11 +85,26 @@ fn check_at(schema: &Value, depth: usize) -> Result<(), String> {
     } else if kind == "array" && count(schema, "minItems").unwrap_or(0) > 0 {
         return refused("elements without `items`".to_owned());
     }
-    for [low, high] in [
-        ["minItems", "maxItems"],
-        ["minLength", "maxLength"],
-        ["minimum", "maximum"],
+    check_bounds(schema)
+}
+
+fn check_bounds(schema: &Map<String, Value>) -> Result<(), String> {
+    let refused = |what: String| Err(format!("the simulated engine does not generate {what}"));
+    for (is_count, [low, high]) in [
+        (true, ["minItems", "maxItems"]),
+        (true, ["minLength", "maxLength"]),
+        (false, ["minimum", "maximum"]),
     ] {
+        for key in [low, high] {
+            let wrong = schema.get(key).filter(|value| match is_count {
+                true => !is_whole(value),
+                false => !value.is_number(),
+            });
+            if let Some(value) = wrong {
+                let kind = if is_count { "whole number from 0" } else { "number" };
+                return refused(format!("a schema whose `{key}` is {value}; write a {kind}"));
+            }
+        }
         if let (Some(low_value), Some(high_value)) = (number(schema, low), number(schema, high))
             && low_value > high_value
         {
@@ -97,6 +112,14 @@ fn check_at(schema: &Value, depth: usize) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Whether a value is a count; JSON Schema allows `2.0`.
+fn is_whole(value: &Value) -> bool {
+    value.is_u64()
+        || value
+            .as_f64()
+            .is_some_and(|number| number >= 0.0 && number.fract() == 0.0)
 }
 
 /// Returns about how many characters and items the smallest answer has that fulfils a schema.

@@ -76,6 +76,23 @@ fn what_is_not_simulated_is_refused_with_its_name() {
             json!({"type": "integer", "minimum": 2, "maximum": 1}),
             "`minimum`",
         ),
+        (
+            json!({"type": "string", "minLength": -3}),
+            "whose `minLength` is -3; write a whole number from 0",
+        ),
+        (json!({"type": "string", "maxLength": 1.5}), "`maxLength` is 1.5"),
+        (
+            json!({"type": "array", "items": {"type": "null"}, "minItems": "2"}),
+            "`minItems` is \"2\"",
+        ),
+        (
+            json!({"type": "object", "properties": {"a": {"type": "array", "maxItems": -1}}}),
+            "`maxItems` is -1",
+        ),
+        (
+            json!({"type": "integer", "minimum": "1"}),
+            "`minimum` is \"1\"; write a number",
+        ),
         (json!({}), "type"),
         (json!(true), "not objects"),
         (json!({"enum": []}), "`enum`"),
@@ -158,6 +175,27 @@ fn a_tool_is_called_only_where_that_is_required() {
             .unwrap_err()
             .contains("`other`")
     );
+    for tools in [None, Some(&[][..])] {
+        for (choice, says) in [
+            (json!("required"), "has no `tools`"),
+            (json!({"type": "any"}), "has no `tools`"),
+            (json!({"type": "tool", "name": "stop"}), "not among the tools"),
+        ] {
+            let demand = Demand {
+                tools,
+                tool_choice: Some(&choice),
+                ..Demand::default()
+            };
+            let error = Structure::generate(demand, 1, 9).unwrap_err();
+            assert!(error.contains(says), "{error}");
+        }
+        let demand = Demand {
+            tools,
+            tool_choice: Some(&Value::Null),
+            ..Demand::default()
+        };
+        assert_eq!(Structure::generate(demand, 1, 9), Ok(None));
+    }
 }
 
 #[test]
