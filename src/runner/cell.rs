@@ -39,6 +39,10 @@ use crate::runner::warm_up;
 /// Timeout of the page with the server's counters.
 const COUNTERS_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Time that the server has for each answer about itself after a load that was stopped. A server that does not answer any
+/// more delays the results by this much.
+const STOPPED_ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// Measures one cell on a ready engine. `tries` is the number of earlier attempts on this start.
 pub(crate) async fn measure(
     run_context: &RunContext<'_>,
@@ -180,7 +184,10 @@ impl<'a> CellRun<'a> {
         self.count_hits(outcome.telemetry.engine.as_ref());
         self.summary.telemetry = Some(outcome.telemetry.clone());
         if procedure.is_raw {
-            self.refresh_engine_facts(ready).await;
+            let refreshing = self.refresh_engine_facts(ready);
+            let _ = shutdown
+                .at_most_after_request(STOPPED_ANSWER_TIMEOUT, refreshing)
+                .await;
         }
         let is_stopped = match procedure.is_raw {
             true => shutdown.is_requested(),
@@ -332,11 +339,13 @@ impl<'a> CellRun<'a> {
         let Some(path) = self.context.procedure.counters_path else {
             return;
         };
-        let page = match ready.control.get(path, COUNTERS_TIMEOUT).await {
-            Ok(answer) => answer.success_text().await.ok(),
-            Err(_) => None,
+        let reading = async {
+            let answer = ready.control.get(path, COUNTERS_TIMEOUT).await.ok()?;
+            answer.success_text().await.ok()
         };
-        self.observer.event(CellEvent::Counters(page));
+        let stop = self.context.stop;
+        let page = stop.at_most_after_request(STOPPED_ANSWER_TIMEOUT, reading).await;
+        self.observer.event(CellEvent::Counters(page.flatten()));
     }
 
     /// Records the prefix-cache hits of the window. They reveal a reset that reported success without effect.

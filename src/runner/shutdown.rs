@@ -21,8 +21,9 @@ use crate::runner::context::EventBus;
 /// processes in any order.
 const SAME_SIGNAL_WINDOW: Duration = Duration::from_secs(1);
 
-/// Signals within this time count as one: `timeout` signals its child and then the child's process group.
-const SIGNAL_DEBOUNCE: Duration = Duration::from_millis(100);
+/// Signals within this time count as one: `timeout` signals its child and then the child's process group, a fraction of a
+/// millisecond later. It is shorter than the time between two that a script or a user sends.
+const SIGNAL_DEBOUNCE: Duration = Duration::from_millis(30);
 
 /// Time after the second signal until remaining processes are killed.
 const KILL_DEADLINE: Duration = Duration::from_millis(700);
@@ -64,6 +65,23 @@ impl Shutdown {
             biased;
             () = self.requested.cancelled() => None,
             done = work => Some(done),
+        }
+    }
+
+    /// Runs a future; `None` if it takes longer than `limit` after the run was asked to stop.
+    pub(crate) async fn at_most_after_request<T>(
+        &self,
+        limit: Duration,
+        work: impl Future<Output = T>,
+    ) -> Option<T> {
+        let over = async {
+            self.requested.cancelled().await;
+            tokio::time::sleep(limit).await;
+        };
+        tokio::select! {
+            biased;
+            done = work => Some(done),
+            () = over => None,
         }
     }
 
@@ -246,6 +264,19 @@ async fn watch_signals(ready: mpsc::Sender<()>, leave: impl Fn()) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn after_a_request_to_stop_work_has_only_the_time_of_its_limit() {
+        let (shutdown, limit) = (Shutdown::default(), Duration::from_secs(1));
+        let slow = || tokio::time::sleep(Duration::from_secs(10));
+        assert_eq!(shutdown.at_most_after_request(limit, slow()).await, Some(()));
+        shutdown.requested.cancel();
+        let began = tokio::time::Instant::now();
+        assert_eq!(shutdown.at_most_after_request(limit, slow()).await, None);
+        assert_eq!(began.elapsed(), limit);
+        let quick = shutdown.at_most_after_request(limit, async { 7 });
+        assert_eq!(quick.await, Some(7));
+    }
 
     #[test]
     fn a_panic_of_the_work_is_told_while_signals_are_watched() {

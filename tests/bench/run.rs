@@ -1,9 +1,9 @@
 //! Flags in, block and line out.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
-use std::process::Stdio;
-use std::time::Duration;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -476,7 +476,6 @@ fn one_signal_shows_what_was_measured() {
     let pid = Pid::from_raw(i32::try_from(child.id()).expect("process ids are small")).expect("it has an id");
     kill_process(pid, Signal::INT).expect("it lives");
     // `timeout` sends its signal to the process and to its group.
-    std::thread::sleep(Duration::from_millis(5));
     kill_process(pid, Signal::INT).expect("it lives");
     out.read_to_end(&mut seen).expect("it ends");
     let mut said = String::new();
@@ -497,6 +496,119 @@ fn one_signal_shows_what_was_measured() {
         "{shown}"
     );
     assert_eq!(desk.lines()[0]["matrix"]["ending"], "interrupted");
+}
+
+/// Starts a load of four requests on a server at `url`, whose answers before the load it does not need.
+fn spawn_on_silent_server(desk: &Desk, url: &str, more: &[&str]) -> Child {
+    let tokenizer = data("tokenizer.json");
+    let args = [
+        "--backend",
+        "vllm",
+        "--base-url",
+        url,
+        "--model",
+        "m",
+        "--tokenizer",
+        &tokenizer,
+        "--dataset-name",
+        "random-ids",
+        "--num-prompts",
+        "4",
+        "--random-input-len",
+        "8",
+        "--random-output-len",
+        "8",
+        "--output-file",
+        "out.jsonl",
+        "--ready-check-timeout-sec",
+        "0",
+        "--warmup-requests",
+        "0",
+    ];
+    desk.command(&[&args[..], more].concat())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs")
+}
+
+fn interrupt(child: &Child) {
+    let pid = i32::try_from(child.id()).expect("process ids are small");
+    kill_process(Pid::from_raw(pid).expect("it has an id"), Signal::INT).expect("it lives");
+}
+
+/// Nor does its port make handshakes.
+#[test]
+fn a_signal_ends_a_load_on_a_server_that_never_answers_within_seconds() {
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let port = silent.local_addr().expect("it has one").port();
+    let desk = Desk::new();
+    // The limit of an answer about the server itself is 10 seconds, that of a handshake for it 5 seconds.
+    let most = Duration::from_secs(4);
+    for (scheme, more) in [("http", &[][..]), ("https", &["--insecure"][..])] {
+        let child = spawn_on_silent_server(&desk, &format!("{scheme}://127.0.0.1:{port}"), more);
+        // Four connections: the load has begun.
+        let held: Vec<_> = (0..4).map(|_| silent.accept().expect("it connects")).collect();
+        let began = Instant::now();
+        interrupt(&child);
+        let ended = child.wait_with_output().expect("it ends");
+        let (took, said) = (began.elapsed(), String::from_utf8_lossy(&ended.stderr));
+        assert_eq!(ended.status.code(), Some(130), "{said}");
+        assert!(took < most, "{scheme}: {took:?}\n{said}");
+        assert!(said.contains("requests in flight are cancelled"), "{said}");
+        assert!(said.contains("4 × cancelled"), "{said}");
+        drop(held);
+    }
+}
+
+#[test]
+fn a_second_signal_soon_after_the_first_ends_at_once() {
+    let server = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let port = server.local_addr().expect("it has one").port();
+    let (loading, load) = std::sync::mpsc::channel();
+    // It starts a profile, and never answers that it has stopped it.
+    std::thread::spawn(move || {
+        let mut held = Vec::new();
+        while let Ok((mut stream, _)) = server.accept() {
+            let mut head = [0; 4096];
+            let length = stream.read(&mut head).unwrap_or(0);
+            match head[..length].starts_with(b"POST /start_profile") {
+                true => {
+                    let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}";
+                    stream.write_all(answer).expect("it can be answered");
+                }
+                false => held.push(stream),
+            }
+            if held.len() == 4 {
+                let _ = loading.send(());
+            }
+        }
+    });
+    let desk = Desk::new();
+    let mut child = spawn_on_silent_server(&desk, &format!("http://127.0.0.1:{port}"), &["--profile"]);
+    load.recv_timeout(Duration::from_secs(60))
+        .expect("the load begins");
+    interrupt(&child);
+    let mut stderr = BufReader::new(child.stderr.take().expect("stderr is piped"));
+    let mut said = String::new();
+    while !said.contains("a second signal ends at once") {
+        assert_ne!(stderr.read_line(&mut said).expect("it can be read"), 0, "{said}");
+    }
+    // A script that repeats its signal.
+    std::thread::sleep(Duration::from_millis(50));
+    interrupt(&child);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let ended = loop {
+        match child.try_wait().expect("it can be asked") {
+            Some(ended) => break ended,
+            None if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(20)),
+            None => {
+                child.kill().expect("it lives");
+                panic!("the second signal was ignored: {said}");
+            }
+        }
+    };
+    assert_eq!(ended.code(), Some(130), "{said}");
 }
 
 #[test]

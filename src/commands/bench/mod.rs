@@ -106,7 +106,9 @@ fn drive<O: BenchObserver>(
         let mut events = EventBus::default();
         events.subscribe(|event| {
             if let Event::Stopping { now: false } = event {
-                eprint("stopping: the results so far are printed; a second signal ends at once\n");
+                eprint(
+                    "stopping: requests in flight are cancelled, and the results so far are printed; a second signal ends at once\n",
+                );
             }
         });
         let measuring = async {
