@@ -434,7 +434,7 @@ impl<'a> CellRun<'a> {
                 Err(error) => self.warn(format!("records could not be written during the load: {error}")),
             }
         }
-        self.sink.clone()
+        self.sink.as_ref().map(|open| open.sink.clone())
     }
 
     /// The file for responses beyond the memory limit. If it cannot be created, all responses stay in memory.

@@ -1,13 +1,14 @@
 //! Stores the records of a load while it runs.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::base::secrets::Redactor;
 use crate::loadgen::{Sink, Spill};
 use crate::plan::Measurement;
-use crate::results::store::{Store, StoreError, partial};
+use crate::results::store::partial::{self, WriteFailure};
+use crate::results::store::{Store, StoreError};
 
 /// Where records are stored during a load, so that a crash loses at most seconds.
 #[derive(Clone, Copy)]
@@ -16,6 +17,31 @@ pub(crate) enum RecordSink<'a> {
     Run(&'a Store),
     /// A file, if one is named.
     File(Option<&'a RecordsFile>),
+}
+
+/// A sink whose records are being written.
+pub(crate) struct OpenSink {
+    pub(crate) sink: Sink,
+    failure: WriteFailure,
+}
+
+impl OpenSink {
+    /// Warns about records that were not written during the load; `None` if all were passed on.
+    pub(crate) fn warning(&self) -> Option<String> {
+        let missed = self.sink.dropped();
+        (missed > 0).then(|| missed_warning(missed, self.failure.get()))
+    }
+}
+
+fn missed_warning(missed: u64, failure: Option<&io::Error>) -> String {
+    let why = match failure {
+        None => "the disk was too slow".to_owned(),
+        Some(error) if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {
+            format!("the disk is full: {error}")
+        }
+        Some(error) => format!("they cannot be written: {error}"),
+    };
+    format!("{missed} records were kept only in memory during the load, because {why}")
 }
 
 /// A file for records without texts.
@@ -31,14 +57,14 @@ impl RecordSink<'_> {
         self,
         measurement: &Measurement,
         keeps_text: bool,
-    ) -> Result<Option<Sink>, StoreError> {
+    ) -> Result<Option<OpenSink>, StoreError> {
         let (sink, records) = Sink::new(Sink::CAPACITY, keeps_text && matches!(self, Self::Run(_)));
-        match self {
+        let failure = match self {
             Self::Run(store) => store.save_partial(measurement, records)?,
             Self::File(Some(file)) => partial::save_records(&file.path, records, file.redactor.clone())?,
             Self::File(None) => return Ok(None),
-        }
-        Ok(Some(sink))
+        };
+        Ok(Some(OpenSink { sink, failure }))
     }
 
     /// Creates the file for responses beyond the memory limit: in the folder of the run; without one, in the
@@ -49,5 +75,22 @@ impl RecordSink<'_> {
             Self::File(_) => Spill::new(Path::new("."), Spill::DEFAULT_BUDGET)
                 .or_else(|_| Spill::new(&std::env::temp_dir(), Spill::DEFAULT_BUDGET)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_that_are_not_written_come_with_the_cause() {
+        let because = |failure: Option<ErrorKind>| {
+            let warning = missed_warning(3, failure.map(io::Error::from).as_ref());
+            warning.split_once("because ").unwrap().1.to_owned()
+        };
+        assert_eq!(because(None), "the disk was too slow");
+        assert!(because(Some(ErrorKind::StorageFull)).starts_with("the disk is full: "));
+        let other = because(Some(ErrorKind::FileTooLarge));
+        assert!(other.starts_with("they cannot be written: "), "{other}");
     }
 }

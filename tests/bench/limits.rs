@@ -166,6 +166,67 @@ fn a_line_that_cannot_be_kept_after_the_load_is_shown() {
     assert!(ran.stderr.contains("\"completed\":"), "{}", ran.stderr);
 }
 
+#[test]
+fn a_file_that_cannot_be_written_does_not_keep_the_others_from_being_written() {
+    let desk = Desk::new();
+    let records = ["--output-file", "/dev/full", "--records", "records.jsonl"];
+    let ran = desk.random(
+        "vllm",
+        serve_in_turn(&[sound()]),
+        &[&QUIET[..], &records].concat(),
+    );
+    assert_eq!(ran.code, Some(6), "{}", ran.stderr);
+    let written = std::fs::read_to_string(desk.path().join("records.jsonl")).expect("records");
+    assert_eq!(written.lines().count(), 10);
+    assert!(!desk.path().join("records.jsonl.partial").exists());
+    let records = ["--records", "/dev/full"];
+    let ran = desk.random(
+        "vllm",
+        serve_in_turn(&[sound()]),
+        &[&QUIET[..], &records].concat(),
+    );
+    let ran = ran
+        .exits(6)
+        .says("error: cannot append to `/dev/full`: No space left")
+        .says("the 10 records of this load are lost");
+    assert!(
+        ran.stderr.contains("the result was appended to `out.jsonl`"),
+        "{}",
+        ran.stderr
+    );
+    assert_eq!(desk.lines().len(), 1);
+    let both = ["--output-file", "/dev/full", "--records", "/dev/full"];
+    let ran = desk.random("vllm", serve_in_turn(&[sound()]), &[&QUIET[..], &both].concat());
+    let ran = ran.exits(6).says("the result line that was not written:");
+    assert!(
+        ran.stderr.contains("records of this load are lost"),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
+fn records_beyond_the_room_for_them_are_counted() {
+    let desk = Desk::new();
+    let port = serve_in_turn(&[sound()]);
+    let more = ["--records", "records.jsonl", "--output-file", "/dev/null"];
+    let bench = desk.random_command("vllm", port, &[&QUIET[..], &more].concat());
+    // No file may be larger than 4 blocks of 512 or 1024 bytes; ten records are.
+    let mut limited = std::process::Command::new("sh");
+    limited
+        .args(["-c", "ulimit -f 4; exec \"$@\"", "sh"])
+        .arg(bench.get_program())
+        .args(bench.get_args())
+        .current_dir(desk.path())
+        .env("MATRIX_CACHE", desk.path().join("cache"));
+    let ran = crate::harness::Ran::from(limited.output().expect("it runs")).exits(6);
+    let partial = std::fs::read_to_string(desk.path().join("records.jsonl.partial")).expect("it is kept");
+    let count = partial.matches('\n').count();
+    assert!((1..10).contains(&count), "{partial}");
+    let note = format!("{count} of 10 records are in `records.jsonl.partial`");
+    assert!(ran.stderr.contains(&note), "{}", ran.stderr);
+}
+
 /// Its other end may never come, and the load would be over by then.
 #[test]
 fn output_into_a_named_pipe_is_refused_before_the_load() {

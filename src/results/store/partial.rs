@@ -5,6 +5,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
@@ -20,13 +21,20 @@ use crate::base::secrets::Redactor;
 use crate::plan::Measurement;
 use crate::results::record::request::Request;
 
+/// Why the records of a load could not be written; set when writing ends with an error, before the queue of records is closed.
+pub(crate) type WriteFailure = Arc<OnceLock<io::Error>>;
+
 /// Longest time that records stay in memory.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Store {
     /// Writes records on a separate thread until the channel closes. The file of an earlier attempt is
     /// renamed. The file is removed when the measurement is written.
-    pub(crate) fn save_partial(&self, measurement: &Measurement, records: Receiver<Request>) -> Result<()> {
+    pub(crate) fn save_partial(
+        &self,
+        measurement: &Measurement,
+        records: Receiver<Request>,
+    ) -> Result<WriteFailure> {
         let folder = self.cell_dir(measurement);
         self.create_folder(&folder)?;
         let path = folder.join(layout::PARTIAL);
@@ -35,9 +43,9 @@ impl Store {
         }
         let file = create(&path)?;
         let redactor = self.redactor().clone();
-        spawn_writer(&path, move || {
+        spawn_writer(&path, records, move |records| {
             let mut lines = zstd::Encoder::new(file, ZSTD_LEVEL)?;
-            write_records(&mut lines, &records, &redactor)?;
+            write_records(&mut lines, records, &redactor)?;
             lines.finish()?.flush()
         })
     }
@@ -45,13 +53,17 @@ impl Store {
 
 /// Writes records as redacted JSON lines to a separate file, on a separate thread, until the channel closes.
 /// A file of that name from an earlier load is renamed.
-pub(crate) fn save_records(path: &Path, records: Receiver<Request>, redactor: Redactor) -> Result<()> {
+pub(crate) fn save_records(
+    path: &Path,
+    records: Receiver<Request>,
+    redactor: Redactor,
+) -> Result<WriteFailure> {
     if path.exists() {
         move_to_backup(path)?;
     }
     let file = create(path)?;
-    spawn_writer(path, move || {
-        write_records(&mut BufWriter::new(file), &records, &redactor)
+    spawn_writer(path, records, move |records| {
+        write_records(&mut BufWriter::new(file), records, &redactor)
     })
 }
 
@@ -59,13 +71,21 @@ fn create(path: &Path) -> Result<File> {
     open_file(OpenOptions::new().write(true).create(true).truncate(true), path).io_context("make", path)
 }
 
-/// Runs `work` on a separate thread. Its error is ignored, because writing the measurement will report a full
-/// disk.
-fn spawn_writer(path: &Path, work: impl FnOnce() -> io::Result<()> + Send + 'static) -> Result<()> {
-    let spawned = thread::Builder::new()
-        .name("records".to_owned())
-        .spawn(move || drop(work()));
-    spawned.map(drop).io_context("keep records in", path)
+/// Runs `work` on a separate thread. Its error does not end the load, because the records stay in memory.
+fn spawn_writer(
+    path: &Path,
+    records: Receiver<Request>,
+    work: impl FnOnce(&Receiver<Request>) -> io::Result<()> + Send + 'static,
+) -> Result<WriteFailure> {
+    let failure = WriteFailure::default();
+    let to_set = Arc::clone(&failure);
+    let writing = move || {
+        if let Err(error) = work(&records) {
+            let _ = to_set.set(error);
+        }
+    };
+    let spawned = thread::Builder::new().name("records".to_owned()).spawn(writing);
+    spawned.map(|_| failure).io_context("keep records in", path)
 }
 
 fn write_records(lines: &mut impl Write, records: &Receiver<Request>, redactor: &Redactor) -> io::Result<()> {
@@ -141,6 +161,26 @@ mod tests {
     use super::*;
     use crate::base::ids::RunId;
     use crate::results::store::testing::{plan, requests};
+
+    #[test]
+    fn a_full_disk_is_known_once_the_queue_is_closed() {
+        let (sender, receiver) = sync_channel(1);
+        let failure = save_records_into(Path::new("/dev/full"), receiver);
+        let record = requests().swap_remove(0);
+        // The writer gives up when its buffer is full.
+        while sender.send(record.clone()).is_ok() {}
+        let kind = failure.get().map(io::Error::kind);
+        assert_eq!(kind, Some(io::ErrorKind::StorageFull));
+    }
+
+    /// As [`save_records`] into a file that exists.
+    fn save_records_into(path: &Path, records: Receiver<Request>) -> WriteFailure {
+        let file = OpenOptions::new().write(true).open(path).unwrap();
+        spawn_writer(path, records, move |records| {
+            write_records(&mut BufWriter::new(file), records, &Redactor::default())
+        })
+        .unwrap()
+    }
 
     #[test]
     fn what_ended_a_second_ago_survives_a_kill_and_a_cut_file() {

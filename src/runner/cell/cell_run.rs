@@ -7,7 +7,7 @@ use thiserror::Error;
 use crate::analysis::metrics::MetricInputs;
 use crate::base::clock::{self, MonotonicTime};
 use crate::base::control_client::ControlError;
-use crate::loadgen::{LoadError, Sink, Spill};
+use crate::loadgen::{LoadError, Spill};
 use crate::plan::{Cell, Measurement};
 use crate::results::record::cell::{MeasurementSummary, Phase, PhaseTime, UniquePrefix};
 use crate::results::record::client::ClientFacts;
@@ -16,6 +16,7 @@ use crate::results::record::request::Failure;
 use crate::runner::cell::context::CellContext;
 use crate::runner::cell::observer::{CellEvent, CellObserver};
 use crate::runner::load::LoadOutcome;
+use crate::runner::record_sink::OpenSink;
 use crate::runner::supervise::{AbortReason, DriveControl};
 
 /// Purpose of the unique prefix of warm-up prompts, which differs from that of the load.
@@ -64,7 +65,7 @@ pub(crate) struct CellRun<'a> {
     /// The prefix of the load's prompts, if the recipe sets `unique_prefixes`.
     pub(super) unique_prefix: Option<UniquePrefix>,
     /// Stores records during a load.
-    pub(super) sink: Option<Sink>,
+    pub(super) sink: Option<OpenSink>,
     /// Stores responses beyond the memory limit.
     pub(super) spill: Option<Arc<Spill>>,
     /// Client facts of the search points whose requests are not those of the cell.

@@ -27,11 +27,8 @@ impl CellRun<'_> {
         mut load: LoadOutcome,
         workload: &Arc<PreparedWorkload>,
     ) -> CellOutcome {
-        let missed = self.sink.take().map_or(0, |sink| sink.dropped());
-        if missed > 0 {
-            self.warn(format!(
-                "{missed} records were kept only in memory during the load, because the disk was too slow"
-            ));
+        if let Some(warning) = self.sink.take().and_then(|open| open.warning()) {
+            self.warn(warning);
         }
         // The client facts of a cell are the worst of all points, because every point affected the search.
         let other_points = std::mem::take(&mut self.other_points).into_iter();
