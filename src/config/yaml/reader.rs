@@ -68,6 +68,12 @@ impl<'n, 'c> NodeDeserializer<'n, 'c> {
         {
             visitor.visit_f64(number)
         } else {
+            let is_huge =
+                clear && whole && text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty();
+            let expected = match is_huge {
+                true => suggest::describe_bounds(&(&visitor as &dyn serde::de::Expected).to_string()),
+                false => expected,
+            };
             let instead = scalar::suggest_number(text, whole);
             let help = match &instead {
                 Some(_) if scalar::has_odd_zero(text) => {

@@ -116,6 +116,7 @@ pub(super) fn describe_expected(expected: &str) -> String {
 pub(super) fn describe_bounds(expected: &str) -> String {
     match expected {
         "u32" => format!("a whole number from 0 to {}", u32::MAX),
+        "u64" | "usize" => format!("a whole number from 0 to {}", u64::MAX),
         "i8" => "a whole number from -128 to 127".to_owned(),
         "i16" => "a whole number from -32768 to 32767".to_owned(),
         "i32" => format!("a whole number from {} to {}", i32::MIN, i32::MAX),
