@@ -12,6 +12,7 @@ pub(crate) mod private_files;
 pub(crate) mod proc;
 pub(crate) mod regular_file;
 pub(crate) mod secrets;
+pub(crate) mod server_url;
 pub(crate) mod text;
 pub(crate) mod threads;
 pub(crate) mod tls;

@@ -99,7 +99,11 @@ pub(crate) fn routing_key_header_error(name: &str) -> Option<&'static str> {
         "x-request-id",
     ];
     let is_taken = TAKEN.iter().any(|taken| name.eq_ignore_ascii_case(taken));
-    header_name_error(name).or(is_taken.then_some("the client sends it for another purpose"))
+    // A number, or a switch that does not exist.
+    let is_name = name.bytes().any(|byte| byte.is_ascii_alphabetic()) && !matches!(name, "true" | "false");
+    header_name_error(name)
+        .or((!is_name).then_some("it is not the name of a header"))
+        .or(is_taken.then_some("the client sends it for another purpose"))
 }
 
 /// How a server with an `https://` address is trusted, and how the client proves who it is.

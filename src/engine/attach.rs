@@ -46,9 +46,9 @@ pub(super) fn start(
     for template in attach.urls() {
         let url = context.fill(None, template, "`url:`")?;
         let endpoint = endpoints::parse(&url, headers.clone(), tls.as_ref());
-        endpoints.push(endpoint.map_err(|reason| StartError::Url {
+        endpoints.push(endpoint.map_err(|fault| StartError::Url {
             url: template.as_str().to_owned(),
-            reason: reason.to_owned(),
+            reason: fault.reason,
         })?);
     }
     let others = endpoints.split_off(1);
@@ -214,11 +214,15 @@ async fn unmet_address(
     let engine = &launch.engine.name;
     let endpoint = match endpoints::parse(&url, headers, tls) {
         Ok(endpoint) => endpoint,
-        Err(reason) => {
+        Err(fault) => {
             return Some(Unmet {
-                problem: format!("the url `{template}` of engine `{engine}` cannot be used: {reason}"),
-                help: match url.contains("://") {
-                    true => "write it as `http://host:8000`".to_owned(),
+                problem: format!(
+                    "the url `{template}` of engine `{engine}` cannot be used: {}",
+                    fault.reason
+                ),
+                help: match url.trim().contains("://") || url.trim().is_empty() {
+                    true => fault.help,
+                    // The URL itself may hold a secret.
                     false => format!("did you mean `http://{template}`?"),
                 },
             });

@@ -11,7 +11,8 @@ use crate::config::builtin_scenarios;
 use crate::config::dataset::DatasetName;
 use crate::config::dataset::length_distribution::Lengths;
 use crate::config::engine::{Recipe, Recipes};
-use crate::config::matrix::{Matrix, engine_name};
+use crate::config::forms::Named;
+use crate::config::matrix::{EngineEntry, Matrix, engine_name};
 use crate::config::repeats::StartOrder;
 use crate::config::shipped;
 use crate::config::yaml::{self, Diagnostic, ReadResult, RenamedKey, Source};
@@ -163,7 +164,29 @@ fn matrix_notes(matrix: &Matrix) -> Vec<String> {
         )
     });
     let notes = interleave.into_iter().chain(exact_length_warning(matrix));
-    notes.chain(shared_server_notes(matrix)).collect()
+    let notes = notes.chain(shared_server_notes(matrix));
+    notes.chain(unencrypted_notes(matrix)).collect()
+}
+
+/// Notes addresses that `tls` does not concern, beside others that it does.
+fn unencrypted_notes(matrix: &Matrix) -> Vec<String> {
+    let of_engine = |engine: &Named<EngineEntry>| {
+        engine.value.tls.as_ref()?;
+        let urls = engine.value.urls.as_ref()?;
+        let plain = urls
+            .value
+            .iter()
+            .filter(|url| url.as_str().starts_with("http://"));
+        let plain: Vec<&str> = plain.map(|url| url.as_str()).collect();
+        (!plain.is_empty()).then(|| {
+            format!(
+                "note: `tls` of `{}` has no effect on {}: connections to `http://` are not encrypted",
+                engine_name(engine),
+                yaml::backtick_list(plain)
+            )
+        })
+    };
+    matrix.engines.iter().filter_map(of_engine).collect()
 }
 
 /// Warns about engines that attach to the same server.
@@ -330,4 +353,27 @@ fn local_recipes(folder: &Path) -> impl Iterator<Item = String> {
             (path.extension()? == "yaml")
                 .then(|| path.file_stem().map(|stem| stem.to_string_lossy().into_owned()))?
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_that_tls_does_not_concern_are_noted() {
+        let notes = |urls: &str| {
+            let text = format!(
+                "name: m\nengines:\n  - attach: {{ as: e, urls: [{urls}], tls: {{ insecure: true }} }}\nmodels: [m]\nscenarios: [sharegpt]\n"
+            );
+            let (matrix, errors) = yaml::read::<Matrix>(&Source::new("m.yaml", text));
+            assert!(errors.is_empty(), "{errors:?}");
+            unencrypted_notes(&matrix.unwrap())
+        };
+        assert_eq!(notes("'https://a', 'https://b'"), Vec::<String>::new());
+        let mixed = notes("'https://a', 'http://b'");
+        assert!(
+            mixed[0].contains("`tls` of `e` has no effect on `http://b`"),
+            "{mixed:?}"
+        );
+    }
 }

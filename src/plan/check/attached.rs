@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::diagnostics::with_place;
+use crate::base::server_url::ServerUrl;
 use crate::config::forms::Named;
 use crate::config::matrix::{EngineEntry, engine_name};
 use crate::config::template::{Template, TemplatePart};
@@ -14,30 +15,28 @@ pub(super) fn check_attached(named: &Named<EngineEntry>, attaches: bool, diagnos
     if !attaches {
         refuse_unused_keys(named, diagnostics);
     } else if urls(entry).next().is_none() {
+        let (place, label) = match &entry.urls {
+            Some(urls) => (urls.place.as_ref(), "names no address"),
+            None => (None, "no `url`"),
+        };
         diagnostics.push(
             with_place(
                 Diagnostic::new(format!(
                     "`{}` attaches to a server, but has no address",
                     engine_name(named)
                 )),
-                named.name.place.as_ref(),
-                "no `url`",
+                place.or(named.name.place.as_ref()),
+                label,
             )
             .with_help("add its address, such as `url: http://127.0.0.1:8000`"),
         );
     }
-    for url in urls(entry).filter(|url| !names_scheme(url)) {
-        diagnostics.push(
-            with_place(
-                Diagnostic::new(format!(
-                    "the url `{url}` of `{}` has no scheme",
-                    engine_name(named)
-                )),
-                named.name.place.as_ref(),
-                "its `url`",
-            )
-            .with_help(format!("did you mean `http://{url}`?")),
-        );
+    for url in urls(entry).filter(|url| !is_filled_later(url)) {
+        if let Err(fault) = ServerUrl::parse(url.as_str()) {
+            let message = format!("the url `{url}` of `{}` cannot be used", engine_name(named));
+            let place = url.place.as_ref().or(named.name.place.as_ref());
+            diagnostics.push(with_place(Diagnostic::new(message), place, fault.reason).with_help(fault.help));
+        }
     }
     check_several(named, diagnostics);
     check_tls(named, diagnostics);
@@ -47,10 +46,6 @@ pub(super) fn check_attached(named: &Named<EngineEntry>, attaches: bool, diagnos
 fn urls(entry: &EngineEntry) -> impl Iterator<Item = &Spanned<Template>> {
     let several = entry.urls.iter().flat_map(|urls| &urls.value);
     entry.url.iter().chain(several)
-}
-
-fn names_scheme(url: &Spanned<Template>) -> bool {
-    url.as_str().contains("://") || is_filled_later(url)
 }
 
 /// Whether a text has a placeholder or a secret.
@@ -159,6 +154,16 @@ fn check_tls(named: &Named<EngineEntry>, diagnostics: &mut Vec<Diagnostic>) {
     let message = || Diagnostic::new(format!("invalid `tls` of `{}`", engine_name(named)));
     if let Err(why) = tls.value.settings(Path::new(""), |name| format!("`{name}`")) {
         diagnostics.push(with_place(message(), place, why));
+    }
+    if tls.value.is_default() {
+        let why = "sets nothing: certificates are checked against the CAs of this machine in any case";
+        let help = "remove it, or set `insecure: true`, `ca_file`, or `client_cert` and `client_key`";
+        diagnostics.push(with_place(message(), place, why).with_help(help));
+        return;
+    }
+    for (name, _) in tls.value.files().filter(|(_, file)| file.as_os_str().is_empty()) {
+        let why = format!("`{name}` is empty");
+        diagnostics.push(with_place(message(), place, why).with_help("name a PEM file, or remove the key"));
     }
     let mut addresses = urls(entry).peekable();
     let may_be_encrypted = addresses.peek().is_none()
