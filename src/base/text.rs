@@ -1,6 +1,8 @@
 //! Makes foreign text safe for terminals and CI logs, which act on control characters; formats counts and
 //! lines.
 
+use std::path::Path;
+
 /// Formats a count with its noun: `1 launch`, `2 launches`.
 pub(crate) fn pluralize(count: usize, singular: &str, plural: &str) -> String {
     match count {
@@ -101,6 +103,19 @@ pub(crate) fn one_line(text: &str) -> String {
         .collect()
 }
 
+/// Returns a path for messages, with control characters written as escapes such as `\n`: a name may hold any.
+pub(crate) fn shown_path(path: &Path) -> String {
+    let text = path.display().to_string();
+    let mut shown = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match is_control(letter) {
+            true => shown.extend(letter.escape_default()),
+            false => shown.push(letter),
+        }
+    }
+    shown
+}
+
 /// Like [`one_line`], for text at the start of a line: puts it in backticks if CI would parse it as a
 /// command.
 pub(crate) fn line_start(text: &str) -> String {
@@ -124,6 +139,12 @@ mod tests {
         assert_eq!(wrap("- ", 2, text, 12), "- one\n  two-and-a-half\n  three four\n");
         assert_eq!(wrap("- ", 2, text, 80), format!("- {text}\n"));
         assert_eq!(wrap("- ", 2, "", 80), "-\n");
+    }
+
+    #[test]
+    fn control_characters_in_a_path_are_escaped() {
+        let path = Path::new("a\n/b\u{1b}[31m é.wav");
+        assert_eq!(shown_path(path), "a\\n/b\\u{1b}[31m é.wav");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use super::audio_clip::AudioClip;
 use super::jsonl::{Lines, malformed_line};
 use super::{Content, DatasetError, MakeRows, Prompt, RngState, RowInputs, Rows};
 use crate::base::audio::{AudioFormat, MAX_SECONDS};
+use crate::base::text::shown_path;
 use crate::config::dataset::DatasetName;
 use crate::config::dataset::audio::Audio;
 use crate::config::workload::MAX_AUDIO_BYTES;
@@ -20,7 +22,7 @@ const PATH_KEYS: [&str; 2] = ["audio", "audio_filepath"];
 
 /// A row before its recording is read.
 #[derive(Debug, Default)]
-struct Row {
+pub(super) struct Row {
     path: PathBuf,
     /// Its length as the row states it.
     seconds: Option<f64>,
@@ -88,8 +90,8 @@ pub(super) fn audio_lines(prompts: &[Prompt]) -> Vec<String> {
 }
 
 /// The files of all formats in a folder and its folders, by their paths.
-fn folder_rows(folder: &Path) -> Result<Vec<Row>, DatasetError> {
-    let mut paths = Vec::new();
+pub(super) fn folder_rows(folder: &Path) -> Result<Vec<Row>, DatasetError> {
+    let (mut paths, mut lines) = (Vec::new(), None::<PathBuf>);
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
         let unreadable = |error| DatasetError::Unreadable {
@@ -104,14 +106,20 @@ fn folder_rows(folder: &Path) -> Result<Vec<Row>, DatasetError> {
                 folders.push(path);
             } else if AudioFormat::from_name(&entry.file_name().to_string_lossy()).is_some() {
                 paths.push(path);
+            } else if path.extension().is_some_and(|ending| ending == "jsonl") {
+                lines = lines.into_iter().chain([path]).min();
             }
         }
     }
     paths.sort();
     if paths.is_empty() {
+        let reason = format!("no file in it has one of the endings {}", AudioFormat::endings());
         return Err(malformed(
             folder,
-            &format!("no file in it has one of the endings {}", AudioFormat::endings()),
+            &match lines {
+                None => reason,
+                Some(lines) => format!("{reason}; name JSON lines as a file: `{}`", shown_path(&lines)),
+            },
         ));
     }
     let row = |path| Row {
@@ -196,11 +204,20 @@ impl Clips {
             path: path.clone(),
             error,
         };
-        let about = fs::metadata(path).map_err(unreadable)?;
+        let about = fs::metadata(path).map_err(|error| match fs::read_link(path) {
+            Ok(target) if error.kind() == ErrorKind::NotFound => {
+                let (link, target) = (shown_path(path), shown_path(&target));
+                malformed(
+                    data_file,
+                    &format!("`{link}` is a link to a missing file, `{target}`"),
+                )
+            }
+            _ => unreadable(error),
+        })?;
         if !about.is_file() {
             return Err(malformed(
                 data_file,
-                &format!("`{}` is not a file", path.display()),
+                &format!("`{}` is not a file", shown_path(path)),
             ));
         }
         self.bytes += about.len();
@@ -215,7 +232,7 @@ impl Clips {
         }
         let bytes = fs::read(path).map_err(unreadable)?;
         let clip = AudioClip::from_file(path, bytes, row.seconds)
-            .map_err(|reason| malformed(data_file, &format!("`{}`: {reason}", path.display())))?;
+            .map_err(|reason| malformed(data_file, &format!("`{}`: {reason}", shown_path(path))))?;
         let clip = Arc::new(clip);
         self.read.insert(path.clone(), Arc::clone(&clip));
         Ok(clip)
@@ -379,6 +396,25 @@ mod tests {
                 .unwrap_err()
                 .to_string()
                 .contains("no file in it")
+        );
+        let only_lines = folder(&[("b.jsonl", b"{}"), ("a.jsonl", b"{}")]);
+        let error = rows(only_lines.path(), 0).unwrap_err().to_string();
+        assert!(
+            error.contains("name JSON lines as a file: `") && error.ends_with("a.jsonl`"),
+            "{error}"
+        );
+        let linked = folder(&[]);
+        std::os::unix::fs::symlink("gone.wav", linked.path().join("a.wav")).unwrap();
+        let error = rows(linked.path(), 0).unwrap_err().to_string();
+        assert!(
+            error.ends_with("a.wav` is a link to a missing file, `gone.wav`"),
+            "{error}"
+        );
+        let named = folder(&[("a\nb\u{1b}[31m.wav", b"no")]);
+        let error = rows(named.path(), 0).unwrap_err().to_string();
+        assert!(
+            error.contains("a\\nb\\u{1b}[31m.wav`: it is not a WAV file"),
+            "{error}"
         );
         let empty = folder(&[("rows.jsonl", b"\n \n")]);
         let error = rows(&empty.path().join("rows.jsonl"), 0).unwrap_err();

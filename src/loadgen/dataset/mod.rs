@@ -62,6 +62,7 @@ use template::TemplateError;
 use tokenizer::{Tokenizer, TokenizerError};
 
 use crate::base::ids::ContentHash;
+use crate::base::text::shown_path;
 use crate::config::dataset::{Dataset, DatasetName, PublishedFile, WorkloadError};
 use crate::config::workload::{Profile, Workload};
 
@@ -80,7 +81,7 @@ pub enum DatasetError {
         searched: Vec<String>,
     },
     /// The data set's file cannot be read.
-    #[error("cannot read the data file `{}`: {error}", path.display())]
+    #[error("cannot read the data file `{}`: {error}", shown_path(path))]
     Unreadable {
         /// The file that cannot be read.
         path: PathBuf,
@@ -88,7 +89,7 @@ pub enum DatasetError {
         error: std::io::Error,
     },
     /// The data set's file does not contain rows of its format.
-    #[error("`{}` does not contain valid rows of `{}`: {reason}", path.display(), dataset.bench_serving_name())]
+    #[error("`{}` does not contain valid rows of `{}`: {reason}", shown_path(path), dataset.bench_serving_name())]
     Malformed {
         /// The data set that was expected.
         dataset: DatasetName,
@@ -98,7 +99,10 @@ pub enum DatasetError {
         reason: String,
     },
     /// The data set's file does not contain conversations in the ShareGPT format.
-    #[error("`{}` does not contain conversations in the ShareGPT format: {reason}", path.display())]
+    #[error(
+        "`{}` does not contain conversations in the ShareGPT format: {reason}",
+        shown_path(path)
+    )]
     Invalid {
         /// The file in which nothing is usable.
         path: PathBuf,
@@ -240,6 +244,16 @@ impl RowInputs<'_> {
     }
 }
 
+/// Checks that a folder has files of a data set that reads folders. Any other path is in order here.
+pub(crate) fn check_folder(dataset: DatasetName, path: &Path) -> Result<(), DatasetError> {
+    match dataset {
+        _ if !path.is_dir() => Ok(()),
+        DatasetName::Audio => audio::folder_rows(path).map(drop),
+        DatasetName::AgenticSessions => sessions::check_folder(path),
+        _ => Ok(()),
+    }
+}
+
 /// A data set that makes rows.
 trait MakeRows {
     fn rows(&self, inputs: &RowInputs<'_>, rng: &mut RngState) -> Result<Rows, DatasetError>;
@@ -263,7 +277,7 @@ pub(crate) fn locate(
         } else {
             ""
         };
-        searched.push(format!("{}{note}", path.display()));
+        searched.push(format!("{}{note}", shown_path(&path)));
         (path.is_file() || (may_be_folder && path.is_dir())).then_some(path)
     };
     let data_file = match (
@@ -410,7 +424,11 @@ fn fix(dataset: DatasetName) -> String {
     match dataset.fetched_as() {
         Some(fetched) => {
             let name = fetched.bench_serving_name();
-            format!("fetch it with `matrix fetch --dataset {name}`, or {named}")
+            let no_file = match dataset {
+                DatasetName::Random => ", or use the data set `random-ids`, which needs no file",
+                _ => "",
+            };
+            format!("fetch it with `matrix fetch --dataset {name}`, or {named}{no_file}")
         }
         None => named.to_owned(),
     }

@@ -41,7 +41,10 @@ impl Record {
             );
         }
         let path = data_file.with_file_name("").join(text);
-        Some(fs::read(&path).map_err(|error| format!("cannot read `{}`: {error}", path.display())))
+        Some(
+            fs::read(&path)
+                .map_err(|error| format!("cannot read `{}`: {error}", crate::base::text::shown_path(&path))),
+        )
     }
 }
 

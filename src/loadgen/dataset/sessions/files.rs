@@ -113,7 +113,8 @@ fn json_fault(error: &serde_json::Error) -> String {
     }
 }
 
-fn files(path: &Path) -> Result<Vec<PathBuf>, DatasetError> {
+/// The files of traces in a folder, in the order of their names; any other path stands for itself.
+pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>, DatasetError> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
     }

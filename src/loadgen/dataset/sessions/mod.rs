@@ -14,6 +14,7 @@ mod timeline;
 pub(crate) mod unlimited_cache;
 mod weka;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -28,6 +29,11 @@ use crate::config::dataset::agentic_sessions::{AgenticSessions, SessionStart};
 
 /// Output tokens of requests whose trace has none, if the scenario does not set a number.
 const DEFAULT_OUTPUT_TOKENS: u32 = 256;
+
+/// Checks that a folder has traces.
+pub(super) fn check_folder(folder: &Path) -> Result<(), DatasetError> {
+    files::files(folder).map(drop)
+}
 
 impl MakeRows for AgenticSessions {
     /// Reads the first sessions of a file or folder; 0 prompts are all.

@@ -78,7 +78,7 @@ pub(super) fn prompts(
 fn clip(row: &Row, inputs: &RowInputs<'_>) -> Result<AudioClip, DatasetError> {
     let data_file = inputs.path()?;
     let malformed = |reason: &str| {
-        let reason = format!("`{}`: {reason}", row.path.display());
+        let reason = format!("`{}`: {reason}", crate::base::text::shown_path(&row.path));
         malformed_line(inputs.dataset, data_file, row.line, &reason)
     };
     let file = fs::read(&row.path).map_err(|error| DatasetError::Unreadable {
