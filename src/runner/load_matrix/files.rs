@@ -6,9 +6,11 @@ use crate::base::tls::TlsConfig;
 use crate::config::builtin_scenarios;
 use crate::config::connections::TlsOptions;
 use crate::config::dataset::DatasetName;
-use crate::config::matrix::Matrix;
+use crate::config::forms::Named;
+use crate::config::matrix::{Matrix, ScenarioEntry};
 use crate::config::yaml::Diagnostic;
-use crate::loadgen::dataset::{check_lengths_file, check_trace, tokenizer};
+use crate::loadgen::dataset::{check_folder, check_lengths_file, check_trace, tokenizer};
+use crate::runner::answers::checks::AnswerChecks;
 
 /// Errors about all files; relative paths are below `folder`.
 pub(super) fn unusable_files(matrix: &Matrix, folder: &Path) -> Vec<Diagnostic> {
@@ -17,7 +19,91 @@ pub(super) fn unusable_files(matrix: &Matrix, folder: &Path) -> Vec<Diagnostic> 
     diagnostics.extend(malformed_traces(matrix, folder));
     diagnostics.extend(unusable_lengths(matrix, folder));
     diagnostics.extend(unusable_tls_files(matrix, folder));
+    diagnostics.extend(unnamed_files(matrix));
+    diagnostics.extend(unusable_folders(matrix, folder));
+    diagnostics.extend(invalid_schemas(matrix));
     diagnostics
+}
+
+/// An error at the name of a scenario.
+fn at_scenario(named: &Named<ScenarioEntry>, message: impl Into<String>, label: &str) -> Diagnostic {
+    let diagnostic = Diagnostic::new(message);
+    match &named.name.place {
+        Some(place) => diagnostic.with_place(place, label),
+        None => diagnostic,
+    }
+}
+
+/// Errors about scenarios whose data set is read from a file that nothing names and that has no default.
+fn unnamed_files(matrix: &Matrix) -> Vec<Diagnostic> {
+    let scenarios = matrix.scenarios.iter();
+    scenarios
+        .filter_map(|named| {
+            let entry = builtin_scenarios::completed(named);
+            let workload = entry.workload(1).ok()??;
+            let file = workload.facts().file.filter(|file| file.default.is_none())?;
+            let is_named =
+                entry.path.is_some() || matrix.datasets.iter().any(|(key, _)| key.value == file.key);
+            let may_be = match workload.facts().may_be_folder() {
+                true => "file or folder",
+                false => "file",
+            };
+            let message = format!(
+                "the scenario `{}` names no {may_be} for its data set `{}`",
+                named.name,
+                workload.dataset.bench_serving_name()
+            );
+            let help = format!("add its `path`, or `{}` in `datasets:` of the matrix", file.key);
+            (!is_named).then(|| at_scenario(named, message, "no `path`").with_help(help))
+        })
+        .collect()
+}
+
+/// Errors about folders of data sets that have no file of the right format.
+fn unusable_folders(matrix: &Matrix, folder: &Path) -> Vec<Diagnostic> {
+    let mut diagnostics: Vec<Diagnostic> = Vec::new();
+    for named in matrix.scenarios.iter() {
+        let entry = builtin_scenarios::completed(named);
+        let Some(dataset) = entry.dataset else { continue };
+        let facts = dataset.default_dataset();
+        let key = facts.facts().file.map(|file| file.key);
+        let shared = matrix
+            .datasets
+            .iter()
+            .find(|(name, _)| key == Some(name.value.as_str()));
+        let Some(path) = entry.path.as_ref().or(shared.map(|(_, path)| path)) else {
+            continue;
+        };
+        let Err(error) = check_folder(dataset, &folder.join(&path.value)) else {
+            continue;
+        };
+        let diagnostic = Diagnostic::new(error.to_string());
+        diagnostics.push(match &path.place {
+            Some(place) => diagnostic.with_place(place, format!("sent by the scenario `{}`", named.name)),
+            None => diagnostic,
+        });
+    }
+    diagnostics
+}
+
+/// Errors about bodies whose schemas answers cannot be checked against.
+fn invalid_schemas(matrix: &Matrix) -> Vec<Diagnostic> {
+    let scenarios = matrix.scenarios.iter();
+    scenarios
+        .filter_map(|named| {
+            let entry = builtin_scenarios::completed(named);
+            entry.check_answers.as_ref().filter(|checks| checks.value)?;
+            let why = AnswerChecks::check_body(&entry.body.0).err()?;
+            let message = format!(
+                "the answers of the scenario `{}` cannot be checked: {why}",
+                named.name
+            );
+            Some(
+                at_scenario(named, message, "its `body`")
+                    .with_help("correct the schema, or remove `check_answers`"),
+            )
+        })
+        .collect()
 }
 
 /// Errors about missing files that the matrix names. Some data sets also read folders.
@@ -73,13 +159,8 @@ fn unusable_lengths(matrix: &Matrix, folder: &Path) -> Vec<Diagnostic> {
         .filter_map(|named| {
             let workload = builtin_scenarios::completed(named).workload(1).ok()??;
             let error = check_lengths_file(&workload.with_lengths_in(folder)).err()?;
-            let diagnostic = Diagnostic::new(error.to_string());
-            Some(match &named.name.place {
-                Some(place) => {
-                    diagnostic.with_place(place, format!("`lengths` of the scenario `{}`", named.name))
-                }
-                None => diagnostic,
-            })
+            let label = format!("`lengths` of the scenario `{}`", named.name);
+            Some(at_scenario(named, error.to_string(), &label))
         })
         .collect()
 }
@@ -187,5 +268,44 @@ mod tests {
             assert_eq!(errors(&shared, &scenario), expected, "{dataset}");
         }
         assert_eq!(errors("", "dataset: audio, path: missing"), 1);
+    }
+
+    #[test]
+    fn what_only_the_matrix_says_is_found_before_anything_starts() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("empty")).unwrap();
+        let errors = |datasets: &str, scenario: &str| -> Vec<String> {
+            let text = format!(
+                "name: m\nengines: [sim]\nmodels: [m]\ndatasets: {{ {datasets} }}\nscenarios:\n  - a: {{ {scenario} }}\n"
+            );
+            let (matrix, errors) = yaml::read::<Matrix>(&Source::new("m.yaml", text));
+            assert!(errors.is_empty(), "{errors:?}");
+            let errors = unusable_files(&matrix.unwrap(), folder.path()).into_iter();
+            errors.map(|error| error.message).collect()
+        };
+        for dataset in ["agentic-sessions", "audio", "openai", "custom"] {
+            let unnamed = errors("", &format!("dataset: {dataset}"));
+            assert!(unnamed[0].contains("names no file"), "{dataset}: {unnamed:?}");
+        }
+        assert_eq!(errors("", "dataset: sharegpt"), Vec::<String>::new());
+        for dataset in ["agentic-sessions", "audio"] {
+            let own = errors("", &format!("dataset: {dataset}, path: empty"));
+            let shared = errors(&format!("{dataset}: empty"), &format!("dataset: {dataset}"));
+            assert_eq!((own.len(), &own), (1, &shared));
+            assert!(own[0].contains("empty` does not contain valid rows"), "{own:?}");
+        }
+        let schema = |schema: &str| {
+            let format = format!("{{ type: json_schema, json_schema: {{ schema: {schema} }} }}");
+            errors(
+                "",
+                &format!("dataset: sharegpt, check_answers: true, body: {{ response_format: {format} }}"),
+            )
+        };
+        assert_eq!(schema("{ type: object }"), Vec::<String>::new());
+        let invalid = schema("{ type: 5 }");
+        assert!(
+            invalid[0].contains("the answers of the scenario `a` cannot be checked"),
+            "{invalid:?}"
+        );
     }
 }

@@ -55,6 +55,16 @@ impl AnswerChecks {
         }
     }
 
+    /// Checks that answers can be checked against the schemas of a scenario's body.
+    ///
+    /// # Errors
+    /// A schema is invalid or refers to a document elsewhere.
+    pub(in crate::runner) fn check_body(body: &Map<String, Value>) -> Result<(), String> {
+        let no_row = Map::new();
+        let constraint = Compiler::default().constraint(RequestFields::new(&no_row, body), None);
+        constraint.map(drop)
+    }
+
     /// Checks the completed answers on all cores, and drops the tool calls of all.
     pub(in crate::runner) fn apply(&self, requests: &mut [Request]) {
         for_each_request(
