@@ -425,9 +425,27 @@ fn a_tokenizer_or_a_file_that_is_missing_is_named() {
         .says("there is no file `nowhere.json`")
         .says("`--dataset-path`");
     let port = sim.port.to_string();
+    // The simulated model has a name of its own.
     desk.call(&["--backend", "vllm", "--port", &port, "--hf-home", "none"])
         .exits(4)
-        .says("no tokenizer found for `m`");
+        .says("the server simulates the model `m`, which has no tokenizer")
+        .says("`--tokenizer`");
+    let given = [
+        "--backend",
+        "vllm",
+        "--port",
+        &port,
+        "--hf-home",
+        "none",
+        "--tokenizer",
+        "none/m",
+    ];
+    desk.call(&given).exits(4).says("no tokenizer found for `none/m`");
+    let tokenizer = data("tokenizer.json");
+    let random = ["--dataset-name", "random", "--tokenizer", &tokenizer];
+    desk.call(&[&given[..6], &random].concat())
+        .exits(4)
+        .says("the data set `random-ids`, which needs no file");
 }
 
 #[test]

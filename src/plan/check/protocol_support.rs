@@ -124,7 +124,7 @@ fn unsupported_features(
     if has_audio && lacks(Feature::Audio) {
         features.push((
             format!("cannot send recordings, which `{name}` consists of"),
-            "use an engine or a variant with the protocol `transcription`",
+            "use an engine or a variant with the protocol `transcription`, such as `variant: transcription`",
         ));
     }
     if !has_audio && protocol.carries(Feature::Audio) {

@@ -69,7 +69,17 @@ pub(super) async fn prepare(
     };
     let prompt_store = PromptStore::new(PathBuf::new(), caches);
     let scenario = &request.scenarios[0];
-    let (tokenizer, mut workload) = workload(scenario, tokenizers, &prompt_store).await?;
+    let prepared = workload(scenario, tokenizers, &prompt_store).await;
+    let (tokenizer, mut workload) = prepared.map_err(|error| match error {
+        BenchError::Prompts(reason)
+            if is_simulated
+                && request.tokenizer.is_none()
+                && reason.starts_with("no tokenizer found for") =>
+        {
+            BenchError::Prompts(lacks_tokenizer(&model))
+        }
+        error => error,
+    })?;
     if request.aligns_prompts {
         workload = align::align(workload, &control, &model, observer).await;
     }
@@ -89,6 +99,15 @@ pub(super) async fn prepare(
         session,
         draws,
     })
+}
+
+/// What to do if the model of a simulated engine, whose name may be invented, has no tokenizer.
+fn lacks_tokenizer(model: &str) -> String {
+    format!(
+        "the server simulates the model `{model}`, which has no tokenizer on this machine\n  = help: give the tokenizer of any \
+         model with `--tokenizer`: the path of a `tokenizer.json`, such as `matrices/data/tokenizer.json`, which `matrix init` \
+         writes, or a name such as `Qwen/Qwen3-8B` after `matrix fetch --tokenizer Qwen/Qwen3-8B`"
+    )
 }
 
 /// Prepares the prompts with the first of `tokenizers` that works, and returns its name.
