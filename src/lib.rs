@@ -15,6 +15,7 @@ pub(crate) mod report;
 pub mod results;
 pub(crate) mod runner;
 pub(crate) mod sim;
+pub(crate) mod slurm;
 pub mod telemetry;
 
 pub use commands::main;

@@ -5,6 +5,7 @@ pub(crate) mod arrival;
 pub(crate) mod backend;
 pub(crate) mod builtin_scenarios;
 pub(crate) mod cancel;
+pub(crate) mod cluster;
 pub(crate) mod connections;
 pub(crate) mod container;
 pub mod dataset;

@@ -9,6 +9,7 @@ pub(crate) mod command;
 mod executor;
 mod expand;
 mod grid;
+pub(crate) mod job;
 pub(crate) mod launch;
 mod layers;
 mod merge;

@@ -1,0 +1,188 @@
+//! The profile of a cluster: what its scheduler is asked for.
+
+use std::fmt;
+use std::num::NonZeroU32;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, de};
+
+use crate::base::units::HumanDuration;
+
+/// Options of `sbatch` that `matrix` sets itself, without the leading dashes.
+const OWN_OPTIONS: [&str; 17] = [
+    "array",
+    "chdir",
+    "comment",
+    "error",
+    "export",
+    "export-file",
+    "job-name",
+    "nodes",
+    "ntasks",
+    "open-mode",
+    "output",
+    "parsable",
+    "requeue",
+    "signal",
+    "test-only",
+    "wait",
+    "wrap",
+];
+
+/// The profile of a cluster. A file `clusters/<name>.yaml`, read with `--cluster <name>`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ClusterProfile {
+    /// The scheduler. Only Slurm is supported.
+    pub(crate) scheduler: Scheduler,
+    /// The partition of jobs; without it the cluster's default.
+    pub(crate) partition: Option<JobValue>,
+    /// The account that jobs are charged to.
+    pub(crate) account: Option<JobValue>,
+    /// The quality of service of jobs.
+    pub(crate) qos: Option<JobValue>,
+    /// Features that nodes must have, such as `h100&ib`.
+    pub(crate) constraint: Option<JobValue>,
+    /// The reservation that jobs use.
+    pub(crate) reservation: Option<JobValue>,
+    /// Name of the GPUs as a generic resource, as `sinfo -o %G` shows it without its number, such as `gpu:h100`; default `gpu`.
+    pub(crate) gres: Option<JobValue>,
+    /// Number of GPUs of a job; by default as many as the launch with the most GPUs uses.
+    pub(crate) gpus: Option<u32>,
+    /// Number of processors of a job.
+    pub(crate) cpus: Option<NonZeroU32>,
+    /// Memory of a job, such as `64G`.
+    pub(crate) memory: Option<JobValue>,
+    /// Whether no other job may use the node of a job. Other jobs on a node disturb measurements.
+    pub(crate) exclusive: bool,
+    /// Time limit of a job. Two minutes before it the run stops and keeps what it has measured.
+    pub(crate) time_limit: Option<HumanDuration>,
+    /// Lines of shell that a job runs first, such as `module load cuda`.
+    pub(crate) prolog: Vec<ScriptLine>,
+    /// Further options of `sbatch`, such as `--mail-type=END`.
+    pub(crate) options: Vec<SubmitOption>,
+}
+
+/// A scheduler of a cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Scheduler {
+    #[default]
+    Slurm,
+}
+
+/// A value of an option of `sbatch`.
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]
+pub(crate) struct JobValue(String);
+
+/// A line of shell.
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]
+pub(crate) struct ScriptLine(String);
+
+/// An option of `sbatch` in its long form, with its value after `=`.
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]
+pub(crate) struct SubmitOption(String);
+
+impl JobValue {
+    fn parse(text: String) -> Result<Self, String> {
+        let is_allowed = |letter: char| letter.is_ascii_graphic() && !"'\"\\`$;".contains(letter);
+        match text.is_empty() || !text.chars().all(is_allowed) {
+            true => Err(format!(
+                "{text:?} cannot be a value of `sbatch`; write letters, digits and punctuation, without spaces, quotes, `\\`, `$`, `;` and backquotes"
+            )),
+            false => Ok(Self(text)),
+        }
+    }
+}
+
+impl ScriptLine {
+    fn parse(text: String) -> Result<Self, String> {
+        match text.contains(['\n', '\r', '\0']) {
+            true => Err("a line of `prolog` contains a line break; write one entry for each line".to_owned()),
+            false => Ok(Self(text)),
+        }
+    }
+}
+
+impl SubmitOption {
+    fn parse(text: String) -> Result<Self, String> {
+        let Some(rest) = text.strip_prefix("--") else {
+            return Err(format!(
+                "{text:?} is not a long option of `sbatch`; write it as `--name=value`"
+            ));
+        };
+        let name = rest.split('=').next().unwrap_or(rest);
+        if OWN_OPTIONS.contains(&name) {
+            return Err(format!("`--{name}` is set by `matrix` itself; remove it"));
+        }
+        JobValue::parse(text).map(|value| Self(value.0))
+    }
+
+    /// The name without dashes and value.
+    pub(crate) fn name(&self) -> &str {
+        let rest = self.0.trim_start_matches('-');
+        rest.split('=').next().unwrap_or(rest)
+    }
+}
+
+macro_rules! from_text {
+    ($($name:ident),*) => {$(
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                Self::parse(String::deserialize(deserializer)?).map_err(de::Error::custom)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    )*};
+}
+
+from_text!(JobValue, ScriptLine, SubmitOption);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::yaml::{self, Source};
+
+    fn errors(text: &str) -> String {
+        let (_, diagnostics) =
+            yaml::read::<ClusterProfile>(&Source::new("c.yaml".to_owned(), text.to_owned()));
+        let messages = diagnostics
+            .iter()
+            .map(|diagnostic| format!("{} {}", diagnostic.message, diagnostic.label));
+        messages.collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn a_profile_is_read_and_what_would_change_the_script_is_refused() {
+        let text = "partition: gpu\ngres: gpu:h100\nconstraint: h100&ib\ntime_limit: 2h\nprolog: [module load cuda]\noptions: [--mail-type=END]\n";
+        let (profile, diagnostics) =
+            yaml::read::<ClusterProfile>(&Source::new("c.yaml".to_owned(), text.to_owned()));
+        assert!(diagnostics.is_empty(), "{diagnostics:?}");
+        let profile = profile.unwrap();
+        assert_eq!(profile.gres.unwrap().to_string(), "gpu:h100");
+        assert_eq!(profile.options[0].name(), "mail-type");
+        for (text, why) in [
+            ("partiton: gpu\n", "partiton"),
+            ("partition: \"a b\"\n", "cannot be a value of `sbatch`"),
+            (
+                "partition: \"a\\n#SBATCH --uid=0\"\n",
+                "cannot be a value of `sbatch`",
+            ),
+            ("account: \"\"\n", "cannot be a value of `sbatch`"),
+            ("options: [--export=NONE]\n", "is set by `matrix` itself"),
+            ("options: [-t 5]\n", "not a long option"),
+            ("prolog: [\"a\\nb\"]\n", "contains a line break"),
+            ("time_limit: 30\n", "no unit"),
+            ("scheduler: pbs\n", "pbs"),
+            ("cpus: 0\n", "cpus"),
+        ] {
+            let found = errors(text);
+            assert!(found.contains(why), "{text}: {found}");
+        }
+    }
+}

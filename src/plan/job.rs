@@ -1,0 +1,213 @@
+//! The script of a job that runs a matrix on a node of a cluster. Pure.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::config::cluster::ClusterProfile;
+use crate::plan::Plan;
+use crate::plan::shell::shell_quote as quote;
+
+/// Seconds before the time limit at which the run is told to stop. Slurm may tell it a minute earlier.
+const STOP_BEFORE_LIMIT_S: u32 = 120;
+
+/// A job that runs a matrix.
+#[derive(Debug)]
+pub(crate) struct Job<'a> {
+    pub(crate) matrix: &'a str,
+    pub(crate) profile: &'a ClusterProfile,
+    /// Number of GPUs that the job is allocated.
+    pub(crate) gpus: u32,
+    /// The folder of the job's files, on a file system that the nodes share.
+    pub(crate) folder: &'a Path,
+    /// The folder in which the command was entered.
+    pub(crate) current_folder: &'a Path,
+    pub(crate) program: &'a Path,
+    /// The arguments of the program.
+    pub(crate) arguments: &'a [String],
+}
+
+/// Names of files in the folder of a job.
+pub(crate) mod files {
+    pub(crate) const SCRIPT: &str = "job.sh";
+    pub(crate) const SUBMISSION: &str = "job.json";
+    /// The name of the job's run.
+    pub(crate) const RUN: &str = "run";
+    /// The exit code of the run.
+    pub(crate) const EXIT: &str = "exit";
+    pub(crate) const STDOUT: &str = "stdout";
+    pub(crate) const STDERR: &str = "stderr";
+    /// What the scheduler and the batch shell print.
+    pub(crate) const BATCH: &str = "batch.log";
+}
+
+impl Job<'_> {
+    /// The label by which the job is found again: it names the folder of the job.
+    pub(crate) fn label(folder: &Path) -> String {
+        format!("matrix:{}", folder.display())
+    }
+
+    /// The options of `sbatch`, without leading dashes.
+    pub(crate) fn options(&self) -> Vec<(String, Option<String>)> {
+        let profile = self.profile;
+        let batch = self
+            .folder
+            .join(files::BATCH)
+            .display()
+            .to_string()
+            .replace('%', "%%");
+        let mut options = vec![
+            ("job-name".to_owned(), Some(format!("matrix-{}", self.matrix))),
+            ("comment".to_owned(), Some(Self::label(self.folder))),
+            ("output".to_owned(), Some(batch)),
+            ("open-mode".to_owned(), Some("append".to_owned())),
+            ("nodes".to_owned(), Some("1".to_owned())),
+            ("ntasks".to_owned(), Some("1".to_owned())),
+            ("requeue".to_owned(), None),
+            ("signal".to_owned(), Some(format!("B:USR1@{STOP_BEFORE_LIMIT_S}"))),
+        ];
+        let mut add = |name: &str, value: Option<String>| {
+            if let Some(value) = value {
+                options.push((name.to_owned(), Some(value)));
+            }
+        };
+        let text = |value: &dyn ToString| value.to_string();
+        add("partition", profile.partition.as_ref().map(|value| text(value)));
+        add("account", profile.account.as_ref().map(|value| text(value)));
+        add("qos", profile.qos.as_ref().map(|value| text(value)));
+        add("constraint", profile.constraint.as_ref().map(|value| text(value)));
+        add(
+            "reservation",
+            profile.reservation.as_ref().map(|value| text(value)),
+        );
+        add("cpus-per-task", profile.cpus.as_ref().map(|value| text(value)));
+        add("mem", profile.memory.as_ref().map(|value| text(value)));
+        add(
+            "time",
+            profile.time_limit.map(|limit| time_limit(limit.duration())),
+        );
+        let gres = profile
+            .gres
+            .as_ref()
+            .map_or_else(|| "gpu".to_owned(), |name| text(name));
+        add("gres", (self.gpus > 0).then(|| format!("{gres}:{}", self.gpus)));
+        if profile.exclusive {
+            options.push(("exclusive".to_owned(), None));
+        }
+        for option in &profile.options {
+            let text = option.to_string();
+            let value = text.split_once('=').map(|(_, value)| value.to_owned());
+            options.push((option.name().to_owned(), value));
+        }
+        options
+    }
+
+    /// The text of the script. It holds no secret: the job inherits the environment of `sbatch`.
+    pub(crate) fn script(&self) -> String {
+        let mut script = "#!/bin/bash\n".to_owned();
+        for (name, value) in self.options() {
+            let value = value.map_or_else(String::new, |value| format!("={}", quote(&value)));
+            let _ = writeln!(script, "#SBATCH --{name}{value}");
+        }
+        let path = |path: &Path| quote(&path.to_string_lossy());
+        let file = |name: &str| path(&self.folder.join(name));
+        script.push_str("\n# srun of a prolog would inherit what sbatch was told about the environment.\nunset SLURM_EXPORT_ENV\n");
+        let _ = writeln!(script, "rm -f {}", file(files::EXIT));
+        let _ = writeln!(script, "cd {} || exit 4", path(self.current_folder));
+        for line in &self.profile.prolog {
+            let _ = writeln!(script, "{line}");
+        }
+        let arguments: Vec<String> = self.arguments.iter().map(|argument| quote(argument)).collect();
+        let _ = write!(
+            script,
+            "\n{} {} >>{} 2>>{} &\nrun=$!\n\
+             # Before the time limit Slurm tells this shell alone; a cancelled job is told whole, by SIGTERM.\n\
+             trap 'kill -TERM \"$run\"' USR1\n\
+             trap : TERM\n\
+             while kill -0 \"$run\" 2>/dev/null; do wait \"$run\"; done\n\
+             exit \"$(cat {} 2>/dev/null || echo 6)\"\n",
+            path(self.program),
+            arguments.join(" "),
+            file(files::STDOUT),
+            file(files::STDERR),
+            file(files::EXIT),
+        );
+        script
+    }
+}
+
+/// Number of GPUs of a job of this plan.
+pub(crate) fn gpus_of(plan: &Plan, profile: &ClusterProfile) -> u32 {
+    let largest = plan
+        .launches
+        .iter()
+        .map(|launch| launch.devices)
+        .max()
+        .unwrap_or(0);
+    profile.gpus.unwrap_or(largest)
+}
+
+/// A time limit as Slurm reads it: `days-hours:minutes:seconds`. Slurm rounds seconds up to a minute.
+fn time_limit(limit: Duration) -> String {
+    let seconds = limit.as_secs().max(60);
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    format!("{days}-{:02}:{:02}:{:02}", rest / 3600, rest / 60 % 60, rest % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn script(profile: &str, gpus: u32) -> String {
+        let profile: ClusterProfile = serde_json::from_str(profile).unwrap();
+        let job = Job {
+            matrix: "qwen3",
+            profile: &profile,
+            gpus,
+            folder: Path::new("/shared/my results/job-1"),
+            current_folder: Path::new("/home/a b"),
+            program: Path::new("/opt/matrix"),
+            arguments: &["run".to_owned(), "m's.yaml".to_owned()],
+        };
+        job.script()
+    }
+
+    #[test]
+    fn the_script_has_what_the_profile_says_and_quotes_paths() {
+        let text = script(
+            r#"{"partition": "gpu", "gres": "gpu:h100", "exclusive": true, "time_limit": "26h 30m", "prolog": ["module load cuda"], "options": ["--mail-type=END"]}"#,
+            4,
+        );
+        for line in [
+            "#SBATCH --partition=gpu\n",
+            "#SBATCH --gres=gpu:h100:4\n",
+            "#SBATCH --exclusive\n",
+            "#SBATCH --time=1-02:30:00\n",
+            "#SBATCH --mail-type=END\n",
+            "#SBATCH --comment='matrix:/shared/my results/job-1'\n",
+            "\nmodule load cuda\n",
+            "\ncd '/home/a b' || exit 4\n",
+            r"/opt/matrix run 'm'\''s.yaml' >>'/shared/my results/job-1/stdout'",
+        ] {
+            assert!(text.contains(line), "{line} is missing in\n{text}");
+        }
+        assert!(!script("{}", 0).contains("gres"));
+    }
+
+    #[test]
+    fn bash_accepts_the_script() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("job.sh");
+        std::fs::write(&file, script("{}", 1)).unwrap();
+        let checked = std::process::Command::new("bash")
+            .arg("-n")
+            .arg(&file)
+            .output()
+            .unwrap();
+        assert!(
+            checked.status.success(),
+            "{}",
+            String::from_utf8_lossy(&checked.stderr)
+        );
+    }
+}

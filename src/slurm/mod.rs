@@ -1,0 +1,163 @@
+//! Commands of Slurm, with time limits, and errors that say how to fix them.
+
+mod job_state;
+mod refusal;
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::process::Command;
+
+pub(crate) use job_state::{JobEnd, JobState, JobStatus};
+
+/// Time limit of a command. Slurm's own commands take up to 18 s if the controller does not respond.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The number of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct JobId(String);
+
+impl JobId {
+    /// Reads what `sbatch --parsable` prints: `id` or `id;cluster`.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let id = text.trim().split(';').next().unwrap_or_default();
+        let is_number = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit());
+        is_number.then(|| Self(id.to_owned()))
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Display for JobId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A command of Slurm that failed.
+#[derive(Debug, Error)]
+pub(crate) enum SlurmError {
+    #[error(
+        "`{command}` cannot be started: {reason}\n  = help: enter this on a login node of the cluster; Slurm's commands must be in PATH"
+    )]
+    Missing { command: &'static str, reason: String },
+    #[error("`{command}` did not end within {}s\n  = help: `scontrol ping` shows whether the controller responds; SLURM_CONF must name a file that exists", .limit.as_secs())]
+    Timeout { command: &'static str, limit: Duration },
+    #[error("`{command}`: {message}\n  = help: {help}")]
+    Refused {
+        command: &'static str,
+        message: String,
+        help: String,
+    },
+    #[error("`{command}` printed {text:?}, which is not the expected form")]
+    Unreadable { command: &'static str, text: String },
+}
+
+impl SlurmError {
+    /// Whether the controller does not respond for now; jobs continue without it.
+    pub(crate) fn is_temporary(&self) -> bool {
+        match self {
+            Self::Timeout { .. } => true,
+            Self::Refused { message, .. } => refusal::is_controller_away(message),
+            _ => false,
+        }
+    }
+
+    /// Whether the controller has no such job, or has forgotten it.
+    pub(crate) fn is_unknown_job(&self) -> bool {
+        matches!(self, Self::Refused { message, .. } if message.contains("Invalid job id"))
+    }
+}
+
+/// Submits a script with the environment of this process. `set_options` are options of the script: variables
+/// such as `SBATCH_PARTITION`, which would win over them, are not passed.
+pub(crate) async fn submit(script: &Path, set_options: &[String]) -> Result<JobId, SlurmError> {
+    let mut command = Command::new("sbatch");
+    command.args(["--parsable", "--export=ALL"]).arg(script);
+    for option in set_options {
+        command.env_remove(format!("SBATCH_{}", option.replace('-', "_").to_uppercase()));
+    }
+    let printed = output("sbatch", command).await?;
+    JobId::parse(&printed).ok_or(SlurmError::Unreadable {
+        command: "sbatch",
+        text: printed,
+    })
+}
+
+/// The state of a job.
+pub(crate) async fn job_status(job: &JobId) -> Result<JobStatus, SlurmError> {
+    let mut command = Command::new("squeue");
+    command.args([
+        "--noheader",
+        "--jobs",
+        job.as_str(),
+        "--format",
+        job_state::SQUEUE_FORMAT,
+    ]);
+    match output("squeue", command).await {
+        Ok(text) => match text.lines().find_map(job_state::parse_squeue) {
+            Some(state) => Ok(JobStatus::Queued(state)),
+            None => job_end(job).await.map(JobStatus::Ended),
+        },
+        Err(error) if error.is_unknown_job() => job_end(job).await.map(JobStatus::Ended),
+        Err(error) => Err(error),
+    }
+}
+
+/// How a job ended: from the controller while it knows the job, otherwise from accounting, if the cluster has it.
+async fn job_end(job: &JobId) -> Result<JobEnd, SlurmError> {
+    let mut command = Command::new("scontrol");
+    command.args(["show", "job", "--oneliner", job.as_str()]);
+    match output("scontrol", command).await {
+        Ok(text) => {
+            if let Some(end) = job_state::parse_scontrol(&text) {
+                return Ok(end);
+            }
+        }
+        Err(error) if error.is_temporary() => return Err(error),
+        Err(_) => {}
+    }
+    let mut command = Command::new("sacct");
+    command.args(["-X", "-P", "-n", "-j", job.as_str(), "-o", "State,ExitCode"]);
+    // Many clusters have no accounting.
+    let text = output("sacct", command).await.unwrap_or_default();
+    Ok(text
+        .lines()
+        .last()
+        .and_then(job_state::parse_sacct)
+        .unwrap_or(JobEnd::UNKNOWN))
+}
+
+/// The job of this user with that label in its comment, if it has not ended.
+pub(crate) async fn find_job(label: &str) -> Result<Option<JobId>, SlurmError> {
+    let mut command = Command::new("squeue");
+    command.args(["--noheader", "--me", "--format", "%A %k"]);
+    let text = output("squeue", command).await?;
+    let jobs = text.lines().filter_map(|line| line.trim().split_once(' '));
+    Ok(jobs
+        .filter(|(_, comment)| *comment == label)
+        .find_map(|(id, _)| JobId::parse(id)))
+}
+
+/// Runs a command and returns its standard output.
+async fn output(name: &'static str, mut command: Command) -> Result<String, SlurmError> {
+    command.stdin(Stdio::null()).kill_on_drop(true);
+    let ended = tokio::time::timeout(COMMAND_TIMEOUT, command.output())
+        .await
+        .map_err(|_| SlurmError::Timeout {
+            command: name,
+            limit: COMMAND_TIMEOUT,
+        })?
+        .map_err(|error| SlurmError::Missing {
+            command: name,
+            reason: error.to_string(),
+        })?;
+    match ended.status.success() {
+        true => Ok(String::from_utf8_lossy(&ended.stdout).into_owned()),
+        false => Err(refusal::explain(name, &String::from_utf8_lossy(&ended.stderr))),
+    }
+}
