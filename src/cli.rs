@@ -67,7 +67,7 @@ pub(crate) enum Command {
     /// Print every cell in the order of the run, with the command that starts each launch.
     Plan(PlanArgs),
     /// Start all engines, measure all cells, and write the report.
-    Run(RunArgs),
+    Run(RunCommand),
     /// Benchmark a running server, with the flags and the output of `sglang.bench_serving`.
     Bench(Box<bench::BenchArgs>),
     #[command(name = bench::like::VLLM_COMMAND, hide = true)]
@@ -160,6 +160,9 @@ pub(crate) struct PlanArgs {
     /// The folder of earlier runs; the durations of their cells are the estimates of the plan.
     #[arg(long, default_value = "results", value_name = "DIR")]
     pub(crate) results: PathBuf,
+    /// Also print the script of the job that `matrix run --cluster` would submit.
+    #[arg(long, conflicts_with = "json", value_name = "NAME")]
+    pub(crate) cluster: Option<String>,
     /// Print the plan as JSON.
     #[arg(long)]
     pub(crate) json: bool,
@@ -168,6 +171,20 @@ pub(crate) struct PlanArgs {
 }
 
 /// `matrix run`.
+#[derive(Args, Debug)]
+pub(crate) struct RunCommand {
+    /// Run as a job of this cluster: the name of a profile, `clusters/<name>.yaml` beside the matrix or in
+    /// `~/.config/matrix/clusters`, or its path. This host then only submits the job and shows it.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) cluster: Option<String>,
+    /// The folder of the job that executes this command on a node of the cluster.
+    #[arg(long, hide = true, requires = "cluster", value_name = "DIR")]
+    pub(crate) job_folder: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+/// What `matrix run` and the commands that run a matrix have in common.
 ///
 /// Example: `matrix run matrices/qwen3.yaml --only engine=sglang,model=~8B`
 #[derive(Args, Clone, Debug)]
@@ -338,6 +355,8 @@ pub(crate) enum SchemaKind {
     Matrix,
     /// The recipe of an engine.
     Engine,
+    /// The profile of a cluster.
+    Cluster,
     /// The output of `matrix report --format json`.
     Report,
 }

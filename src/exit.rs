@@ -23,6 +23,21 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
+    /// The exit of a command that ended with this code, which is none of the simulated engine.
+    pub(crate) fn from_code(code: u8) -> Option<Self> {
+        let all = [
+            Self::Done,
+            Self::Regression,
+            Self::Usage,
+            Self::CellFailed,
+            Self::HostNotReady,
+            Self::NotJudged,
+            Self::CannotContinue,
+            Self::Interrupted,
+        ];
+        all.into_iter().find(|exit| exit.code() == code)
+    }
+
     /// The code that the shell sees.
     pub(crate) const fn code(self) -> u8 {
         match self {

@@ -6,11 +6,17 @@ use crate::base::ids::RunId;
 
 /// The command line of this process with `--resume <run>`, for the user to enter again.
 pub(crate) fn resume_command(run: &str) -> String {
-    let args: Vec<String> = std::env::args_os()
-        .skip(1)
-        .map(|arg| arg.to_string_lossy().into_owned())
-        .collect();
-    with_resume(&args, run)
+    with_resume(&own_arguments(), run)
+}
+
+/// The arguments of this process without `--resume` and `--yes`, for a job that repeats the command.
+pub(crate) fn arguments_without_resume() -> Vec<String> {
+    without_resume(&own_arguments())
+}
+
+fn own_arguments() -> Vec<String> {
+    let args = std::env::args_os().skip(1);
+    args.map(|arg| arg.to_string_lossy().into_owned()).collect()
 }
 
 /// The command that prints the report of a run's folder.
@@ -30,6 +36,13 @@ pub(crate) fn resume_matrix_command(matrix: &Path, run: &RunId) -> String {
 
 fn with_resume(args: &[String], run: &str) -> String {
     let mut command = vec!["matrix".to_owned()];
+    command.extend(without_resume(args).iter().map(|arg| shell_quote(arg)));
+    command.extend(["--resume".to_owned(), shell_quote(run)]);
+    command.join(" ")
+}
+
+fn without_resume(args: &[String]) -> Vec<String> {
+    let mut kept = Vec::new();
     let mut args = args.iter().peekable();
     while let Some(arg) = args.next() {
         match arg.as_str() {
@@ -43,12 +56,15 @@ fn with_resume(args: &[String], run: &str) -> String {
             }
             // Outdated measurements were already moved aside.
             "--yes" => {}
+            // A job passes it to itself.
+            "--job-folder" => {
+                args.next();
+            }
             arg if arg.starts_with("--resume=") => {}
-            arg => command.push(shell_quote(arg)),
+            arg => kept.push(arg.to_owned()),
         }
     }
-    command.extend(["--resume".to_owned(), shell_quote(run)]);
-    command.join(" ")
+    kept
 }
 
 /// Quotes a word for a shell.

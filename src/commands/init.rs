@@ -18,9 +18,11 @@ use crate::results::store::atomic;
 pub(crate) fn execute(args: &InitArgs) -> Outcome {
     let matrix = schema::schema_text(SchemaKind::Matrix);
     let engine = schema::schema_text(SchemaKind::Engine);
+    let cluster = schema::schema_text(SchemaKind::Cluster);
     let schemas = [
         ("schemas/matrix.json", matrix.as_str()),
         ("schemas/engine.json", engine.as_str()),
+        ("schemas/cluster.json", cluster.as_str()),
     ];
     let mut message = String::new();
     for (path, text) in shipped::FILES.iter().copied().chain(schemas) {

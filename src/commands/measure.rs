@@ -20,6 +20,7 @@ use crate::exit::Exit;
 use crate::progress::Progress;
 use crate::results::record::event::Event;
 use crate::results::store::{self, Run};
+use crate::runner::job;
 use crate::runner::load_matrix::LoadedMatrix;
 use crate::runner::session::Session;
 use crate::runner::session::observer::{Notice, Observer, OutdatedMeasurements};
@@ -43,6 +44,8 @@ pub(super) struct MeasuredRun {
 #[derive(Clone, Copy)]
 pub(super) struct RunView<'a> {
     pub(super) args: &'a RunArgs,
+    /// The folder of the job that executes the run on a node of a cluster.
+    pub(super) job_folder: Option<&'a Path>,
     /// Smallest change that counts in the tables.
     pub(super) min_change: f64,
     pub(super) colors: Colors,
@@ -74,6 +77,11 @@ pub(super) fn measure(request: RunRequest<'_>, view: RunView<'_>) -> Result<Meas
     let console = SessionConsole { yes: view.args.yes };
     let failed = |error| session_error(error, view.colors);
     let mut session = Session::open(request, &console).map_err(failed)?;
+    if let Some(folder) = view.job_folder {
+        job::record_run(folder, session.store().run()).map_err(|error| {
+            CommandError::cannot_continue(format!("error: cannot write to {}: {error}\n", folder.display()))
+        })?;
+    }
     let abort = |session: &Session<'_>, error: anyhow::Error| failed(session.abort_error(error.as_ref()));
     if let Err(error) = open_outputs(&session, is_resumed) {
         return Err(abort(&session, error));

@@ -6,6 +6,7 @@ pub(crate) mod bisect;
 pub(crate) mod calibrate;
 pub(crate) mod check;
 pub(crate) mod clean;
+mod cluster;
 pub(crate) mod compare;
 mod environment;
 mod error;

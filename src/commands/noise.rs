@@ -34,6 +34,7 @@ pub(crate) fn execute(args: &NoiseArgs, colors: Colors) -> Outcome {
     request.extra_starts = ExtraStarts::Chosen(&choose);
     let view = RunView {
         args: &args.run,
+        job_folder: None,
         min_change: DEFAULT_BOUND,
         colors,
     };

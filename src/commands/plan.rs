@@ -2,6 +2,7 @@
 
 use crate::base::text::printable;
 use crate::cli::PlanArgs;
+use crate::commands::cluster;
 use crate::commands::environment::{cache_dirs, environment};
 use crate::commands::error::Outcome;
 use crate::commands::matrix_file::{load, print_notes, select};
@@ -37,6 +38,10 @@ pub(crate) fn execute(args: &PlanArgs, colors: Colors) -> Outcome {
             &passed_environment(plan),
         )),
     });
+    if let Some(cluster) = &args.cluster {
+        let script = cluster::script(args, &loaded, cluster, colors)?;
+        print(&printable(&format!("\nthe job on `{cluster}`:\n\n{script}")));
+    }
     let caches = cache_dirs(&args.places, false).input_caches();
     // Missing inputs do not invalidate the plan, but a run would not start.
     for finding in preflight::check_inputs(plan, &loaded.folder, &caches, &args.matrix) {

@@ -1,7 +1,10 @@
 //! `matrix run`: executes a plan and writes its report.
 
+use std::path::Path;
+
 use crate::analysis::compare::decision::DEFAULT_BOUND;
-use crate::cli::{RunArgs, command_line};
+use crate::cli::{RunArgs, RunCommand, command_line};
+use crate::commands::cluster;
 use crate::commands::error::Outcome;
 use crate::commands::matrix_file::load;
 use crate::commands::measure::{RunView, measure, run_request};
@@ -9,9 +12,19 @@ use crate::commands::output::{Colors, print};
 use crate::exit::Exit;
 use crate::runner::session::outcome::MeasurementCounts;
 
-pub(crate) fn execute(args: &RunArgs, colors: Colors) -> Outcome {
+pub(crate) fn execute(command: &RunCommand, colors: Colors) -> Outcome {
+    match (&command.cluster, &command.job_folder) {
+        (Some(cluster), None) => cluster::execute(&command.run, cluster, colors),
+        (_, None) => run(&command.run, None, colors),
+        (_, Some(folder)) => cluster::in_job(folder, &command.run, |args| run(args, Some(folder), colors)),
+    }
+}
+
+/// Runs a matrix on this host, which may be a node that executes a job with that folder.
+fn run(args: &RunArgs, job_folder: Option<&Path>, colors: Colors) -> Outcome {
     let view = RunView {
         args,
+        job_folder,
         min_change: DEFAULT_BOUND,
         colors,
     };

@@ -5,6 +5,7 @@ use schemars::generate::SchemaSettings;
 use crate::cli::{SchemaArgs, SchemaKind};
 use crate::commands::error::Outcome;
 use crate::commands::output::print;
+use crate::config::cluster::ClusterProfile;
 use crate::config::engine::Recipe;
 use crate::config::matrix::Matrix;
 use crate::exit::Exit;
@@ -19,6 +20,7 @@ pub(crate) fn schema_text(kind: SchemaKind) -> String {
     let mut schema = match kind {
         SchemaKind::Matrix => schemars::schema_for!(Matrix),
         SchemaKind::Engine => schemars::schema_for!(Recipe),
+        SchemaKind::Cluster => schemars::schema_for!(ClusterProfile),
         SchemaKind::Report => SchemaSettings::default()
             .for_serialize()
             .into_generator()

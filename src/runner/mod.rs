@@ -16,6 +16,7 @@ pub(crate) mod gpu_lock;
 pub(crate) mod gpu_selection;
 mod gpu_watch;
 pub(crate) mod host_error;
+pub(crate) mod job;
 mod launch;
 pub(crate) mod lease;
 pub(crate) mod load;

@@ -46,6 +46,7 @@ impl Probe<'_> {
         let bound = self.args.judging.floor;
         let view = RunView {
             args,
+            job_folder: None,
             min_change: bound,
             colors: self.colors,
         };

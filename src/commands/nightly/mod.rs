@@ -45,6 +45,7 @@ pub(crate) fn execute(args: &NightlyArgs, colors: Colors) -> Outcome {
     }
     let view = RunView {
         args: &args.run,
+        job_folder: None,
         min_change: args.judging.floor,
         colors,
     };

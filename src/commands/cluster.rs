@@ -1,0 +1,213 @@
+//! Runs a matrix on a cluster: reads the profile, submits a job and shows it.
+
+use std::path::{Path, PathBuf};
+
+use crate::base::threads;
+use crate::cli::{self, PlanArgs, RunArgs, command_line};
+use crate::commands::environment::environment;
+use crate::commands::error::{CommandError, Outcome};
+use crate::commands::matrix_file::{diagnostics_error, load, print_notes, select};
+use crate::commands::output::{Colors, eprint, print};
+use crate::config::cluster::ClusterProfile;
+use crate::config::yaml::{self, Diagnostic, Source};
+use crate::exit::Exit;
+use crate::plan::job::gpus_of;
+use crate::runner::check_flags;
+use crate::runner::host_error;
+use crate::runner::job::{self, JobError, JobNotice, JobOutcome, JobRequest, run_job};
+use crate::runner::load_matrix::{LoadedMatrix, read_bytes};
+
+/// Largest profile in MiB.
+const MAX_PROFILE_MIB: u64 = 1;
+
+/// `matrix run --cluster NAME` on a login node.
+pub(crate) fn execute(args: &RunArgs, cluster: &str, colors: Colors) -> Outcome {
+    let mut loaded = load(&args.matrix, colors)?;
+    if let Some(only) = &args.only {
+        select(&mut loaded.plan, only)?;
+    }
+    let profile = profile(cluster, &loaded.folder, colors)?;
+    if args.resume.is_none() {
+        print_notes(&loaded);
+    }
+    check_engine_flags(&loaded, args, colors)?;
+    let request = JobRequest {
+        resume: args.resume.clone(),
+        ..request(&args.results, &loaded, &profile)?
+    };
+    let runtime = threads::runtime()?;
+    let outcome = run_job(&runtime, &request, &show).map_err(job_error)?;
+    let resume = command_line::resume_command("latest");
+    match outcome {
+        JobOutcome::Exited(code) => Exit::from_code(code).ok_or_else(|| {
+            CommandError::cannot_continue(format!(
+                "error: the run ended with the unknown exit code {code}\n"
+            ))
+        }),
+        JobOutcome::Detached(job) => {
+            print(&format!(
+                "job {job} continues; follow it with: {resume}\nend it with: scancel {job}\n"
+            ));
+            Ok(Exit::Interrupted)
+        }
+        JobOutcome::Lost { job, end, folder } => Err(CommandError::cannot_continue(format!(
+            "error: job {job} ended before its run did: {}\n  = note: what it wrote is in {}\n  = help: finished cells are kept; continue with: {resume}\n",
+            end.describe(),
+            folder.display()
+        ))),
+    }
+}
+
+/// `matrix run --job-folder DIR` on a node: continues the run of the job if it was started before, and records its
+/// exit code.
+pub(crate) fn in_job(folder: &Path, args: &RunArgs, run: impl FnOnce(&RunArgs) -> Outcome) -> Outcome {
+    let args = RunArgs {
+        resume: job::recorded_run(folder).or_else(|| args.resume.clone()),
+        ..args.clone()
+    };
+    let exit = run(&args).unwrap_or_else(|error| {
+        // The other side stops to read once it sees the exit code.
+        eprint(&error.message);
+        error.exit
+    });
+    job::record_exit(folder, exit.code()).map_err(|error| {
+        CommandError::cannot_continue(format!("error: cannot write to {}: {error}\n", folder.display()))
+    })?;
+    Ok(exit)
+}
+
+/// The script of the job that `matrix run --cluster` would submit.
+pub(crate) fn script(
+    args: &PlanArgs,
+    loaded: &LoadedMatrix,
+    cluster: &str,
+    colors: Colors,
+) -> Result<String, CommandError> {
+    let profile = profile(cluster, &loaded.folder, colors)?;
+    let mut arguments = vec!["run".to_owned(), args.matrix.display().to_string()];
+    arguments.extend(["--cluster".to_owned(), cluster.to_owned()]);
+    if let Some(only) = &args.only {
+        arguments.extend(["--only".to_owned(), only.to_string()]);
+    }
+    let results = host_error::absolute_folder(&args.results)?;
+    let request = JobRequest {
+        arguments,
+        ..request(&results, loaded, &profile)?
+    };
+    Ok(request.script())
+}
+
+/// The request of a job that repeats this command on a node.
+fn request<'a>(
+    results: &'a Path,
+    loaded: &'a LoadedMatrix,
+    profile: &'a ClusterProfile,
+) -> Result<JobRequest<'a>, CommandError> {
+    Ok(JobRequest {
+        matrix: &loaded.plan.matrix,
+        profile,
+        gpus: gpus_of(&loaded.plan, profile),
+        results,
+        program: host_error::own_program()?,
+        current_folder: host_error::absolute_folder(Path::new("."))?,
+        arguments: command_line::arguments_without_resume(),
+        resume: None,
+    })
+}
+
+fn show(notice: JobNotice<'_>) {
+    match notice {
+        JobNotice::Note(text) => eprint(&format!("note: {text}\n")),
+        JobNotice::Warning(text) => eprint(&format!("warning: {text}\n")),
+        JobNotice::Stderr(text) => eprint(text),
+        JobNotice::Stdout(text) => print(text),
+    }
+}
+
+/// Checks flags before an allocation is asked for, as far as this host has the programs.
+fn check_engine_flags(loaded: &LoadedMatrix, args: &RunArgs, colors: Colors) -> Result<(), CommandError> {
+    let checked = check_flags::check(loaded, &environment(), &args.places.cache())?;
+    match checked.unknown.is_empty() {
+        true => Ok(()),
+        false => Err(diagnostics_error(
+            &checked.unknown,
+            &loaded.sources,
+            colors.stderr,
+        )),
+    }
+}
+
+fn job_error(error: JobError) -> CommandError {
+    CommandError::host_not_ready(format!("error: {error}\n"))
+}
+
+/// Reads the profile of a cluster: a path, or a name below `clusters` beside the matrix or in the user's
+/// configuration folder.
+fn profile(cluster: &str, matrix_folder: &Path, colors: Colors) -> Result<ClusterProfile, CommandError> {
+    let path = profile_path(cluster, matrix_folder)?;
+    let text = read_bytes(&path, MAX_PROFILE_MIB)
+        .and_then(|bytes| String::from_utf8(bytes).map_err(std::io::Error::other))
+        .map_err(|error| {
+            CommandError::usage(format!("error: cannot read `{}`: {error}\n", path.display()))
+        })?;
+    let source = Source::new(path.display().to_string(), text);
+    let (profile, diagnostics) = yaml::read::<ClusterProfile>(&source);
+    match (profile, diagnostics.is_empty()) {
+        (Some(profile), true) => Ok(profile),
+        (_, false) => Err(diagnostics_error(&diagnostics, &[source], colors.stderr)),
+        (None, true) => {
+            let empty = Diagnostic::new(format!("the profile `{}` is empty", path.display()))
+                .with_help("write at least `scheduler: slurm`");
+            Err(diagnostics_error(&[empty], &[source], colors.stderr))
+        }
+    }
+}
+
+fn profile_path(cluster: &str, matrix_folder: &Path) -> Result<PathBuf, CommandError> {
+    if cluster.contains('/') || cluster.ends_with(".yaml") {
+        return Ok(PathBuf::from(cluster));
+    }
+    let folders = [matrix_folder.join("clusters"), PathBuf::from("clusters")];
+    let places: Vec<PathBuf> = folders.into_iter().chain(config_folder()).collect();
+    let file = format!("{cluster}.yaml");
+    if let Some(path) = places
+        .iter()
+        .map(|place| place.join(&file))
+        .find(|path| path.is_file())
+    {
+        return Ok(path);
+    }
+    let known: Vec<String> = places
+        .iter()
+        .filter_map(|place| std::fs::read_dir(place).ok())
+        .flatten()
+        .filter_map(|entry| {
+            let path = entry.ok()?.path();
+            let is_yaml = path.extension().is_some_and(|extension| extension == "yaml");
+            is_yaml.then(|| {
+                path.file_stem()
+                    .map(|stem| format!("`{}`", stem.to_string_lossy()))
+            })?
+        })
+        .collect();
+    let known = match known.is_empty() {
+        true => "there is no profile yet".to_owned(),
+        false => format!("the profiles are {}", known.join(", ")),
+    };
+    let searched: Vec<String> = places
+        .iter()
+        .map(|place| place.join(&file).display().to_string())
+        .collect();
+    Err(CommandError::usage(format!(
+        "error: no profile describes the cluster `{cluster}`; {known}\n  = help: write one of {}; docs/clusters.md shows how\n",
+        searched.join(", ")
+    )))
+}
+
+/// The user's folder of profiles.
+fn config_folder() -> Option<PathBuf> {
+    let base = cli::env_variable("XDG_CONFIG_HOME")
+        .map(PathBuf::from)
+        .or_else(|| cli::env_variable("HOME").map(|home| Path::new(&home).join(".config")))?;
+    Some(base.join("matrix/clusters"))
+}

@@ -1,0 +1,248 @@
+//! Runs a matrix as a job of a cluster: submits the job and shows what it prints. The job runs the same program
+//! on its node, which measures and writes the run's folder; this side measures nothing and can be killed at
+//! any time.
+
+mod folder;
+mod follow;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{Instant, MissedTickBehavior, interval, interval_at};
+
+use crate::base::threads::InterruptibleRuntime;
+use crate::config::cluster::ClusterProfile;
+use crate::plan::job::{Job, files};
+use crate::slurm::{self, JobEnd, JobId, JobStatus, SlurmError};
+use folder::JobFolder;
+pub(crate) use folder::{record_exit, record_run, recorded_run};
+use follow::Follower;
+
+/// Interval between queries of the controller, which serves the whole cluster.
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_secs(10);
+/// Interval between looks at the files of the job.
+const FILE_INTERVAL: Duration = Duration::from_millis(500);
+
+/// A run that a job executes.
+pub(crate) struct JobRequest<'a> {
+    pub(crate) matrix: &'a str,
+    pub(crate) profile: &'a ClusterProfile,
+    pub(crate) gpus: u32,
+    /// The folder that contains the runs.
+    pub(crate) results: &'a Path,
+    pub(crate) program: PathBuf,
+    pub(crate) current_folder: PathBuf,
+    /// The arguments of the program, without `--resume`.
+    pub(crate) arguments: Vec<String>,
+    /// The run to resume: `latest` or its name.
+    pub(crate) resume: Option<String>,
+}
+
+/// A report while a job is submitted and followed.
+pub(crate) enum JobNotice<'a> {
+    Note(String),
+    Warning(String),
+    /// What the job wrote to its standard output.
+    Stdout(&'a str),
+    /// What the job wrote to its standard error.
+    Stderr(&'a str),
+}
+
+/// Why a job is no longer followed.
+pub(crate) enum JobOutcome {
+    /// The run ended with this exit code.
+    Exited(u8),
+    /// The job ended before its run did.
+    Lost {
+        job: JobId,
+        end: JobEnd,
+        folder: PathBuf,
+    },
+    /// A signal stopped this side; the job continues.
+    Detached(JobId),
+}
+
+#[derive(Debug, Error)]
+pub(crate) enum JobError {
+    #[error(transparent)]
+    Slurm(#[from] SlurmError),
+    #[error("cannot write the files of the job below {}: {source}\n  = help: the results folder must be writable, and shared with the nodes of the cluster", .folder.display())]
+    Files { folder: PathBuf, source: std::io::Error },
+    #[error("cannot listen for signals: {0}")]
+    Signals(std::io::Error),
+}
+
+impl JobRequest<'_> {
+    fn job<'a>(&'a self, folder: &'a Path, arguments: &'a [String]) -> Job<'a> {
+        Job {
+            matrix: self.matrix,
+            profile: self.profile,
+            gpus: self.gpus,
+            folder,
+            current_folder: &self.current_folder,
+            program: &self.program,
+            arguments,
+        }
+    }
+
+    /// The arguments of the program inside the job.
+    fn job_arguments(&self, folder: &Path) -> Vec<String> {
+        let mut arguments = self.arguments.clone();
+        arguments.extend(["--job-folder".to_owned(), folder.display().to_string()]);
+        if let Some(run) = &self.resume {
+            arguments.extend(["--resume".to_owned(), run.clone()]);
+        }
+        arguments
+    }
+
+    /// The script that would be submitted.
+    pub(crate) fn script(&self) -> String {
+        let folder = JobFolder::parent(self.results).join(format!("{}-<time>", self.matrix));
+        self.job(&folder, &self.job_arguments(&folder)).script()
+    }
+}
+
+/// Submits a job, or finds the one that still executes the run to resume, and follows it to its end.
+pub(crate) fn run_job(
+    runtime: &InterruptibleRuntime,
+    request: &JobRequest<'_>,
+    notice: &dyn Fn(JobNotice<'_>),
+) -> Result<JobOutcome, JobError> {
+    runtime.block_on(async {
+        let mut signals = Signals::catch().map_err(JobError::Signals)?;
+        submit_and_follow(request, notice, &mut signals).await
+    })
+}
+
+async fn submit_and_follow(
+    request: &JobRequest<'_>,
+    notice: &dyn Fn(JobNotice<'_>),
+    signals: &mut Signals,
+) -> Result<JobOutcome, JobError> {
+    let (folder, job) = match find_unfinished(request).await? {
+        Some((folder, job)) => {
+            notice(JobNotice::Note(format!(
+                "job {job} still executes this run; its earlier output is in {}",
+                folder.path.display()
+            )));
+            (folder, job)
+        }
+        None => {
+            let folder = submit(request).await?;
+            notice(JobNotice::Note(format!(
+                "submitted as job {}; its files are in {}",
+                folder.1,
+                folder.0.path.display()
+            )));
+            folder
+        }
+    };
+    follow(&folder, job, notice, signals).await
+}
+
+/// The job that still executes the run to resume.
+async fn find_unfinished(request: &JobRequest<'_>) -> Result<Option<(JobFolder, JobId)>, JobError> {
+    let Some(run) = &request.resume else {
+        return Ok(None);
+    };
+    let Some(folder) = JobFolder::find(request.results, request.matrix, run) else {
+        return Ok(None);
+    };
+    let job = match folder.submitted() {
+        Some(job) => Some(job),
+        // This side was killed after it had submitted the job, before it wrote down which.
+        None => slurm::find_job(&Job::label(&folder.path)).await?,
+    };
+    let Some(job) = job else {
+        return Ok(None);
+    };
+    Ok(match slurm::job_status(&job).await? {
+        JobStatus::Queued(_) => Some((folder, job)),
+        JobStatus::Ended(_) => None,
+    })
+}
+
+async fn submit(request: &JobRequest<'_>) -> Result<(JobFolder, JobId), JobError> {
+    let unwritable = |source| JobError::Files {
+        folder: JobFolder::parent(request.results),
+        source,
+    };
+    let folder = JobFolder::create(request.results, request.matrix).map_err(unwritable)?;
+    let arguments = request.job_arguments(&folder.path);
+    let job = request.job(&folder.path, &arguments);
+    let options: Vec<String> = job.options().into_iter().map(|(name, _)| name).collect();
+    folder.write_script(&job.script()).map_err(unwritable)?;
+    let submitted = slurm::submit(&folder.path.join(files::SCRIPT), &options).await;
+    match submitted {
+        Ok(id) => {
+            folder.note_submission(&id).map_err(unwritable)?;
+            Ok((folder, id))
+        }
+        Err(error) => {
+            // Nothing refers to it.
+            folder.discard();
+            Err(error.into())
+        }
+    }
+}
+
+/// Shows the state and the output of a job until it ends.
+async fn follow(
+    folder: &JobFolder,
+    job: JobId,
+    notice: &dyn Fn(JobNotice<'_>),
+    signals: &mut Signals,
+) -> Result<JobOutcome, JobError> {
+    let mut follower = Follower::new(folder);
+    let mut polls = interval_at(Instant::now() + Duration::from_secs(1), POLL_INTERVAL);
+    let mut looks = interval(FILE_INTERVAL);
+    polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = signals.received() => return Ok(JobOutcome::Detached(job)),
+            _ = looks.tick() => {
+                follower.show_output(notice);
+                if let Some(code) = folder.final_exit() {
+                    follower.show_output(notice);
+                    return Ok(JobOutcome::Exited(code));
+                }
+            }
+            _ = polls.tick() => match slurm::job_status(&job).await {
+                Ok(JobStatus::Queued(state)) => follower.show_state(&job, &state, notice),
+                Ok(JobStatus::Ended(end)) => {
+                    follower.show_output(notice);
+                    return Ok(match folder.exit() {
+                        Some(code) => JobOutcome::Exited(code),
+                        None => JobOutcome::Lost { job, end, folder: folder.path.clone() },
+                    });
+                }
+                Err(error) if error.is_temporary() => follower.show_failure(&error, notice),
+                Err(error) => return Err(error.into()),
+            },
+        }
+    }
+}
+
+/// The signals that end this side.
+struct Signals([Signal; 3]);
+
+impl Signals {
+    fn catch() -> std::io::Result<Self> {
+        Ok(Self([
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::hangup())?,
+        ]))
+    }
+
+    async fn received(&mut self) {
+        let [interrupt, terminate, hangup] = &mut self.0;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
+        }
+    }
+}
