@@ -39,6 +39,7 @@ mod sglang;
 mod situations;
 #[path = "../support/skip.rs"]
 mod skip;
+mod slurm;
 mod steady;
 mod stop;
 mod strangers;

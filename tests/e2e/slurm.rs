@@ -1,0 +1,303 @@
+//! Runs as jobs of a real Slurm cluster, which `tests/slurm/cluster.sh up` starts and MATRIX_SLURM_CONF names. Without it the
+//! tests are skipped by name.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::harness::{Bench, Ran, sims};
+use crate::skip::skip;
+
+const LOAD: &str = "  - load: { dataset: random, prompts: 12, input_len: 40, output_len: 4, concurrency: 2, range_ratio: 1.0, warmup: 0 }\n";
+
+/// Two cells of a simulated engine of which the second takes about ten seconds.
+const TWO_CELLS: &str = "  - first: { dataset: random, prompts: 4, input_len: 40, output_len: 4, concurrency: 2, range_ratio: 1.0, warmup: 0 }\n  - second: { dataset: random, prompts: 20, input_len: 40, output_len: 4, rate: 2, spacing: constant, range_ratio: 1.0, warmup: 0 }\n";
+
+struct Cluster {
+    config: String,
+}
+
+/// The cluster of the tests; `None` if there is none, which `.ci/run` makes a failure.
+#[track_caller]
+fn cluster() -> Option<Cluster> {
+    match std::env::var("MATRIX_SLURM_CONF") {
+        Ok(config) => Some(Cluster { config }),
+        Err(_) => {
+            assert!(
+                std::env::var_os("MATRIX_REQUIRE_SLURM").is_none(),
+                "MATRIX_SLURM_CONF is not set"
+            );
+            skip("needs MATRIX_SLURM_CONF, from `tests/slurm/cluster.sh up`");
+            None
+        }
+    }
+}
+
+impl Cluster {
+    /// A matrix beside the profile `test` with these lines.
+    fn bench(&self, matrix: &str, profile: &str) -> Bench {
+        let bench = Bench::of(matrix).variable("SLURM_CONF", &self.config);
+        let folder = bench.matrix().with_file_name("clusters");
+        fs::create_dir(&folder).expect("the folder is new");
+        fs::write(folder.join("test.yaml"), profile).expect("it can be written");
+        bench
+    }
+
+    /// What a command of Slurm prints.
+    fn ask(&self, command: &str, args: &[&str]) -> String {
+        let ran = Command::new(command)
+            .args(args)
+            .env("SLURM_CONF", &self.config)
+            .output();
+        let ran = ran.expect("Slurm is installed");
+        assert!(
+            ran.status.success(),
+            "{command} {args:?}: {}",
+            String::from_utf8_lossy(&ran.stderr)
+        );
+        String::from_utf8_lossy(&ran.stdout).into_owned()
+    }
+
+    /// The job of this test in the given folder, as `scontrol` shows it.
+    fn job(&self, folder: &std::path::Path) -> String {
+        self.ask("scontrol", &["show", "job", "--oneliner", &job_id(folder)])
+    }
+}
+
+const PROFILE: &str = "partition: gpu\ntime_limit: 10m\n";
+
+fn run(bench: &Bench, more: &[&str]) -> Ran {
+    let mut args = vec!["--cluster", "test"];
+    args.extend(more);
+    bench.run(&args)
+}
+
+/// The folders of the jobs, the oldest first.
+fn job_folders(bench: &Bench) -> Vec<PathBuf> {
+    let Ok(jobs) = fs::read_dir(bench.results().join("jobs")) else {
+        return Vec::new();
+    };
+    let mut folders: Vec<PathBuf> = jobs.map(|job| job.expect("it can be read").path()).collect();
+    folders.sort();
+    folders
+}
+
+fn job_id(folder: &std::path::Path) -> String {
+    let text = fs::read_to_string(folder.join("job.json")).expect("the job was submitted");
+    let value: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+    value["job"].as_str().expect("it has a number").to_owned()
+}
+
+/// Insists that every planned cell was measured exactly once.
+fn measured_once(bench: &Bench, cells: usize) {
+    let ended = bench.journal().matches("\"cell-ended\"").count();
+    let run = bench.finished();
+    assert_eq!(
+        (run.summaries.len(), ended),
+        (cells, cells),
+        "{}",
+        bench.journal()
+    );
+}
+
+#[test]
+fn a_run_on_a_cluster_ends_as_on_one_host_and_takes_what_the_profile_says() {
+    let Some(cluster) = cluster() else { return };
+    let bench = cluster.bench(
+        &sims(&[("a", "", "")], LOAD),
+        "partition: gpu\ngres: gpu:h100\ngpus: 2\ntime_limit: 10m\nprolog: [\"export FROM_PROLOG=$CUDA_VISIBLE_DEVICES\"]\n",
+    );
+    bench
+        .call(&["plan", "matrices/m.yaml", "--cluster", "test"])
+        .exits(0)
+        .shows("#SBATCH --partition=gpu\n")
+        .shows("#SBATCH --gres=gpu:h100:2\n")
+        .shows("run matrices/m.yaml --cluster test");
+    run(&bench, &[])
+        .exits(0)
+        .shows("12/0")
+        .shows("1 done")
+        .says("submitted as job")
+        .says("running on node");
+    measured_once(&bench, 1);
+    let folders = job_folders(&bench);
+    assert_eq!(folders.len(), 1);
+    let job = cluster.job(&folders[0]);
+    for part in [
+        "Partition=gpu",
+        "TimeLimit=00:10:00",
+        "gres:gpu:h100:2",
+        "NumNodes=1",
+    ] {
+        assert!(job.contains(part), "{part}: {job}");
+    }
+    bench.leaves_no_process();
+}
+
+#[test]
+fn the_side_that_submitted_may_be_killed_and_finds_its_job_again() {
+    let Some(cluster) = cluster() else { return };
+    let bench = cluster.bench(&sims(&[("a", "", "")], TWO_CELLS), PROFILE);
+    let mut login = bench.begin(&["run", "matrices/m.yaml", "--no-calibration", "--cluster", "test"]);
+    bench.until_journal("\"cell-ended\"");
+    login.kill().and_then(|()| login.wait()).expect("it is a child");
+    run(&bench, &["--resume"])
+        .exits(0)
+        .says("still executes this run")
+        .shows("2 done");
+    measured_once(&bench, 2);
+    assert_eq!(job_folders(&bench).len(), 1, "no second job was submitted");
+    bench.leaves_no_process();
+}
+
+#[test]
+#[ignore = "a long form; tests/slurm.sh runs it"]
+fn a_signal_leaves_the_job_and_says_how_to_follow_it() {
+    let Some(cluster) = cluster() else { return };
+    let bench = cluster.bench(&sims(&[("a", "", "")], TWO_CELLS), PROFILE);
+    let mut command = bench.command(&["run", "matrices/m.yaml", "--no-calibration", "--cluster", "test"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let login = command.spawn().expect("the binary runs");
+    bench.until_journal("\"cell-ended\"");
+    // `env` has become the binary.
+    let killed = Command::new("kill")
+        .args(["-INT", &login.id().to_string()])
+        .status();
+    assert!(killed.expect("kill runs").success());
+    let ran = Ran::from(login.wait_with_output().expect("it ends"));
+    let id = job_id(&job_folders(&bench)[0]);
+    ran.exits(130)
+        .shows(&format!("job {id} continues"))
+        .shows("--resume latest");
+    run(&bench, &["--resume"]).exits(0).shows("2 done");
+    measured_once(&bench, 2);
+}
+
+#[test]
+#[ignore = "a long form; tests/slurm.sh runs it"]
+fn a_job_that_is_requeued_or_cancelled_repeats_no_finished_cell() {
+    let Some(cluster) = cluster() else { return };
+    let bench = cluster.bench(&sims(&[("a", "", "")], TWO_CELLS), PROFILE);
+    let login = bench.begin(&["run", "matrices/m.yaml", "--no-calibration", "--cluster", "test"]);
+    bench.until_journal("\"cell-ended\"");
+    let first = job_folders(&bench)[0].clone();
+    cluster.ask("scontrol", &["requeue", &job_id(&first)]);
+    bench.until("the job runs again", || {
+        cluster.job(&first).contains("JobState=RUNNING Reason=None")
+            && cluster.job(&first).contains("Restarts=1")
+    });
+    bench.until("the run was resumed", || {
+        bench.journal().matches("\"run-began\"").count() == 2
+    });
+    cluster.ask("scancel", &[&job_id(&first)]);
+    let ran = Ran::from(login.wait_with_output().expect("it ends"));
+    ran.exits(130);
+    bench.leaves_no_process();
+    run(&bench, &["--resume"]).exits(0).shows("2 done");
+    assert_eq!(job_folders(&bench).len(), 2);
+    let run = bench.finished();
+    assert_eq!(run.summaries.len(), 2);
+    let firsts = bench
+        .journal()
+        .lines()
+        .filter(|line| line.contains("\"cell-began\"") && line.contains("first"))
+        .count();
+    assert_eq!(firsts, 1, "the finished cell was measured once");
+    bench.leaves_no_process();
+}
+
+#[test]
+fn what_the_cluster_refuses_is_said_with_the_fix_and_leaves_nothing() {
+    let Some(cluster) = cluster() else { return };
+    let matrix = sims(&[("a", "", "")], LOAD);
+    for (profile, message, help) in [
+        (
+            "partition: nope\n",
+            "invalid partition specified: nope",
+            "`sinfo -o %P` lists them",
+        ),
+        (
+            "gres: gpu:a100\ngpus: 1\n",
+            "Requested node configuration is not available",
+            "compare `gres`",
+        ),
+        (
+            "gpus: 9\ngres: gpu:h100\n",
+            "Requested node configuration is not available",
+            "compare `gres`",
+        ),
+        (
+            "gres: tpu\ngpus: 1\n",
+            "Invalid generic resource",
+            "`sinfo -o %G`",
+        ),
+        ("cpus: 17\n", "CPU count per node", "lower `cpus`"),
+        ("memory: 65000M\n", "Memory specification", "lower `memory`"),
+        (
+            "constraint: foo\n",
+            "Invalid feature specification",
+            "`constraint`",
+        ),
+        (
+            "reservation: x\n",
+            "Requested reservation is invalid",
+            "`reservation`",
+        ),
+        (
+            "options: [--foo]\n",
+            "unrecognized option '--foo'",
+            "`sbatch --help`",
+        ),
+        (
+            "options: [--begin=foo]\n",
+            "Invalid --begin specification",
+            "correct that option",
+        ),
+    ] {
+        let bench = cluster.bench(&matrix, profile);
+        run(&bench, &[]).exits(4).says(message).says(help);
+        assert_eq!(job_folders(&bench), Vec::<PathBuf>::new(), "{profile}");
+    }
+    let bench = cluster.bench(&matrix, "partiton: gpu\n");
+    run(&bench, &[]).exits(2).says("partiton").says("partition");
+    bench
+        .run(&["--cluster", "tst"])
+        .exits(2)
+        .says("no profile describes the cluster `tst`")
+        .says("`test`");
+    // The tests start the binary by `env`.
+    let tools = tempfile::tempdir().expect("a folder can be made");
+    std::os::unix::fs::symlink("/usr/bin/env", tools.path().join("env")).expect("the folder is new");
+    let bench = cluster
+        .bench(&matrix, PROFILE)
+        .variable("PATH", &tools.path().display().to_string());
+    run(&bench, &[]).exits(4).says("`sbatch` cannot be started");
+}
+
+#[test]
+#[ignore = "a long form; tests/slurm.sh runs it"]
+fn a_job_that_waits_for_ever_is_named() {
+    let Some(cluster) = cluster() else { return };
+    let bench = cluster.bench(
+        &sims(&[("a", "", "")], LOAD),
+        "partition: short\ntime_limit: 20m\n",
+    );
+    let login = bench.begin(&["run", "matrices/m.yaml", "--no-calibration", "--cluster", "test"]);
+    bench.until("the job is submitted", || {
+        !job_folders(&bench).is_empty() && job_folders(&bench)[0].join("job.json").exists()
+    });
+    let id = job_id(&job_folders(&bench)[0]);
+    bench.until("the job has its reason", || {
+        cluster
+            .ask("squeue", &["-h", "-j", &id, "-o", "%r"])
+            .contains("PartitionTimeLimit")
+    });
+    // The controller is asked every ten seconds.
+    std::thread::sleep(Duration::from_secs(12));
+    cluster.ask("scancel", &[&id]);
+    let ran = Ran::from(login.wait_with_output().expect("it ends"));
+    ran.exits(6)
+        .says("will wait for ever: the time limit of the job exceeds that of the partition")
+        .says("ended before its run did: CANCELLED");
+}
