@@ -3,8 +3,9 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use matrix::base::clock;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -567,10 +568,10 @@ fn a_signal_ends_a_load_on_a_server_that_never_answers_within_seconds() {
         let child = spawn_on_silent_server(&desk, &format!("{scheme}://127.0.0.1:{port}"), more);
         // Four connections: the load has begun.
         let held: Vec<_> = (0..4).map(|_| silent.accept().expect("it connects")).collect();
-        let began = Instant::now();
+        let began = clock::now();
         interrupt(&child);
         let ended = child.wait_with_output().expect("it ends");
-        let (took, said) = (began.elapsed(), String::from_utf8_lossy(&ended.stderr));
+        let (took, said) = (clock::now().since(began), String::from_utf8_lossy(&ended.stderr));
         assert_eq!(ended.status.code(), Some(130), "{said}");
         assert!(took < most, "{scheme}: {took:?}\n{said}");
         assert!(said.contains("requests in flight are cancelled"), "{said}");
@@ -615,11 +616,11 @@ fn a_second_signal_soon_after_the_first_ends_at_once() {
     // A script that repeats its signal.
     std::thread::sleep(Duration::from_millis(50));
     interrupt(&child);
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = clock::now().plus(Duration::from_secs(60));
     let ended = loop {
         match child.try_wait().expect("it can be asked") {
             Some(ended) => break ended,
-            None if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(20)),
+            None if clock::now() < deadline => std::thread::sleep(Duration::from_millis(20)),
             None => {
                 child.kill().expect("it lives");
                 panic!("the second signal was ignored: {said}");
