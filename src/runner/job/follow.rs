@@ -3,12 +3,15 @@
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::PathBuf;
+use std::time::Duration;
 
-use super::JobNotice;
 use super::folder::JobFolder;
+use super::notice::JobNotice;
 use crate::plan::job::files;
 use crate::slurm::{JobId, JobState, SlurmError};
 
+/// Interval between queries of the controller, which serves the whole cluster.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// Largest number of bytes that one look shows.
 const MAX_CHUNK_BYTES: u64 = 1 << 20;
 
@@ -81,7 +84,7 @@ impl Follower {
         if text != self.last_failure {
             notice(JobNotice::Warning(format!(
                 "{text}\n  = note: asked again every {}s",
-                super::POLL_INTERVAL.as_secs()
+                POLL_INTERVAL.as_secs()
             )));
             self.last_failure = text;
         }

@@ -4,6 +4,7 @@
 
 mod folder;
 mod follow;
+mod notice;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,10 +19,9 @@ use crate::plan::job::{Job, files};
 use crate::slurm::{self, JobEnd, JobId, JobStatus, SlurmError};
 use folder::JobFolder;
 pub(crate) use folder::{record_exit, record_run, recorded_run};
-use follow::Follower;
+use follow::{Follower, POLL_INTERVAL};
+pub(crate) use notice::JobNotice;
 
-/// Interval between queries of the controller, which serves the whole cluster.
-pub(crate) const POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// Interval between looks at the files of the job.
 const FILE_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -38,16 +38,6 @@ pub(crate) struct JobRequest<'a> {
     pub(crate) arguments: Vec<String>,
     /// The run to resume: `latest` or its name.
     pub(crate) resume: Option<String>,
-}
-
-/// A report while a job is submitted and followed.
-pub(crate) enum JobNotice<'a> {
-    Note(String),
-    Warning(String),
-    /// What the job wrote to its standard output.
-    Stdout(&'a str),
-    /// What the job wrote to its standard error.
-    Stderr(&'a str),
 }
 
 /// Why a job is no longer followed.
