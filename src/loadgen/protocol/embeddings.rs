@@ -41,8 +41,8 @@ struct Answer<'a> {
 
 #[derive(Deserialize)]
 struct Embedding<'a> {
-    /// A vector: a list of numbers, or their bytes as a base64 text.
-    #[serde(borrow, default)]
+    /// A vector: a list of numbers, or their bytes as a base64 text. vLLM's `/pooling` names it `data` and may nest lists.
+    #[serde(borrow, default, alias = "data")]
     embedding: Option<&'a RawValue>,
 }
 

@@ -794,6 +794,8 @@ fn an_answer_of_embeddings_is_complete_when_it_holds_a_vector() {
     let encoded = answer(r#"{"data":[{"embedding":"zczMPQ=="}],"usage":{"total_tokens":5}}"#);
     assert_eq!(failure(&encoded), None);
     assert_eq!(encoded.usage.and_then(|usage| usage.prompt), Some(5));
+    let pooled = answer(r#"{"data":[{"index":0,"data":[[0.5],[-0.1]]}],"usage":{"prompt_tokens":7}}"#);
+    assert_eq!(failure(&pooled), None);
     for data in [
         "[]",
         r#"[{"index":0}]"#,
