@@ -1,6 +1,7 @@
 //! HTTP client for everything untimed: server information, metrics, cache resets, webhooks.
 
 use std::error::Error as _;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
@@ -351,11 +352,16 @@ pub(crate) fn root_cause(error: &reqwest::Error) -> String {
         }
         Some("https") => match innermost(error).downcast_ref() {
             Some(inner) if tls::is_sudden_end(inner) => tls::describe_sudden_end(inner),
+            // The connection ended between its handshake and its first request.
+            _ if cause == NOT_READY => tls::describe_sudden_end(&ErrorKind::ConnectionReset.into()),
             _ => cause,
         },
         _ => cause,
     }
 }
+
+/// What the HTTP client says of a connection that ended before it was used.
+const NOT_READY: &str = "connection was not ready";
 
 fn innermost(error: &reqwest::Error) -> &(dyn std::error::Error + 'static) {
     let mut innermost: &(dyn std::error::Error + 'static) = error;

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use matrix::cli::env_variable;
+
 use crate::harness::{Bench, Ran, sims};
 use crate::skip::skip;
 
@@ -21,11 +23,11 @@ struct Cluster {
 /// The cluster of the tests; `None` if there is none, which `.ci/run` makes a failure.
 #[track_caller]
 fn cluster() -> Option<Cluster> {
-    match std::env::var("MATRIX_SLURM_CONF") {
-        Ok(config) => Some(Cluster { config }),
-        Err(_) => {
+    match env_variable("MATRIX_SLURM_CONF") {
+        Some(config) => Some(Cluster { config }),
+        None => {
             assert!(
-                std::env::var_os("MATRIX_REQUIRE_SLURM").is_none(),
+                env_variable("MATRIX_REQUIRE_SLURM").is_none(),
                 "MATRIX_SLURM_CONF is not set"
             );
             skip("needs MATRIX_SLURM_CONF, from `tests/slurm/cluster.sh up`");
