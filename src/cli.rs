@@ -175,7 +175,7 @@ pub(crate) struct PlanArgs {
 pub(crate) struct RunCommand {
     /// Run as a job of this cluster: the name of a profile, `clusters/<name>.yaml` beside the matrix or in
     /// `~/.config/matrix/clusters`, or its path. This host then only submits the job and shows it.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, conflicts_with = "gpus", value_name = "NAME")]
     pub(crate) cluster: Option<String>,
     /// The folder of the job that executes this command on a node of the cluster.
     #[arg(long, hide = true, requires = "cluster", value_name = "DIR")]

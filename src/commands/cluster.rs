@@ -1,13 +1,16 @@
 //! Runs a matrix on a cluster: reads the profile, submits a job and shows it.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::base::threads;
 use crate::cli::{self, PlanArgs, RunArgs, command_line};
 use crate::commands::environment::environment;
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::matrix_file::{diagnostics_error, load, print_notes, select};
+use crate::commands::measure::run_request;
 use crate::commands::output::{Colors, eprint, print};
+use crate::commands::session_error::session_error;
 use crate::config::cluster::ClusterProfile;
 use crate::config::yaml::{self, Diagnostic, Source};
 use crate::exit::Exit;
@@ -16,9 +19,12 @@ use crate::runner::check_flags;
 use crate::runner::host_error;
 use crate::runner::job::{self, JobError, JobNotice, JobOutcome, JobRequest, run_job};
 use crate::runner::load_matrix::{LoadedMatrix, read_bytes};
+use crate::runner::session;
 
 /// Largest profile in MiB.
 const MAX_PROFILE_MIB: u64 = 1;
+/// Shortest time limit of a job.
+const MIN_TIME_LIMIT: Duration = Duration::from_secs(300);
 
 /// `matrix run --cluster NAME` on a login node.
 pub(crate) fn execute(args: &RunArgs, cluster: &str, colors: Colors) -> Outcome {
@@ -31,29 +37,34 @@ pub(crate) fn execute(args: &RunArgs, cluster: &str, colors: Colors) -> Outcome 
         print_notes(&loaded);
     }
     check_engine_flags(&loaded, args, colors)?;
+    check_resume(args, &loaded, colors)?;
     let request = JobRequest {
         resume: args.resume.clone(),
         ..request(&args.results, &loaded, &profile)?
     };
     let runtime = threads::runtime()?;
     let outcome = run_job(&runtime, &request, &show).map_err(job_error)?;
-    let resume = command_line::resume_command("latest");
+    let resume = |folder: &Path| {
+        command_line::resume_command(job::recorded_run(folder).as_deref().unwrap_or("latest"))
+    };
     match outcome {
         JobOutcome::Exited(code) => Exit::from_code(code).ok_or_else(|| {
             CommandError::cannot_continue(format!(
                 "error: the run ended with the unknown exit code {code}\n"
             ))
         }),
-        JobOutcome::Detached(job) => {
+        JobOutcome::Detached { job, folder } => {
             print(&format!(
-                "job {job} continues; follow it with: {resume}\nend it with: scancel {job}\n"
+                "job {job} continues; follow it with: {}\nend it with: scancel {job}\n",
+                resume(&folder)
             ));
             Ok(Exit::Interrupted)
         }
         JobOutcome::Lost { job, end, folder } => Err(CommandError::cannot_continue(format!(
-            "error: job {job} ended before its run did: {}\n  = note: what it wrote is in {}\n  = help: finished cells are kept; continue with: {resume}\n",
+            "error: job {job} ended before its run did: {}\n  = note: what it wrote is in {}; without Slurm its processes may still run on their node\n  = help: finished cells are kept; continue with: {}\n",
             end.describe(),
-            folder.display()
+            folder.display(),
+            resume(&folder)
         ))),
     }
 }
@@ -112,6 +123,7 @@ fn request<'a>(
         current_folder: host_error::absolute_folder(Path::new("."))?,
         arguments: command_line::arguments_without_resume(),
         resume: None,
+        variables: environment().names,
     })
 }
 
@@ -137,8 +149,25 @@ fn check_engine_flags(loaded: &LoadedMatrix, args: &RunArgs, colors: Colors) -> 
     }
 }
 
+/// Finds before the queue that there is no such run.
+fn check_resume(args: &RunArgs, loaded: &LoadedMatrix, colors: Colors) -> Result<(), CommandError> {
+    let Some(run) = &args.resume else {
+        return Ok(());
+    };
+    match session::resumed_run(&run_request(args, loaded.clone())) {
+        Err(error) if !job::has_job(&args.results, &loaded.plan.matrix, run) => {
+            Err(session_error(error, colors))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn job_error(error: JobError) -> CommandError {
-    CommandError::host_not_ready(format!("error: {error}\n"))
+    let message = format!("error: {error}\n");
+    match error {
+        JobError::Unconfirmed { .. } => CommandError::cannot_continue(message),
+        _ => CommandError::host_not_ready(message),
+    }
 }
 
 /// Reads the profile of a cluster: a path, or a name below `clusters` beside the matrix or in the user's
@@ -153,7 +182,14 @@ fn profile(cluster: &str, matrix_folder: &Path, colors: Colors) -> Result<Cluste
     let source = Source::new(path.display().to_string(), text);
     let (profile, diagnostics) = yaml::read::<ClusterProfile>(&source);
     match (profile, diagnostics.is_empty()) {
-        (Some(profile), true) => Ok(profile),
+        (Some(profile), true) => match profile.time_limit {
+            Some(limit) if limit.duration() < MIN_TIME_LIMIT => Err(CommandError::usage(format!(
+                "error: `time_limit` of `{}` is {limit}, and a run stops two to three minutes before it\n  = help: write at least {}m, and more than the longest cell takes\n",
+                path.display(),
+                MIN_TIME_LIMIT.as_secs() / 60
+            ))),
+            _ => Ok(profile),
+        },
         (_, false) => Err(diagnostics_error(&diagnostics, &[source], colors.stderr)),
         (None, true) => {
             let empty = Diagnostic::new(format!("the profile `{}` is empty", path.display()))

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, de};
 use crate::base::units::HumanDuration;
 
 /// Options of `sbatch` that `matrix` sets itself, without the leading dashes.
-const OWN_OPTIONS: [&str; 17] = [
+const OWN_OPTIONS: [&str; 18] = [
     "array",
     "chdir",
     "comment",
@@ -17,6 +17,7 @@ const OWN_OPTIONS: [&str; 17] = [
     "export",
     "export-file",
     "job-name",
+    "no-requeue",
     "nodes",
     "ntasks",
     "open-mode",
@@ -112,8 +113,9 @@ impl SubmitOption {
             ));
         };
         let name = rest.split('=').next().unwrap_or(rest);
-        if OWN_OPTIONS.contains(&name) {
-            return Err(format!("`--{name}` is set by `matrix` itself; remove it"));
+        // `sbatch` also takes the beginning of a name.
+        if let Some(own) = OWN_OPTIONS.iter().find(|own| own.starts_with(name)) {
+            return Err(format!("`--{own}` is set by `matrix` itself; remove `--{name}`"));
         }
         JobValue::parse(text).map(|value| Self(value.0))
     }
@@ -175,6 +177,7 @@ mod tests {
             ),
             ("account: \"\"\n", "cannot be a value of `sbatch`"),
             ("options: [--export=NONE]\n", "is set by `matrix` itself"),
+            ("options: [--arr=1-2]\n", "`--array` is set by `matrix` itself"),
             ("options: [-t 5]\n", "not a long option"),
             ("prolog: [\"a\\nb\"]\n", "contains a line break"),
             ("time_limit: 30\n", "no unit"),

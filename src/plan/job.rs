@@ -113,17 +113,24 @@ impl Job<'_> {
         let file = |name: &str| path(&self.folder.join(name));
         script.push_str("\n# srun of a prolog would inherit what sbatch was told about the environment.\nunset SLURM_EXPORT_ENV\n");
         let _ = writeln!(script, "rm -f {}", file(files::EXIT));
-        let _ = writeln!(script, "cd {} || exit 4", path(self.current_folder));
+        // The time limit may come during the prolog.
+        let _ = writeln!(
+            script,
+            "# Before the time limit Slurm tells this shell alone; a cancelled job is told whole, by SIGTERM.\n\
+             run=\n\
+             stop() {{ echo 'stopping: the time limit of the job is near' >>{}; [ -n \"$run\" ] || exit 130; kill -TERM \"$run\"; }}\n\
+             trap stop USR1\n\
+             trap '[ -n \"$run\" ] || exit 130' TERM\n",
+            file(files::STDERR)
+        );
         for line in &self.profile.prolog {
             let _ = writeln!(script, "{line}");
         }
+        let _ = writeln!(script, "cd {} || exit 4", path(self.current_folder));
         let arguments: Vec<String> = self.arguments.iter().map(|argument| quote(argument)).collect();
         let _ = write!(
             script,
             "\n{} {} >>{} 2>>{} &\nrun=$!\n\
-             # Before the time limit Slurm tells this shell alone; a cancelled job is told whole, by SIGTERM.\n\
-             trap 'kill -TERM \"$run\"' USR1\n\
-             trap : TERM\n\
              while kill -0 \"$run\" 2>/dev/null; do wait \"$run\"; done\n\
              exit \"$(cat {} 2>/dev/null || echo 6)\"\n",
             path(self.program),

@@ -3,7 +3,7 @@
 /// The format that [`parse_squeue`] reads.
 pub(super) const SQUEUE_FORMAT: &str = "%T|%S|%N|%r";
 
-/// Reasons for which a job waits for ever, with what they mean.
+/// Reasons that do not pass by themselves, with what they mean.
 const ENDLESS_REASONS: [(&str, &str); 4] = [
     (
         "PartitionNodeLimit",
@@ -17,7 +17,7 @@ const ENDLESS_REASONS: [(&str, &str); 4] = [
         "PartitionTimeLimit",
         "the time limit of the job exceeds that of the partition",
     ),
-    ("JobHeldUser", "the job is held; `scontrol release` lets it run"),
+    ("JobHeldUser", "the job is held; `scontrol release` frees it"),
 ];
 
 /// A job, as the controller knows it.
@@ -96,12 +96,15 @@ impl JobEnd {
             "NODE_FAIL" => "its node failed",
             "PREEMPTED" => "another job took its place",
             "OUT_OF_MEMORY" => "it used more memory than it had requested",
-            "COMPLETED" | "FAILED" => "it ended",
-            _ => "see Slurm's documentation",
+            _ => "",
+        };
+        let meaning = match meaning {
+            "" => String::new(),
+            meaning => format!(": {meaning}"),
         };
         match &self.exit_code {
-            Some(code) => format!("{state}, exit code {code}: {meaning}"),
-            None => format!("{state}: {meaning}"),
+            Some(code) => format!("{state}, exit code {code}{meaning}"),
+            None => format!("{state}{meaning}"),
         }
     }
 }

@@ -73,13 +73,30 @@ impl SlurmError {
     }
 }
 
-/// Submits a script with the environment of this process. `set_options` are options of the script: variables
-/// such as `SBATCH_PARTITION`, which would win over them, are not passed.
-pub(crate) async fn submit(script: &Path, set_options: &[String]) -> Result<JobId, SlurmError> {
+/// Variables of `sbatch` that it may see if the script does not set their option.
+const PASSED_VARIABLES: [(&str, &str); 6] = [
+    ("SBATCH_ACCOUNT", "account"),
+    ("SBATCH_CONSTRAINT", "constraint"),
+    ("SBATCH_PARTITION", "partition"),
+    ("SBATCH_QOS", "qos"),
+    ("SBATCH_RESERVATION", "reservation"),
+    ("SBATCH_TIMELIMIT", "time"),
+];
+
+/// Submits a script with the environment of this process, whose variables are `variables`. `set_options` are options
+/// of the script. Variables of `sbatch` would win over them or make an array of the job, so most are not passed.
+pub(crate) async fn submit(
+    script: &Path,
+    set_options: &[String],
+    variables: &[String],
+) -> Result<JobId, SlurmError> {
     let mut command = Command::new("sbatch");
     command.args(["--parsable", "--export=ALL"]).arg(script);
-    for option in set_options {
-        command.env_remove(format!("SBATCH_{}", option.replace('-', "_").to_uppercase()));
+    for variable in variables.iter().filter(|name| name.starts_with("SBATCH_")) {
+        let passed = PASSED_VARIABLES.iter().find(|(name, _)| name == variable);
+        if passed.is_none_or(|(_, option)| set_options.iter().any(|set| set == option)) {
+            command.env_remove(variable);
+        }
     }
     let printed = output("sbatch", command).await?;
     JobId::parse(&printed).ok_or(SlurmError::Unreadable {

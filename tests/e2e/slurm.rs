@@ -109,7 +109,10 @@ fn a_run_on_a_cluster_ends_as_on_one_host_and_takes_what_the_profile_says() {
     let bench = cluster.bench(
         &sims(&[("a", "", "")], LOAD),
         "partition: gpu\ngres: gpu:h100\ngpus: 2\ntime_limit: 10m\nprolog: [\"export FROM_PROLOG=$CUDA_VISIBLE_DEVICES\"]\n",
-    );
+    )
+    // These would make an array of it, and have sbatch wait for its end.
+    .variable("SBATCH_ARRAY_INX", "1-3")
+    .variable("SBATCH_WAIT", "1");
     bench
         .call(&["plan", "matrices/m.yaml", "--cluster", "test"])
         .exits(0)
@@ -171,7 +174,7 @@ fn a_signal_leaves_the_job_and_says_how_to_follow_it() {
     let id = job_id(&job_folders(&bench)[0]);
     ran.exits(130)
         .shows(&format!("job {id} continues"))
-        .shows("--resume latest");
+        .shows("--resume t-");
     run(&bench, &["--resume"]).exits(0).shows("2 done");
     measured_once(&bench, 2);
 }
@@ -263,6 +266,12 @@ fn what_the_cluster_refuses_is_said_with_the_fix_and_leaves_nothing() {
     }
     let bench = cluster.bench(&matrix, "partiton: gpu\n");
     run(&bench, &[]).exits(2).says("partiton").says("partition");
+    let bench = cluster.bench(&matrix, "time_limit: 2m\n");
+    run(&bench, &[]).exits(2).says("write at least 5m");
+    let bench = cluster.bench(&matrix, PROFILE);
+    run(&bench, &["--resume"]).exits(2).says("has no run of `t`");
+    run(&bench, &["--gpus", "0"]).exits(2).says("--gpus");
+    assert_eq!(job_folders(&bench), Vec::<PathBuf>::new());
     bench
         .run(&["--cluster", "tst"])
         .exits(2)
@@ -300,6 +309,6 @@ fn a_job_that_waits_for_ever_is_named() {
     cluster.ask("scancel", &[&id]);
     let ran = Ran::from(login.wait_with_output().expect("it ends"));
     ran.exits(6)
-        .says("will wait for ever: the time limit of the job exceeds that of the partition")
+        .says("waits until someone changes this: the time limit of the job exceeds that of the partition")
         .says("ended before its run did: CANCELLED");
 }

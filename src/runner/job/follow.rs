@@ -31,11 +31,12 @@ struct Tail {
 }
 
 impl Follower {
-    /// Shows what is written from now on.
-    pub(super) fn new(folder: &JobFolder) -> Self {
+    /// Shows all output, or what is written from now on.
+    pub(super) fn new(folder: &JobFolder, shows_earlier: bool) -> Self {
         let tail = |name: &str| {
             let path = folder.path.join(name);
-            let shown = path.metadata().map_or(0, |about| about.len());
+            let length = || path.metadata().map_or(0, |about| about.len());
+            let shown = if shows_earlier { 0 } else { length() };
             Tail { path, shown }
         };
         Self {
@@ -71,7 +72,7 @@ impl Follower {
             Some(reason) if !self.warned => {
                 self.warned = true;
                 notice(JobNotice::Warning(format!(
-                    "job {job} will wait for ever: {reason}; cancel it with `scancel {job}`"
+                    "job {job} waits until someone changes this: {reason}; cancel it with `scancel {job}`"
                 )));
             }
             _ => {}

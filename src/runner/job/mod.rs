@@ -38,6 +38,8 @@ pub(crate) struct JobRequest<'a> {
     pub(crate) arguments: Vec<String>,
     /// The run to resume: `latest` or its name.
     pub(crate) resume: Option<String>,
+    /// The names of all environment variables.
+    pub(crate) variables: Vec<String>,
 }
 
 /// Why a job is no longer followed.
@@ -51,7 +53,7 @@ pub(crate) enum JobOutcome {
         folder: PathBuf,
     },
     /// A signal stopped this side; the job continues.
-    Detached(JobId),
+    Detached { job: JobId, folder: PathBuf },
 }
 
 #[derive(Debug, Error)]
@@ -60,6 +62,8 @@ pub(crate) enum JobError {
     Slurm(#[from] SlurmError),
     #[error("cannot write the files of the job below {}: {source}\n  = help: the results folder must be writable, and shared with the nodes of the cluster", .folder.display())]
     Files { folder: PathBuf, source: std::io::Error },
+    #[error("{source}\n  = note: the job may have been submitted all the same; `squeue --me --format '%A %k'` shows it by its folder, {}", .folder.display())]
+    Unconfirmed { source: SlurmError, folder: PathBuf },
     #[error("cannot listen for signals: {0}")]
     Signals(std::io::Error),
 }
@@ -94,6 +98,11 @@ impl JobRequest<'_> {
     }
 }
 
+/// Whether a job was submitted for this run; `latest` is any run of the matrix.
+pub(crate) fn has_job(results: &Path, matrix: &str, run: &str) -> bool {
+    JobFolder::find(results, matrix, run).is_some()
+}
+
 /// Submits a job, or finds the one that still executes the run to resume, and follows it to its end.
 pub(crate) fn run_job(
     runtime: &InterruptibleRuntime,
@@ -111,7 +120,9 @@ async fn submit_and_follow(
     notice: &dyn Fn(JobNotice<'_>),
     signals: &mut Signals,
 ) -> Result<JobOutcome, JobError> {
-    let (folder, job) = match find_unfinished(request).await? {
+    let unfinished = find_unfinished(request).await?;
+    let shows_earlier = unfinished.is_none();
+    let (folder, job) = match unfinished {
         Some((folder, job)) => {
             notice(JobNotice::Note(format!(
                 "job {job} still executes this run; its earlier output is in {}",
@@ -129,7 +140,8 @@ async fn submit_and_follow(
             folder
         }
     };
-    follow(&folder, job, notice, signals).await
+    let follower = Follower::new(&folder, shows_earlier);
+    follow(&folder, job, follower, notice, signals).await
 }
 
 /// The job that still executes the run to resume.
@@ -164,12 +176,23 @@ async fn submit(request: &JobRequest<'_>) -> Result<(JobFolder, JobId), JobError
     let job = request.job(&folder.path, &arguments);
     let options: Vec<String> = job.options().into_iter().map(|(name, _)| name).collect();
     folder.write_script(&job.script()).map_err(unwritable)?;
-    let submitted = slurm::submit(&folder.path.join(files::SCRIPT), &options).await;
+    let submitted = slurm::submit(&folder.path.join(files::SCRIPT), &options, &request.variables).await;
     match submitted {
         Ok(id) => {
             folder.note_submission(&id).map_err(unwritable)?;
             Ok((folder, id))
         }
+        // The controller may have taken it.
+        Err(source @ SlurmError::Timeout { .. }) => match slurm::find_job(&Job::label(&folder.path)).await {
+            Ok(Some(id)) => {
+                folder.note_submission(&id).map_err(unwritable)?;
+                Ok((folder, id))
+            }
+            _ => Err(JobError::Unconfirmed {
+                source,
+                folder: folder.path,
+            }),
+        },
         Err(error) => {
             // Nothing refers to it.
             folder.discard();
@@ -182,16 +205,16 @@ async fn submit(request: &JobRequest<'_>) -> Result<(JobFolder, JobId), JobError
 async fn follow(
     folder: &JobFolder,
     job: JobId,
+    mut follower: Follower,
     notice: &dyn Fn(JobNotice<'_>),
     signals: &mut Signals,
 ) -> Result<JobOutcome, JobError> {
-    let mut follower = Follower::new(folder);
     let mut polls = interval_at(Instant::now() + Duration::from_secs(1), POLL_INTERVAL);
     let mut looks = interval(FILE_INTERVAL);
     polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            () = signals.received() => return Ok(JobOutcome::Detached(job)),
+            () = signals.received() => return Ok(JobOutcome::Detached { job, folder: folder.path.clone() }),
             _ = looks.tick() => {
                 follower.show_output(notice);
                 if let Some(code) = folder.final_exit() {

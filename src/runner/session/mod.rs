@@ -237,6 +237,11 @@ impl<'a> Session<'a> {
     }
 }
 
+/// The run that a request resumes; `None` for a new run.
+pub(crate) fn resumed_run(request: &RunRequest<'_>) -> Result<Option<RunId>, SessionError> {
+    resume::find_resumed(request)
+}
+
 /// Checks the flags of the selected launches against the engines' `--help`.
 fn check_flags(request: &RunRequest<'_>, observer: &dyn Observer) -> Result<(), SessionError> {
     let checked = check_flags::check(&request.matrix, &request.environment, &request.dirs.cache)?;
