@@ -8,7 +8,7 @@ use crate::config::cluster::ClusterProfile;
 use crate::plan::Plan;
 use crate::plan::shell::shell_quote as quote;
 
-/// Seconds before the time limit at which the run is told to stop. Slurm may tell it a minute earlier.
+/// Seconds before the time limit at which the run is asked to stop. Slurm may send the signal a minute earlier.
 const STOP_BEFORE_LIMIT_S: u32 = 120;
 
 /// A job that runs a matrix.
@@ -111,12 +111,12 @@ impl Job<'_> {
         }
         let path = |path: &Path| quote(&path.to_string_lossy());
         let file = |name: &str| path(&self.folder.join(name));
-        script.push_str("\n# srun of a prolog would inherit what sbatch was told about the environment.\nunset SLURM_EXPORT_ENV\n");
+        script.push_str("\n# srun of a prolog would inherit the setting of sbatch.\nunset SLURM_EXPORT_ENV\n");
         let _ = writeln!(script, "rm -f {}", file(files::EXIT));
         // The time limit may come during the prolog.
         let _ = writeln!(
             script,
-            "# Before the time limit Slurm tells this shell alone; a cancelled job is told whole, by SIGTERM.\n\
+            "# Before the time limit Slurm signals this shell alone; scancel sends SIGTERM to all processes.\n\
              run=\n\
              stop() {{ echo 'stopping: the time limit of the job is near' >>{}; [ -n \"$run\" ] || exit 130; kill -TERM \"$run\"; }}\n\
              trap stop USR1\n\

@@ -138,7 +138,7 @@ pub(super) fn parse_squeue(line: &str) -> Option<JobState> {
     })
 }
 
-/// Reads `scontrol show job --oneliner`; `None` if the job has not ended.
+/// Reads `scontrol show job --oneliner`; `None` if it names no state.
 pub(super) fn parse_scontrol(text: &str) -> Option<JobEnd> {
     let field = |name: &str| {
         let mut words = text.split_whitespace();
