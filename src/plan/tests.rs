@@ -222,7 +222,7 @@ fn rendered(plan: &Plan) -> Rendered {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
     fn permuting_or_dropping_entries_changes_no_other_cell(

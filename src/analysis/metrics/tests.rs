@@ -1085,6 +1085,12 @@ proptest! {
         }
     }
 
+}
+
+// Each case computes all metrics twice.
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     #[test]
     fn the_order_of_records_changes_no_figure(
         mut requests in prop::collection::vec((0.0f64..5000.0, 1.0f64..500.0, 1.0f64..500.0), 1..30),
