@@ -95,7 +95,7 @@ pub(crate) enum Command {
     /// Download the missing data sets and tokenizers of a matrix from the model hub. Other commands only read them from the cache.
     Fetch(FetchArgs),
     /// Remove orphans: processes, containers and files of runs that have ended.
-    Clean,
+    Clean(CleanArgs),
     /// Print the JSON Schema of matrix files, engine recipes or reports.
     Schema(SchemaArgs),
     /// Write an example matrix, with its recipes, data and schemas, into a folder.
@@ -146,8 +146,18 @@ pub(crate) struct CheckArgs {
     /// recipes name.
     #[arg(long)]
     pub(crate) ask_engines: bool,
+    /// Also ask this cluster whether it has what the job of `matrix run --cluster` would request. Nothing is submitted.
+    #[arg(long, conflicts_with = "json", value_name = "NAME")]
+    pub(crate) cluster: Option<String>,
     #[command(flatten)]
     pub(crate) places: CacheArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CleanArgs {
+    /// Also cancel all jobs of this user that `matrix run --cluster` has submitted to Slurm, including those that run.
+    #[arg(long)]
+    pub(crate) jobs: bool,
 }
 
 #[derive(Args, Debug)]

@@ -6,6 +6,7 @@
 use crate::base::secrets::mask_url_secrets;
 use crate::base::text::{line_start, pluralize};
 use crate::cli::CheckArgs;
+use crate::commands::cluster;
 use crate::commands::environment::{cache_dirs, environment};
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::matrix_file::{diagnostics_error, print_notes};
@@ -42,6 +43,9 @@ pub(crate) fn execute(args: &CheckArgs, colors: Colors) -> Outcome {
             let lacking = preflight::check_templates(plan, &read.folder, &caches);
             for finding in lacking.needed.iter().chain(&lacking.expected) {
                 eprint(&finding.to_note());
+            }
+            if let Some(name) = &args.cluster {
+                cluster::check(&read, name, colors)?;
             }
             if args.json {
                 print("[]\n");

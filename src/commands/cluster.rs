@@ -1,8 +1,8 @@
 //! Runs a matrix on a cluster: reads the profile, submits a job and shows it.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
+use crate::base::text::{line_start, pluralize};
 use crate::base::threads;
 use crate::cli::{self, PlanArgs, RunArgs, command_line};
 use crate::commands::environment::environment;
@@ -23,8 +23,6 @@ use crate::runner::session;
 
 /// Largest profile in MiB.
 const MAX_PROFILE_MIB: u64 = 1;
-/// Shortest time limit of a job.
-const MIN_TIME_LIMIT: Duration = Duration::from_secs(300);
 
 /// `matrix run --cluster NAME` on a login node.
 pub(crate) fn execute(args: &RunArgs, cluster: &str, colors: Colors) -> Outcome {
@@ -43,6 +41,12 @@ pub(crate) fn execute(args: &RunArgs, cluster: &str, colors: Colors) -> Outcome 
         ..request(&args.results, &loaded, &profile)?
     };
     let runtime = threads::runtime()?;
+    if args.resume.is_none() {
+        // What cannot be asked for now is what the submission says.
+        for lack in job::lacks(&runtime, &request, cli::env_variable).unwrap_or_default() {
+            eprint(&format!("warning: {lack}\n"));
+        }
+    }
     let outcome = run_job(&runtime, &request, &show).map_err(job_error)?;
     let resume = |folder: &Path| {
         command_line::resume_command(job::recorded_run(folder).as_deref().unwrap_or("latest"))
@@ -127,6 +131,46 @@ fn request<'a>(
     })
 }
 
+/// `matrix check --cluster NAME`: an error that lists what the cluster lacks.
+pub(crate) fn check(loaded: &LoadedMatrix, cluster: &str, colors: Colors) -> Result<(), CommandError> {
+    let profile = profile(cluster, &loaded.folder, colors)?;
+    let request = request(Path::new("results"), loaded, &profile)?;
+    let lacks = job::lacks(&threads::runtime()?, &request, cli::env_variable)
+        .map_err(|error| CommandError::host_not_ready(format!("error: {error}\n")))?;
+    if lacks.is_empty() {
+        print(&format!(
+            "cluster `{}`: has what the job requests ({})\n",
+            line_start(cluster),
+            pluralize(request.gpus as usize, "GPU", "GPUs")
+        ));
+        return Ok(());
+    }
+    let lines: String = lacks.iter().map(|lack| format!("error: {lack}\n")).collect();
+    Err(CommandError::host_not_ready(lines))
+}
+
+/// Cancels this user's jobs, says which, and returns their number and the errors.
+pub(crate) fn cancel_jobs() -> Result<(usize, String), CommandError> {
+    let jobs = job::cancel_all(&threads::runtime()?)
+        .map_err(|error| CommandError::host_not_ready(format!("error: {error}\n")))?;
+    let mut errors = String::new();
+    for (job, outcome) in &jobs {
+        match outcome {
+            Ok(()) => print(&format!(
+                "cancelled job {} ({}); its files are in {}\n",
+                job.id,
+                job.state,
+                job.folder.display()
+            )),
+            Err(error) => errors.push_str(&format!("error: cannot cancel job {}: {error}\n", job.id)),
+        }
+    }
+    if jobs.is_empty() {
+        print("no job of `matrix` found\n");
+    }
+    Ok((jobs.len(), errors))
+}
+
 fn show(notice: JobNotice<'_>) {
     match notice {
         JobNotice::Note(text) => eprint(&format!("note: {text}\n")),
@@ -182,14 +226,7 @@ fn profile(cluster: &str, matrix_folder: &Path, colors: Colors) -> Result<Cluste
     let source = Source::new(path.display().to_string(), text);
     let (profile, diagnostics) = yaml::read::<ClusterProfile>(&source);
     match (profile, diagnostics.is_empty()) {
-        (Some(profile), true) => match profile.time_limit {
-            Some(limit) if limit.duration() < MIN_TIME_LIMIT => Err(CommandError::usage(format!(
-                "error: `time_limit` of `{}` is {limit}, and a run stops two to three minutes before it\n  = help: write at least {}m, and more than the longest cell takes\n",
-                path.display(),
-                MIN_TIME_LIMIT.as_secs() / 60
-            ))),
-            _ => Ok(profile),
-        },
+        (Some(profile), true) => Ok(profile),
         (_, false) => Err(diagnostics_error(&diagnostics, &[source], colors.stderr)),
         (None, true) => {
             let empty = Diagnostic::new(format!("the profile `{}` is empty", path.display()))
@@ -200,6 +237,12 @@ fn profile(cluster: &str, matrix_folder: &Path, colors: Colors) -> Result<Cluste
 }
 
 fn profile_path(cluster: &str, matrix_folder: &Path) -> Result<PathBuf, CommandError> {
+    if cluster.is_empty() {
+        return Err(CommandError::usage(
+            "error: the name of the cluster is empty\n  = help: `--cluster lab` reads `clusters/lab.yaml`\n"
+                .to_owned(),
+        ));
+    }
     if cluster.contains('/') || cluster.ends_with(".yaml") {
         return Ok(PathBuf::from(cluster));
     }

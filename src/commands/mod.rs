@@ -140,7 +140,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::History(args) => history::execute(&args, colors),
         Command::Bisect(args) => bisect::execute(&args, colors),
         Command::Fetch(args) => fetch::execute(&args, colors),
-        Command::Clean => clean::execute(),
+        Command::Clean(args) => clean::execute(&args),
         Command::Schema(args) => schema::execute(&args),
         Command::Init(args) => init::execute(&args),
         Command::Sim(args) => sim::execute(*args),

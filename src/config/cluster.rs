@@ -2,11 +2,15 @@
 
 use std::fmt;
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, de};
 
 use crate::base::units::HumanDuration;
+
+/// Shortest time limit of a job.
+const MIN_TIME_LIMIT: Duration = Duration::from_secs(300);
 
 /// Options of `sbatch` that `matrix` sets itself, without the leading dashes.
 const OWN_OPTIONS: [&str; 18] = [
@@ -47,7 +51,7 @@ pub(crate) struct ClusterProfile {
     /// The reservation that jobs use.
     pub(crate) reservation: Option<JobValue>,
     /// Name of the GPUs as a generic resource, as `sinfo -o %G` shows it without its number, such as `gpu:h100`; default `gpu`.
-    pub(crate) gres: Option<JobValue>,
+    pub(crate) gres: Option<GresName>,
     /// Number of GPUs of a job; by default as many as the launch with the most GPUs uses.
     pub(crate) gpus: Option<u32>,
     /// Number of processors of a job.
@@ -57,7 +61,7 @@ pub(crate) struct ClusterProfile {
     /// Whether no other job may use the node of a job. Other jobs on a node disturb measurements.
     pub(crate) exclusive: bool,
     /// Time limit of a job. Two minutes before it the run stops and keeps what it has measured.
-    pub(crate) time_limit: Option<HumanDuration>,
+    pub(crate) time_limit: Option<TimeLimit>,
     /// Lines of shell that a job runs first, such as `module load cuda`.
     pub(crate) prolog: Vec<ScriptLine>,
     /// Further options of `sbatch`, such as `--mail-type=END`.
@@ -76,6 +80,15 @@ pub(crate) enum Scheduler {
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]
 pub(crate) struct JobValue(String);
 
+/// The name of a generic resource, without a number.
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]
+pub(crate) struct GresName(String);
+
+/// The time limit of a job with its unit, at least five minutes: `30m`, `4h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
+#[schemars(with = "String")]
+pub(crate) struct TimeLimit(HumanDuration);
+
 /// A line of shell.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]
 pub(crate) struct ScriptLine(String);
@@ -93,6 +106,36 @@ impl JobValue {
             )),
             false => Ok(Self(text)),
         }
+    }
+}
+
+impl GresName {
+    fn parse(text: String) -> Result<Self, String> {
+        if let Some((name, number)) = text.rsplit_once(':')
+            && number.parse::<u64>().is_ok()
+        {
+            return Err(format!(
+                "{text:?} has a number; write `gres: {name}`, and `gpus: {number}`"
+            ));
+        }
+        JobValue::parse(text).map(|value| Self(value.0))
+    }
+}
+
+impl TimeLimit {
+    fn parse(text: String) -> Result<Self, String> {
+        let limit: HumanDuration = text.parse()?;
+        match limit.duration() < MIN_TIME_LIMIT {
+            true => Err(format!(
+                "a time limit of {limit} is too short, because a run stops two to three minutes before it; write at least {}m, and more than the longest cell takes",
+                MIN_TIME_LIMIT.as_secs() / 60
+            )),
+            false => Ok(Self(limit)),
+        }
+    }
+
+    pub(crate) const fn duration(self) -> Duration {
+        self.0.duration()
     }
 }
 
@@ -137,13 +180,13 @@ macro_rules! from_text {
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
+                fmt::Display::fmt(&self.0, f)
             }
         }
     )*};
 }
 
-from_text!(JobValue, ScriptLine, SubmitOption);
+from_text!(JobValue, GresName, TimeLimit, ScriptLine, SubmitOption);
 
 #[cfg(test)]
 mod tests {
@@ -181,6 +224,8 @@ mod tests {
             ("options: [-t 5]\n", "not a long option"),
             ("prolog: [\"a\\nb\"]\n", "contains a line break"),
             ("time_limit: 30\n", "no unit"),
+            ("time_limit: 2m\n", "write at least 5m"),
+            ("gres: gpu:h100:2\n", "write `gres: gpu:h100`, and `gpus: 2`"),
             ("scheduler: pbs\n", "pbs"),
             ("cpus: 0\n", "cpus"),
         ] {

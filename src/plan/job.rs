@@ -11,6 +11,9 @@ use crate::plan::shell::shell_quote as quote;
 /// Seconds before the time limit at which the run is asked to stop. Slurm may send the signal a minute earlier.
 const STOP_BEFORE_LIMIT_S: u32 = 120;
 
+/// How the labels of jobs begin.
+const LABEL: &str = "matrix:";
+
 /// A job that runs a matrix.
 #[derive(Debug)]
 pub(crate) struct Job<'a> {
@@ -44,7 +47,13 @@ pub(crate) mod files {
 impl Job<'_> {
     /// The label by which the job is found again: it names the folder of the job.
     pub(crate) fn label(folder: &Path) -> String {
-        format!("matrix:{}", folder.display())
+        format!("{LABEL}{}", folder.display())
+    }
+
+    /// The folder of the job with that label; `None` if `matrix` did not submit it.
+    pub(crate) fn folder_of(label: &str) -> Option<&Path> {
+        let folder = Path::new(label.strip_prefix(LABEL)?);
+        folder.is_absolute().then_some(folder)
     }
 
     /// The options of `sbatch`, without leading dashes.

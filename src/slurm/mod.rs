@@ -1,6 +1,7 @@
 //! Commands of Slurm, with time limits, and errors that say how to fix them.
 
 mod job_state;
+mod nodes;
 mod refusal;
 
 use std::path::Path;
@@ -11,6 +12,7 @@ use thiserror::Error;
 use tokio::process::Command;
 
 pub(crate) use job_state::{JobEnd, JobState, JobStatus};
+pub(crate) use nodes::JobNeeds;
 
 /// Time limit of a command. Slurm's own commands take up to 18 s if the controller does not respond.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
@@ -149,15 +151,58 @@ async fn job_end(job: &JobId) -> Result<JobEnd, SlurmError> {
         .unwrap_or(JobEnd::UNKNOWN))
 }
 
+/// A job of this user.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct OwnJob {
+    pub(crate) id: JobId,
+    /// The state, such as `RUNNING`.
+    pub(crate) state: String,
+    pub(crate) comment: String,
+}
+
+/// The jobs of this user that have not ended.
+pub(crate) async fn own_jobs() -> Result<Vec<OwnJob>, SlurmError> {
+    let mut command = Command::new("squeue");
+    command.args(["--noheader", "--me", "--format", "%A|%T|%k"]);
+    let text = output("squeue", command).await?;
+    let jobs = text.lines().filter_map(|line| {
+        let mut fields = line.trim_end().splitn(3, '|');
+        Some(OwnJob {
+            id: JobId::parse(fields.next()?)?,
+            state: fields.next()?.to_lowercase(),
+            comment: fields.next()?.to_owned(),
+        })
+    });
+    Ok(jobs.collect())
+}
+
 /// The job of this user with that label in its comment, if it has not ended.
 pub(crate) async fn find_job(label: &str) -> Result<Option<JobId>, SlurmError> {
-    let mut command = Command::new("squeue");
-    command.args(["--noheader", "--me", "--format", "%A %k"]);
-    let text = output("squeue", command).await?;
-    let jobs = text.lines().filter_map(|line| line.trim().split_once(' '));
+    let jobs = own_jobs().await?;
     Ok(jobs
-        .filter(|(_, comment)| *comment == label)
-        .find_map(|(id, _)| JobId::parse(id)))
+        .into_iter()
+        .find(|job| job.comment == label)
+        .map(|job| job.id))
+}
+
+/// Ends a job of this user.
+pub(crate) async fn cancel(job: &JobId) -> Result<(), SlurmError> {
+    let mut command = Command::new("scancel");
+    command.arg(job.as_str());
+    match output("scancel", command).await {
+        // It has ended in the meantime.
+        Err(error) if error.is_unknown_job() => Ok(()),
+        outcome => outcome.map(drop),
+    }
+}
+
+/// What the cluster lacks for a job, with how to fix it.
+pub(crate) async fn lacks(needs: &JobNeeds<'_>) -> Result<Vec<String>, SlurmError> {
+    let mut command = Command::new("sinfo");
+    command.args(["--noheader", "--Node", "--format", nodes::SINFO_FORMAT]);
+    let text = output("sinfo", command).await?;
+    let nodes: Vec<nodes::Node> = text.lines().filter_map(nodes::parse_sinfo).collect();
+    Ok(nodes::lacks(&nodes, needs))
 }
 
 /// Runs a command and returns its standard output.

@@ -91,6 +91,16 @@ fn job_id(folder: &std::path::Path) -> String {
     value["job"].as_str().expect("it has a number").to_owned()
 }
 
+/// Insists that the first of two cells was measured once, whatever ended in the second.
+fn first_measured_once(bench: &Bench) {
+    assert_eq!(bench.finished().summaries.len(), 2);
+    let journal = bench.journal();
+    let began = journal
+        .lines()
+        .filter(|line| line.contains("\"cell-began\"") && line.contains("scenario=first"));
+    assert_eq!(began.count(), 1, "{journal}");
+}
+
 /// Insists that every planned cell was measured exactly once.
 fn measured_once(bench: &Bench, cells: usize) {
     let ended = bench.journal().matches("\"cell-ended\"").count();
@@ -123,8 +133,7 @@ fn a_run_on_a_cluster_ends_as_on_one_host_and_takes_what_the_profile_says() {
         .exits(0)
         .shows("12/0")
         .shows("1 done")
-        .says("submitted as job")
-        .says("running on node");
+        .says("submitted as job");
     measured_once(&bench, 1);
     let folders = job_folders(&bench);
     assert_eq!(folders.len(), 1);
@@ -201,14 +210,7 @@ fn a_job_that_is_requeued_or_cancelled_repeats_no_finished_cell() {
     bench.leaves_no_process();
     run(&bench, &["--resume"]).exits(0).shows("2 done");
     assert_eq!(job_folders(&bench).len(), 2);
-    let run = bench.finished();
-    assert_eq!(run.summaries.len(), 2);
-    let firsts = bench
-        .journal()
-        .lines()
-        .filter(|line| line.contains("\"cell-began\"") && line.contains("first"))
-        .count();
-    assert_eq!(firsts, 1, "the finished cell was measured once");
+    first_measured_once(&bench);
     bench.leaves_no_process();
 }
 
@@ -267,11 +269,18 @@ fn what_the_cluster_refuses_is_said_with_the_fix_and_leaves_nothing() {
     let bench = cluster.bench(&matrix, "partiton: gpu\n");
     run(&bench, &[]).exits(2).says("partiton").says("partition");
     let bench = cluster.bench(&matrix, "time_limit: 2m\n");
-    run(&bench, &[]).exits(2).says("write at least 5m");
+    run(&bench, &[])
+        .exits(2)
+        .says("write at least 5m")
+        .says("test.yaml:1");
     let bench = cluster.bench(&matrix, PROFILE);
     run(&bench, &["--resume"]).exits(2).says("has no run of `t`");
     run(&bench, &["--gpus", "0"]).exits(2).says("--gpus");
     assert_eq!(job_folders(&bench), Vec::<PathBuf>::new());
+    bench
+        .run(&["--cluster", ""])
+        .exits(2)
+        .says("the name of the cluster is empty");
     bench
         .run(&["--cluster", "tst"])
         .exits(2)
@@ -284,6 +293,80 @@ fn what_the_cluster_refuses_is_said_with_the_fix_and_leaves_nothing() {
         .bench(&matrix, PROFILE)
         .variable("PATH", &tools.path().display().to_string());
     run(&bench, &[]).exits(4).says("`sbatch` cannot be started");
+}
+
+#[test]
+fn a_check_names_what_the_cluster_lacks_and_submits_nothing() {
+    let Some(cluster) = cluster() else { return };
+    let matrix = sims(&[("a", "", "")], LOAD);
+    for (profile, code, says) in [
+        (
+            "partition: gpu\ngres: gpu:h100\ngpus: 8\n",
+            0,
+            "has what the job requests (8 GPUs)",
+        ),
+        ("partition: nope\n", 4, "may be one of `gpu`, `low`, `short`"),
+        (
+            "gres: gpu:a100\ngpus: 1\n",
+            4,
+            "no node of partition `gpu` has 1 GPU named `gpu:a100`",
+        ),
+        ("cpus: 17\n", 4, "has 17 processors; its nodes have 16 processors"),
+        (
+            "partition: short\ntime_limit: 20m\n",
+            4,
+            "partition `short` allows 10m",
+        ),
+    ] {
+        let bench = cluster.bench(&matrix, profile);
+        let ran = bench.call(&["check", "matrices/m.yaml", "--cluster", "test"]);
+        match code {
+            0 => ran.exits(0).shows(says),
+            code => ran.exits(code).says(says),
+        };
+        assert_eq!(job_folders(&bench), Vec::<PathBuf>::new(), "{profile}");
+    }
+}
+
+#[test]
+fn clean_cancels_the_jobs_of_matrix_and_no_others() {
+    let Some(cluster) = cluster() else { return };
+    let bench = cluster.bench(&sims(&[("a", "", "")], TWO_CELLS), PROFILE);
+    let stranger = cluster.ask(
+        "sbatch",
+        &[
+            "--parsable",
+            "--comment=not matrix:/a",
+            "--output=/dev/null",
+            "--wrap=sleep 300",
+        ],
+    );
+    let login = bench.begin(&["run", "matrices/m.yaml", "--no-calibration", "--cluster", "test"]);
+    bench.until_journal("\"cell-ended\"");
+    let id = job_id(&job_folders(&bench)[0]);
+    // It also cancels jobs of other tests, which run one at a time.
+    bench
+        .call(&["clean", "--jobs"])
+        .exits(0)
+        .shows(&format!("cancelled job {id} (running)"));
+    let ran = Ran::from(login.wait_with_output().expect("it ends"));
+    ran.exits(130);
+    bench
+        .call(&["clean", "--jobs"])
+        .exits(0)
+        .shows("no job of `matrix` found");
+    let states = cluster.ask(
+        "squeue",
+        &["--noheader", "--jobs", stranger.trim(), "--format", "%T"],
+    );
+    assert!(
+        states.contains("RUNNING") || states.contains("PENDING"),
+        "{states}"
+    );
+    cluster.ask("scancel", &[stranger.trim()]);
+    bench.leaves_no_process();
+    run(&bench, &["--resume"]).exits(0).shows("2 done");
+    first_measured_once(&bench);
 }
 
 #[test]

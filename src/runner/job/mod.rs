@@ -5,6 +5,7 @@
 mod folder;
 mod follow;
 mod notice;
+mod submitted;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,6 +22,7 @@ use folder::JobFolder;
 pub(crate) use folder::{record_exit, record_run, recorded_run};
 use follow::{Follower, POLL_INTERVAL};
 pub(crate) use notice::JobNotice;
+pub(crate) use submitted::{cancel_all, lacks};
 
 /// Interval between looks at the files of the job.
 const FILE_INTERVAL: Duration = Duration::from_millis(500);
