@@ -20,7 +20,8 @@ pub fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-fn number(name: &str, otherwise: u64) -> u64 {
+/// The number in an environment variable.
+pub fn number(name: &str, otherwise: u64) -> u64 {
     env_variable(name)
         .and_then(|text| text.parse().ok())
         .unwrap_or(otherwise)
@@ -181,10 +182,15 @@ fn has_run(bench: &Bench) -> bool {
     runs.flatten().any(|run| run.path().join("run.json").exists())
 }
 
-/// Every cell is done, stands once in the results, and no finished one was measured again.
+/// Each of six cells with six requests is done, stands once in the results, and no finished one was measured again.
 fn complete(bench: &Bench, seed: u64) {
+    measured_once(bench, 6, 6, seed);
+}
+
+/// Every cell with that many requests is done, stands once in the results, and no finished one was measured again.
+pub fn measured_once(bench: &Bench, cells: usize, requests: usize, seed: u64) {
     let run = bench.finished();
-    assert_eq!(run.summaries.len(), 6, "seed {seed}");
+    assert_eq!(run.summaries.len(), cells, "seed {seed}");
     assert!(
         run.summaries
             .iter()
@@ -192,17 +198,17 @@ fn complete(bench: &Bench, seed: u64) {
         "seed {seed}"
     );
     let lines = std::fs::read_to_string(bench.run_folder().join("results.jsonl")).expect("there are results");
-    let cells: Vec<String> = lines
+    let rows: Vec<String> = lines
         .lines()
         .map(|line| {
             serde_json::from_str::<serde_json::Value>(line).expect("lines are JSON")["matrix"]["cell"]
                 .to_string()
         })
         .collect();
-    let mut once = cells.clone();
+    let mut once = rows.clone();
     once.sort();
     once.dedup();
-    assert_eq!((cells.len(), once.len()), (6, 6), "seed {seed}: {cells:?}");
+    assert_eq!((rows.len(), once.len()), (cells, cells), "seed {seed}: {rows:?}");
     for measurement in run.plan.starts.iter().flat_map(|start| &start.cells) {
         let done = run
             .journal
@@ -215,14 +221,20 @@ fn complete(bench: &Bench, seed: u64) {
             "seed {seed}: {} is done {done} times",
             measurement.cell
         );
-        let requests = run.read_requests(measurement).expect("requests are kept");
-        assert_eq!(requests.len(), 6, "seed {seed}");
+        let kept = run.read_requests(measurement).expect("requests are kept");
+        assert_eq!(kept.len(), requests, "seed {seed}");
     }
     let aside = std::fs::read_dir(bench.run_folder().join("cells"))
         .expect("there are cells")
         .flatten();
+    // What was interrupted by a signal is set aside and measured again.
+    let is_done = |path: &std::path::Path| {
+        let text = std::fs::read_to_string(path.join("summary.json")).unwrap_or_default();
+        let summary: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+        summary["status"] == "done"
+    };
     let aside: Vec<_> = aside
-        .filter(|entry| entry.file_name().to_string_lossy().contains(".old-"))
+        .filter(|entry| entry.file_name().to_string_lossy().contains(".old-") && is_done(&entry.path()))
         .collect();
     assert!(
         aside.is_empty(),

@@ -1,6 +1,8 @@
 //! Runs as jobs of a real Slurm cluster, which `tests/slurm/cluster.sh up` starts and MATRIX_SLURM_CONF names. Without it the
 //! tests are skipped by name.
 
+mod chaos;
+
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

@@ -5,6 +5,7 @@
 #     tests/slurm/cluster.sh up [DIR]              install what is missing (as root, by apt-get), start, print its SLURM_CONF
 #     tests/slurm/cluster.sh down [DIR]            cancel its jobs, stop it
 #     tests/slurm/cluster.sh controller DIR off|on stop or start the controller alone; jobs continue
+#     tests/slurm/cluster.sh node DIR NODE off|on  stop or start the daemon of one node alone; its jobs continue
 #
 # DIR defaults to target/slurm. Its path must be short, because it holds a socket.
 set -Eeuo pipefail
@@ -150,5 +151,12 @@ case $verb in
       *) say 'off or on'; exit 2 ;;
     esac
     ;;
-  *) sed -n '2,10p' "$0" >&2; exit 2 ;;
+  node)
+    case ${4:-} in
+      off) stop "$dir/run/$3.pid" slurmd ;;
+      on) slurmd -f "$SLURM_CONF" -N "$3" ;;
+      *) say 'off or on'; exit 2 ;;
+    esac
+    ;;
+  *) sed -n '2,11p' "$0" >&2; exit 2 ;;
 esac
