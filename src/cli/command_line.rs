@@ -14,6 +14,11 @@ pub(crate) fn arguments_without_resume() -> Vec<String> {
     without_resume(&own_arguments())
 }
 
+/// The command line of this process without `--resume`, for the user to enter again.
+pub(crate) fn repeat_command() -> String {
+    command(&own_arguments())
+}
+
 fn own_arguments() -> Vec<String> {
     let args = std::env::args_os().skip(1);
     args.map(|arg| arg.to_string_lossy().into_owned()).collect()
@@ -35,10 +40,15 @@ pub(crate) fn resume_matrix_command(matrix: &Path, run: &RunId) -> String {
 }
 
 fn with_resume(args: &[String], run: &str) -> String {
-    let mut command = vec!["matrix".to_owned()];
-    command.extend(without_resume(args).iter().map(|arg| shell_quote(arg)));
-    command.extend(["--resume".to_owned(), shell_quote(run)]);
-    command.join(" ")
+    format!("{} --resume {}", command(args), shell_quote(run))
+}
+
+fn command(args: &[String]) -> String {
+    let quoted: Vec<String> = without_resume(args)
+        .iter()
+        .map(|word| shell_quote(word))
+        .collect();
+    format!("matrix {}", quoted.join(" "))
 }
 
 fn without_resume(args: &[String]) -> Vec<String> {

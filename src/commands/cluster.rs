@@ -20,6 +20,7 @@ use crate::runner::host_error;
 use crate::runner::job::{self, JobError, JobNotice, JobOutcome, JobRequest, run_job};
 use crate::runner::load_matrix::{LoadedMatrix, read_bytes};
 use crate::runner::session;
+use crate::runner::session::error::{ResumeError, SessionError};
 
 /// Largest profile in MiB.
 const MAX_PROFILE_MIB: u64 = 1;
@@ -35,9 +36,10 @@ pub(crate) fn execute(args: &RunArgs, cluster: &str, colors: Colors) -> Outcome 
         print_notes(&loaded);
     }
     check_engine_flags(&loaded, args, colors)?;
-    check_resume(args, &loaded, colors)?;
+    let has_run = has_run(args, &loaded, colors)?;
     let request = JobRequest {
         resume: args.resume.clone(),
+        has_run,
         ..request(&args.results, &loaded, &profile)?
     };
     let runtime = threads::runtime()?;
@@ -49,7 +51,8 @@ pub(crate) fn execute(args: &RunArgs, cluster: &str, colors: Colors) -> Outcome 
     }
     let outcome = run_job(&runtime, &request, &show).map_err(job_error)?;
     let resume = |folder: &Path| {
-        command_line::resume_command(job::recorded_run(folder).as_deref().unwrap_or("latest"))
+        let recorded = job::recorded_run(folder).or_else(|| args.resume.clone());
+        command_line::resume_command(recorded.as_deref().unwrap_or("latest"))
     };
     match outcome {
         JobOutcome::Exited(code) => Exit::from_code(code).ok_or_else(|| {
@@ -64,12 +67,20 @@ pub(crate) fn execute(args: &RunArgs, cluster: &str, colors: Colors) -> Outcome 
             ));
             Ok(Exit::Interrupted)
         }
-        JobOutcome::Lost { job, end, folder } => Err(CommandError::cannot_continue(format!(
-            "error: job {job} ended before its run did: {}\n  = note: what it wrote is in {}; without Slurm its processes may still run on their node\n  = help: finished cells are kept; continue with: {}\n",
-            end.describe(),
-            folder.display(),
-            resume(&folder)
-        ))),
+        JobOutcome::Lost { job, end, folder } => {
+            let next = match job::recorded_run(&folder).is_some() || has_run {
+                true => format!("finished cells are kept; continue with: {}", resume(&folder)),
+                false => format!(
+                    "it had not begun its run; submit it again with: {}",
+                    command_line::repeat_command()
+                ),
+            };
+            Err(CommandError::cannot_continue(format!(
+                "error: job {job} ended before its run did: {}\n  = note: what it wrote is in {}; without Slurm its processes may still run on their node\n  = help: {next}\n",
+                end.describe(),
+                folder.display(),
+            )))
+        }
     }
 }
 
@@ -127,6 +138,7 @@ fn request<'a>(
         current_folder: host_error::absolute_folder(Path::new("."))?,
         arguments: command_line::arguments_without_resume(),
         resume: None,
+        has_run: false,
         variables: environment().names,
     })
 }
@@ -193,16 +205,19 @@ fn check_engine_flags(loaded: &LoadedMatrix, args: &RunArgs, colors: Colors) -> 
     }
 }
 
-/// Finds before the queue that there is no such run.
-fn check_resume(args: &RunArgs, loaded: &LoadedMatrix, colors: Colors) -> Result<(), CommandError> {
+/// Whether there is a run to continue. A job may have been cancelled before it began one; without a job too, an error
+/// says before the queue that there is no such run.
+fn has_run(args: &RunArgs, loaded: &LoadedMatrix, colors: Colors) -> Result<bool, CommandError> {
     let Some(run) = &args.resume else {
-        return Ok(());
+        return Ok(false);
     };
     match session::resumed_run(&run_request(args, loaded.clone())) {
-        Err(error) if !job::has_job(&args.results, &loaded.plan.matrix, run) => {
-            Err(session_error(error, colors))
+        Ok(_) => Ok(true),
+        // These need a run.
+        Err(_) if !args.failed && !args.yes && job::has_job(&args.results, &loaded.plan.matrix, run) => {
+            Ok(false)
         }
-        _ => Ok(()),
+        Err(error) => Err(session_error(error, colors)),
     }
 }
 

@@ -3,7 +3,7 @@
 //! `tests/engines/cpu.sh` installs it beside vLLM; see there. Without it the test is skipped by name, and where `MATRIX_REQUIRE_ENGINES`
 //! is set, as CI does, that is a failure.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use matrix::cli::env_variable;
 use matrix::results::record::cell::MeasurementStatus;
@@ -11,23 +11,29 @@ use matrix::results::record::cell::MeasurementStatus;
 use crate::harness::{Bench, repository, summary};
 use crate::telemetry::agrees;
 
-#[test]
-fn what_real_sglang_tells_of_itself_fits_what_it_was_sent() {
+/// Where the real engines are; `None` if they are not installed, which CI makes a failure.
+#[track_caller]
+pub fn engines() -> Option<PathBuf> {
     let engines =
         env_variable("MATRIX_ENGINES").map_or_else(|| repository().join("target/engines"), PathBuf::from);
-    if !engines.join("venv/bin/sglang").exists() {
-        assert!(
-            env_variable("MATRIX_REQUIRE_ENGINES").is_none(),
-            "SGLang is not installed in {}",
-            engines.display()
-        );
-        crate::skip::skip("needs SGLang on CPU; install it with tests/engines/cpu.sh and set MATRIX_ENGINES");
-        return;
+    if engines.join("venv/bin/sglang").exists() {
+        return Some(engines);
     }
+    assert!(
+        env_variable("MATRIX_REQUIRE_ENGINES").is_none(),
+        "SGLang is not installed in {}",
+        engines.display()
+    );
+    crate::skip::skip("needs SGLang on CPU; install it with tests/engines/cpu.sh and set MATRIX_ENGINES");
+    None
+}
+
+/// One cell of SGLang on CPU.
+pub fn matrix(engines: &Path) -> String {
     let arguments = "--device, cpu, --attention-backend, torch_native, --sampling-backend, pytorch, --disable-overlap-schedule, \
                      --max-total-tokens, 16384, --mem-fraction-static, 0.2, --context-length, 2048";
     let model = engines.join("models/tiny-qwen3");
-    let matrix = format!(
+    format!(
         r#"
 name: t
 engines:
@@ -48,8 +54,13 @@ datasets: {{ sharegpt: data/conversations.json }}
 "#,
         venv = engines.join("venv").display(),
         model = model.display(),
-    );
-    let bench = Bench::of(&matrix);
+    )
+}
+
+#[test]
+fn what_real_sglang_tells_of_itself_fits_what_it_was_sent() {
+    let Some(engines) = engines() else { return };
+    let bench = Bench::of(&matrix(&engines));
     bench.run(&[]).exits(0);
     let run = bench.finished();
     let summary = summary(&run, "sglang", "random-1k-1k");

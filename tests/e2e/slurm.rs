@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use matrix::cli::env_variable;
 
-use crate::harness::{Bench, Ran, sims};
+use crate::harness::{Bench, Ran, repository, sims};
 use crate::skip::skip;
 
 const LOAD: &str = "  - load: { dataset: random, prompts: 12, input_len: 40, output_len: 4, concurrency: 2, range_ratio: 1.0, warmup: 0 }\n";
@@ -396,4 +396,79 @@ fn a_job_that_waits_for_ever_is_named() {
     ran.exits(6)
         .says("waits until someone changes this: the time limit of the job exceeds that of the partition")
         .says("ended before its run did: CANCELLED");
+}
+
+/// Five starts of a steady engine whose step takes this long.
+fn five_starts(step: &str) -> String {
+    let load = "  - load: { dataset: random-ids, prompts: 24, input_len: 32, output_len: 32, concurrency: 4, range_ratio: 1.0, warmup: 0 }\nrepeats: { starts: 5 }\nvalidity: { send_lag: 200ms, other_cpus: 1.0, stolen: 1.0, window: 0s, tail: 0, steady: 0.0 }\n";
+    sims(&[("a", "vllm", &format!("--step, {step}"))], load)
+}
+
+#[test]
+#[ignore = "a long form; tests/slurm.sh runs it"]
+fn a_job_measures_what_the_host_measures_and_a_loss_between_the_two_is_found() {
+    let Some(cluster) = cluster() else { return };
+    let host = cluster.bench(&five_starts("10ms"), PROFILE);
+    host.run(&[]).exits(0).shows("5 done");
+    let compare = |candidate: &Bench| {
+        let [baseline, candidate] = [&host, candidate].map(|bench| bench.run_folder().display().to_string());
+        host.call(&["compare", &baseline, &candidate])
+    };
+    let same = cluster.bench(&five_starts("10ms"), PROFILE);
+    run(&same, &[]).exits(0).shows("5 done");
+    compare(&same).exits(0).shows("1 of 1 metrics judged: 1 same");
+    let slower = cluster.bench(&five_starts("11100us"), PROFILE);
+    run(&slower, &[]).exits(0).shows("5 done");
+    compare(&slower).exits(1).shows("1 of 1 metrics judged: 1 worse");
+}
+
+#[test]
+#[ignore = "a long form; tests/slurm.sh runs it"]
+fn the_demo_runs_in_a_job() {
+    let Some(cluster) = cluster() else { return };
+    let matrices = repository().join("matrices");
+    let demo = fs::read_to_string(matrices.join("demo.yaml")).expect("it is shipped");
+    let bench = cluster.bench(&demo, PROFILE);
+    bench
+        .call(&["run", "matrices/m.yaml", "--cluster", "test"])
+        .exits(0)
+        .shows("16 done");
+    bench.leaves_no_process();
+}
+
+#[test]
+#[ignore = "a long form; tests/slurm.sh runs it"]
+fn a_real_engine_runs_in_a_job() {
+    let (Some(cluster), Some(engines)) = (cluster(), crate::sglang::engines()) else {
+        return;
+    };
+    let bench = cluster.bench(&crate::sglang::matrix(&engines), PROFILE);
+    run(&bench, &[]).exits(0).shows("1 done");
+    measured_once(&bench, 1);
+    bench.leaves_no_process();
+}
+
+#[test]
+fn a_job_that_was_cancelled_before_it_began_is_submitted_again() {
+    let Some(cluster) = cluster() else { return };
+    let bench = cluster.bench(
+        &sims(&[("a", "", "")], LOAD),
+        "partition: gpu\noptions: [--begin=now+1hour]\n",
+    );
+    let login = bench.begin(&["run", "matrices/m.yaml", "--no-calibration", "--cluster", "test"]);
+    bench.until("the job is submitted", || {
+        !job_folders(&bench).is_empty() && job_folders(&bench)[0].join("job.json").exists()
+    });
+    cluster.ask("scancel", &[&job_id(&job_folders(&bench)[0])]);
+    let ran = Ran::from(login.wait_with_output().expect("it ends"));
+    ran.exits(6)
+        .says("ended before its run did: CANCELLED")
+        .says("submit it again with: matrix run matrices/m.yaml --no-calibration --cluster test\n");
+    fs::write(
+        bench.matrix().with_file_name("clusters").join("test.yaml"),
+        PROFILE,
+    )
+    .expect("it can be written");
+    run(&bench, &["--resume"]).exits(0).shows("1 done");
+    measured_once(&bench, 1);
 }

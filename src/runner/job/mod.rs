@@ -40,6 +40,8 @@ pub(crate) struct JobRequest<'a> {
     pub(crate) arguments: Vec<String>,
     /// The run to resume: `latest` or its name.
     pub(crate) resume: Option<String>,
+    /// Whether there is such a run. Otherwise a job was submitted for it that did not begin one.
+    pub(crate) has_run: bool,
     /// The names of all environment variables.
     pub(crate) variables: Vec<String>,
 }
@@ -87,7 +89,7 @@ impl JobRequest<'_> {
     fn job_arguments(&self, folder: &Path) -> Vec<String> {
         let mut arguments = self.arguments.clone();
         arguments.extend(["--job-folder".to_owned(), folder.display().to_string()]);
-        if let Some(run) = &self.resume {
+        if let Some(run) = self.resume.as_ref().filter(|_| self.has_run) {
             arguments.extend(["--resume".to_owned(), run.clone()]);
         }
         arguments
