@@ -36,11 +36,12 @@ pub(crate) async fn send_ranking(
         TokenSource::submit(engine, submission, request.arrived_at)
     };
     let mut sources: Vec<TokenSource> = ranking.pairs.iter().enumerate().map(submit).collect();
+    let ignores_disconnects = engine.options.faults.ignore_disconnects;
     for source in &mut sources {
         let computed = tokio::select! {
             biased;
             token = source.next(engine) => token,
-            () = connection.wait_for_close() => None,
+            () = connection.wait_for_close(), if !ignores_disconnects => None,
         };
         if computed.is_none() {
             return Ok(KeepAlive::Close);

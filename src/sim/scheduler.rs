@@ -65,6 +65,8 @@ pub(crate) async fn run_batch(
                 .is_some_and(|listener| listener.send(emission).is_ok());
             if is_last || !is_heard {
                 listeners.remove(&id);
+            }
+            if !is_last && !is_heard {
                 batch.abort(id);
             }
         }

@@ -98,11 +98,12 @@ pub(crate) async fn send_whole(
     let mut count = 0;
     if engine.options.faults.false_health != Some(FalseHealth::Empty) {
         let mut source = TokenSource::open(engine, generation, number, request.arrived_at);
+        let ignores_disconnects = engine.options.faults.ignore_disconnects;
         loop {
             let token = tokio::select! {
                 biased;
                 token = source.next(engine) => token,
-                () = connection.wait_for_close() => None,
+                () = connection.wait_for_close(), if !ignores_disconnects => None,
             };
             let Some(token) = token else {
                 return Ok(KeepAlive::Close);

@@ -8,17 +8,18 @@
 //! The [`CostModel`] gives the duration of a step. This module neither waits nor reads a clock: the caller
 //! calls [`Batch::begin_step`], lets the step's time pass, and calls [`Batch::finish_step`].
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 mod blocks;
 mod sequence;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 use blocks::Blocks;
 use sequence::Sequence;
 pub(crate) use sequence::Submission;
+use waiting::Waiting;
 
 use crate::sim::rng::Rng;
 
@@ -83,7 +84,7 @@ struct Step {
 pub(crate) struct Batch {
     cost: CostModel,
     blocks: Blocks,
-    waiting: VecDeque<Sequence>,
+    waiting: Waiting,
     running: Vec<Sequence>,
     step: Option<Step>,
     totals: Totals,
@@ -97,7 +98,7 @@ impl Batch {
         Self {
             blocks: Blocks::new(cost.kv_tokens / cost.block_tokens),
             cost,
-            waiting: VecDeque::new(),
+            waiting: Waiting::default(),
             running: Vec::new(),
             step: None,
             totals: Totals::default(),
@@ -118,7 +119,7 @@ impl Batch {
 
     /// Removes a request whose client has disconnected. Unknown ids are ignored.
     pub(crate) fn abort(&mut self, id: u64) {
-        self.waiting.retain(|sequence| sequence.id != id);
+        self.waiting.remove(id);
         if let Some(at) = self.running.iter().position(|sequence| sequence.id == id) {
             let mut sequence = self.running.remove(at);
             self.release_blocks(&mut sequence);

@@ -257,6 +257,29 @@ fn an_aborted_request_gives_its_room_back_even_in_the_middle_of_a_step() {
     assert_eq!((batch.request_counts(), batch.kv_usage()), ((0, 0), 0.0));
 }
 
+/// Searching the whole queue for each request would take minutes.
+#[test]
+fn many_waiting_requests_are_aborted_in_linear_time() {
+    let mut batch = Batch::new(cost(), 1);
+    for id in 0..200_000 {
+        batch.submit(submission(id, 1, 1), Duration::ZERO);
+    }
+    batch.begin_step().unwrap();
+    let first = batch.finish_step();
+    assert_eq!(first.len(), 64);
+    let start = std::time::Instant::now();
+    // Those that ended are aborted too, as their clients do.
+    for id in (0..200_000).filter(|id| *id != 100_000) {
+        batch.abort(id);
+    }
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    let rest = run_all(&mut batch);
+    assert_eq!(
+        rest.iter().map(|(_, token)| token.id).collect::<Vec<_>>(),
+        [100_000]
+    );
+}
+
 #[test]
 fn jitter_is_fixed_by_the_seed_and_keeps_the_mean() {
     let end = |seed, jitter| {

@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use super::{Answer, Sim, TIMEOUT, completion, options_for};
@@ -374,4 +375,44 @@ async fn a_leaked_child_outlives_the_engine() {
     let child = rustix::process::Pid::from_raw(pid).unwrap();
     rustix::process::test_kill_process(child).expect("the child is still there");
     rustix::process::kill_process(child, rustix::process::Signal::KILL).unwrap();
+}
+
+/// Prompt tokens that are computed for a ranking of 20 000 pairs whose client disconnects at once.
+async fn tokens_of_an_abandoned_ranking(ignore_disconnects: bool) -> f64 {
+    let mut options = options_for(Dialect::Vllm);
+    options.faults.ignore_disconnects = ignore_disconnects;
+    let Timing::Batched(cost) = &mut options.timing else {
+        panic!("batches by default");
+    };
+    cost.step = Duration::from_millis(20);
+    let sim = Sim::start(options).await;
+    let body = serde_json::json!({ "query": "q", "documents": vec!["d"; 20_000] }).to_string();
+    let head = format!(
+        "POST /v1/rerank HTTP/1.1\r\nhost: sim\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    let mut stream = TcpStream::connect(sim.address).await.unwrap();
+    stream.write_all((head + &body).as_bytes()).await.unwrap();
+    let wait_for = async |is_busy: bool| {
+        let deadline = std::time::Instant::now() + TIMEOUT;
+        while (sim.metric("vllm:num_requests_running").await > 0.0) != is_busy {
+            assert!(std::time::Instant::now() < deadline, "busy: {is_busy}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    wait_for(true).await;
+    drop(stream);
+    wait_for(false).await;
+    assert_eq!(sim.complete(3).await.texts(), 3);
+    let tokens = sim.metric("vllm:prompt_tokens_total").await;
+    sim.stop().await;
+    tokens
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ranking_ends_with_its_client_unless_disconnects_are_ignored() {
+    let all = tokens_of_an_abandoned_ranking(true).await;
+    assert!(all >= 40_000.0, "{all}");
+    let some = tokens_of_an_abandoned_ranking(false).await;
+    assert!(some < all, "{some} of {all}");
 }
