@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::harness::Desk;
+use crate::harness::{Desk, Ran};
 use crate::recorder::{Flush, Recorder};
 use crate::scripted::{serve_in_turn, stream, text};
 
@@ -167,6 +167,61 @@ fn a_line_that_cannot_be_kept_after_the_load_is_shown() {
 }
 
 #[test]
+fn a_result_that_cannot_be_kept_after_the_load_is_shown() {
+    let desk = Desk::new();
+    let more = ["--output-file", "/dev/null", "--vllm-json", "/dev/full"];
+    let ran = desk.random("vllm", serve_in_turn(&[sound()]), &[&QUIET[..], &more].concat());
+    let ran = ran
+        .exits(6)
+        .says("error: cannot write `/dev/full`: No space left")
+        .says("the result that was not written:\n{");
+    assert!(ran.stderr.contains("\"mean_ttft_ms\""), "{}", ran.stderr);
+}
+
+/// Runs a bench that cannot make a file larger than these blocks of 512 or 1024 bytes.
+fn run_limited(bench: &std::process::Command, blocks: u32) -> Ran {
+    let mut limited = std::process::Command::new("sh");
+    limited
+        .args(["-c", &format!("ulimit -f {blocks}; exec \"$@\""), "sh"])
+        .arg(bench.get_program())
+        .args(bench.get_args())
+        .current_dir(bench.get_current_dir().expect("a folder"));
+    for (name, value) in bench.get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
+    }
+    Ran::from(limited.output().expect("it runs"))
+}
+
+#[test]
+fn a_full_disk_leaves_neither_a_cut_line_nor_a_cut_file() {
+    let desk = Desk::new();
+    std::fs::write(desk.path().join("kept.jsonl"), "{\"earlier\":1}\n").unwrap();
+    let port = serve_in_turn(&[sound()]);
+    for file in ["kept.jsonl", "new.jsonl"] {
+        let more = ["--output-file", file, "--vllm-json", "v.json"];
+        let bench = desk.random_command("vllm", port, &[&QUIET[..], &more].concat());
+        let stderr = run_limited(&bench, 1).exits(6).stderr;
+        for error in [
+            format!("error: cannot append to `{file}`: File too large"),
+            "the result line that was not written:\n{".to_owned(),
+            "error: cannot write `v.json`: File too large".to_owned(),
+            "the result that was not written:\n{".to_owned(),
+        ] {
+            assert!(stderr.contains(&error), "{error}: {stderr}");
+        }
+        assert!(!stderr.contains("cut off"), "{stderr}");
+    }
+    let kept = std::fs::read_to_string(desk.path().join("kept.jsonl")).unwrap();
+    assert_eq!(kept, "{\"earlier\":1}\n");
+    for file in ["new.jsonl", "v.json"] {
+        assert!(!desk.path().join(file).exists(), "{file}");
+    }
+}
+
+#[test]
 fn a_file_that_cannot_be_written_does_not_keep_the_others_from_being_written() {
     let desk = Desk::new();
     let records = ["--output-file", "/dev/full", "--records", "records.jsonl"];
@@ -211,15 +266,8 @@ fn records_beyond_the_room_for_them_are_counted() {
     let port = serve_in_turn(&[sound()]);
     let more = ["--records", "records.jsonl", "--output-file", "/dev/null"];
     let bench = desk.random_command("vllm", port, &[&QUIET[..], &more].concat());
-    // No file may be larger than 4 blocks of 512 or 1024 bytes; ten records are.
-    let mut limited = std::process::Command::new("sh");
-    limited
-        .args(["-c", "ulimit -f 4; exec \"$@\"", "sh"])
-        .arg(bench.get_program())
-        .args(bench.get_args())
-        .current_dir(desk.path())
-        .env("MATRIX_CACHE", desk.path().join("cache"));
-    let ran = crate::harness::Ran::from(limited.output().expect("it runs")).exits(6);
+    // Ten records are larger.
+    let ran = run_limited(&bench, 4).exits(6);
     let partial = std::fs::read_to_string(desk.path().join("records.jsonl.partial")).expect("it is kept");
     let count = partial.matches('\n').count();
     assert!((1..10).contains(&count), "{partial}");

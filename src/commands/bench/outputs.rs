@@ -101,15 +101,36 @@ pub(super) fn is_csv(config: &BenchConfig, path: &Path) -> bool {
 
 /// Appends to a file in one write, so that two benches do not mix their lines.
 pub(super) fn append(path: &Path, text: &str) -> Result<(), CommandError> {
-    let text = format!("{}{}", missing_line_break(path), redactor().redact(text));
-    let result = open(path).and_then(|mut file| file.write_all(text.as_bytes()));
-    result.map_err(|error| write_error("append to", path, &error))
+    append_whole(path, |path| {
+        format!("{}{}", missing_line_break(path), redactor().redact(text))
+    })
 }
 
-/// Appends a text to a file in one write.
+/// Appends a text to a file in one write. An error contains the text.
 pub(super) fn append_as_is(path: &Path, text: &str) -> Result<(), CommandError> {
-    let result = open(path).and_then(|mut file| file.write_all(redactor().redact(text).as_bytes()));
-    result.map_err(|error| write_error("append to", path, &error))
+    let redacted = redactor().redact(text);
+    append_whole(path, |_| redacted.to_string()).map_err(|error| with_lost_result(error, &redacted))
+}
+
+/// Appends the text that `text` makes, or nothing if it does not fit on the disk.
+fn append_whole(path: &Path, text: impl FnOnce(&Path) -> String) -> Result<(), CommandError> {
+    let is_new = !path.exists();
+    let mut file = open(path).map_err(|error| write_error("append to", path, &error))?;
+    // Devices and pipes have no locks.
+    let _ = file.lock();
+    let earlier = file.metadata().ok().filter(fs::Metadata::is_file);
+    file.write_all(text(path).as_bytes()).map_err(|error| {
+        let refusal = write_error("append to", path, &error);
+        let is_undone = match earlier {
+            None => true,
+            Some(earlier) if is_new && earlier.len() == 0 => remove(path).is_ok(),
+            Some(earlier) => file.set_len(earlier.len()).is_ok(),
+        };
+        match is_undone {
+            true => refusal,
+            false => refusal.with_text("  = note: the last line of the file is cut off\n"),
+        }
+    })
 }
 
 /// Returns a line break if the last line of the file is incomplete, as after a full disk.
@@ -143,9 +164,28 @@ pub(super) fn append_lines(path: &Path, lines: impl Iterator<Item = String>) -> 
     append().map_err(|error| write_error("append to", path, &error))
 }
 
-/// Writes a file, replacing its content. An error means that the load ran but its result is lost.
+/// Writes a file, replacing its content. An error means that the load ran; it contains the text, and no part of the
+/// file stays.
 pub(super) fn write_file(path: &Path, text: &str) -> Result<(), CommandError> {
-    fs::write(path, redactor().redact(text).as_bytes()).map_err(|error| write_error("write", path, &error))
+    let redacted = redactor().redact(text);
+    let refuse = |error: &io::Error| with_lost_result(write_error("write", path, error), &redacted);
+    let mut file = File::create(path).map_err(|error| refuse(&error))?;
+    file.write_all(redacted.as_bytes()).map_err(|error| {
+        let is_cut = path.is_file() && remove(path).is_err();
+        match is_cut {
+            true => refuse(&error).with_text("  = note: the file is incomplete\n"),
+            false => refuse(&error),
+        }
+    })
+}
+
+/// Removes a file; of a link, the file to which it leads.
+fn remove(path: &Path) -> io::Result<()> {
+    fs::remove_file(path.canonicalize()?)
+}
+
+fn with_lost_result(error: CommandError, text: &str) -> CommandError {
+    error.with_text(&format!("the result that was not written:\n{}\n", text.trim()))
 }
 
 fn write_error(what: &str, path: &Path, error: &io::Error) -> CommandError {
