@@ -8,8 +8,9 @@ use tokio::sync::OnceCell;
 
 use crate::base::ids::ContentHash;
 use crate::config::scenario::Scenario;
+use crate::config::workload::Workload;
 use crate::loadgen::dataset::tokenizer::Tokenizer;
-use crate::loadgen::dataset::{self, Caches, PreparedPrompts, Prompt, repeated_token_share};
+use crate::loadgen::dataset::{self, Caches, DatasetError, PreparedPrompts, Prompt, repeated_token_share};
 
 /// The prompts of a scenario, with the tokenizer that made them.
 pub(crate) struct PreparedWorkload {
@@ -23,7 +24,38 @@ pub(crate) struct PreparedWorkload {
     pub(crate) is_share_exact: bool,
 }
 
-type Slot = Arc<OnceCell<Result<Arc<PreparedWorkload>, String>>>;
+/// Why the prompts of a workload could not be prepared.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{reason}")]
+pub(crate) struct PromptsError {
+    pub(crate) reason: String,
+    /// Whether the data file or the settings are wrong, and not something that can be fetched is missing.
+    pub(crate) is_wrong_data: bool,
+}
+
+impl PromptsError {
+    fn new(error: &DatasetError, workload: &Workload) -> Self {
+        let is_fetchable = workload.path.is_none() && workload.dataset.name().fetched_as().is_some();
+        let is_wrong_data = match error {
+            DatasetError::Missing { .. } => !is_fetchable,
+            DatasetError::Tokenizer(_) | DatasetError::Template(_) => false,
+            _ => true,
+        };
+        Self {
+            reason: error.to_string(),
+            is_wrong_data,
+        }
+    }
+
+    fn other(reason: impl std::fmt::Display) -> Self {
+        Self {
+            reason: reason.to_string(),
+            is_wrong_data: false,
+        }
+    }
+}
+
+type Slot = Arc<OnceCell<Result<Arc<PreparedWorkload>, PromptsError>>>;
 
 /// The prepared workloads of a run.
 pub(crate) struct PromptStore {
@@ -45,12 +77,12 @@ impl PromptStore {
         })
     }
 
-    /// The workload of a scenario; prepared once, off the runtime's threads. Fails with a message.
+    /// The workload of a scenario; prepared once, off the runtime's threads.
     pub(crate) async fn workload(
         self: &Arc<Self>,
         scenario: &Scenario,
         tokenizer: &str,
-    ) -> Result<Arc<PreparedWorkload>, String> {
+    ) -> Result<Arc<PreparedWorkload>, PromptsError> {
         let draws = (&scenario.workload, scenario.profile, scenario.seed, tokenizer);
         let key = ContentHash::from_value(&draws).to_string();
         let slot = Arc::clone(
@@ -65,17 +97,20 @@ impl PromptStore {
                 (Arc::clone(self), scenario.clone(), tokenizer.to_owned());
             match tokio::task::spawn_blocking(move || prompt_store.prepare(&scenario, &tokenizer)).await {
                 Ok(result) => result.map(Arc::new),
-                Err(error) => Err(format!("the preparation of the prompts was aborted: {error}")),
+                Err(error) => Err(PromptsError::other(format_args!(
+                    "the preparation of the prompts was aborted: {error}"
+                ))),
             }
         })
         .await
         .clone()
     }
 
-    fn prepare(&self, scenario: &Scenario, name: &str) -> Result<PreparedWorkload, String> {
-        let tokenizer = self.open_tokenizer(name)?;
+    fn prepare(&self, scenario: &Scenario, name: &str) -> Result<PreparedWorkload, PromptsError> {
+        let tokenizer = self.open_tokenizer(name).map_err(PromptsError::other)?;
         let work = &scenario.workload.clone().with_lengths_in(&self.folder);
-        let file = dataset::locate(work, &self.folder, &self.caches).map_err(|error| error.to_string())?;
+        let failed = |error: DatasetError| PromptsError::new(&error, work);
+        let file = dataset::locate(work, &self.folder, &self.caches).map_err(failed)?;
         let prepared = dataset::load_or_prepare(
             work,
             scenario.profile,
@@ -84,10 +119,10 @@ impl PromptStore {
             file.as_deref(),
             &self.caches,
         )
-        .map_err(|error| error.to_string())?;
+        .map_err(failed)?;
         let is_share_exact = scenario.workload.facts().common_prefix.is_some();
         let repeated = repeated_token_share(&prepared.prompts, &tokenizer, is_share_exact)
-            .map_err(|error| error.to_string())?;
+            .map_err(PromptsError::other)?;
         Ok(PreparedWorkload {
             notes: dataset::prompt_notes(work, scenario.profile, scenario.seed, &prepared),
             prepared,

@@ -340,7 +340,7 @@ fn what_cannot_be_checked_is_refused_before_the_load() {
     ] {
         // The file was read, and nothing was sent.
         rows(&desk, recorder.port, &[row(&fields)], &["--check-answers"])
-            .exits(4)
+            .exits(2)
             .says(message);
     }
     let sent: Vec<String> = recorder.take().into_iter().map(|heard| heard.path).collect();

@@ -230,8 +230,64 @@ fn custom_rows_are_sent_and_a_missing_file_is_named() {
     assert_eq!(of(&file).exits(0).value("Successful requests"), "5");
     of("absent.jsonl").exits(2).says("absent.jsonl");
     of("")
-        .exits(4)
+        .exits(2)
         .says("no data file found for `custom`\nset the scenario's `path`");
+}
+
+#[test]
+fn a_data_file_that_is_wrong_is_a_usage_error() {
+    let (sim, desk) = (Sim::start("vllm", &[]), Desk::new());
+    let file = |name: &str, text: &str| std::fs::write(desk.path().join(name), text).expect("a file");
+    file("text.json", "no JSON");
+    file("list.jsonl", "[1]\n");
+    file("typo.jsonl", "{\"id\": \"a\", \"reqests\": []}\n");
+    std::fs::create_dir(desk.path().join("empty")).expect("a folder");
+    let pipe = desk.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.is_ok_and(|made| made.success()), "a pipe can be made");
+    let weka = ["--session-format", "weka"];
+    for (backend, dataset, path, more, message) in [
+        ("vllm", "sharegpt", "text.json", &[][..], "ShareGPT format"),
+        (
+            "vllm",
+            "sharegpt",
+            "pipe",
+            &[],
+            "cannot read the data file `pipe`: it is not a regular file",
+        ),
+        (
+            "vllm",
+            "custom",
+            "list.jsonl",
+            &[],
+            "`list.jsonl` does not contain valid rows of `custom`",
+        ),
+        ("vllm", "custom", "pipe", &[], "it is not a regular file"),
+        ("vllm-chat", "agentic-sessions", "typo.jsonl", &[], "typo.jsonl"),
+        ("vllm-chat", "agentic-sessions", "list.jsonl", &weka, "list.jsonl"),
+        ("vllm-chat", "agentic-sessions", "empty", &[], "empty"),
+        (
+            "vllm-chat",
+            "agentic-sessions",
+            "",
+            &[],
+            "no data file found for `agentic-sessions`",
+        ),
+        ("vllm-transcription", "audio", "text.json", &[], "text.json"),
+        ("vllm-transcription", "audio", "empty", &[], "empty"),
+        (
+            "vllm-transcription",
+            "audio",
+            "",
+            &[],
+            "no data file found for `audio`",
+        ),
+    ] {
+        let more = [&["--num-prompts", "2", "--dataset-path", path], more].concat();
+        let ran = bench(&desk, backend, sim.port, dataset, &more);
+        assert_eq!(ran.code, Some(2), "{dataset} {path}: {}", ran.stderr);
+        assert!(ran.stderr.contains(message), "{dataset} {path}: {}", ran.stderr);
+    }
 }
 
 #[test]
@@ -304,7 +360,7 @@ fn a_trace_is_replayed_at_its_moments() {
     assert!(line["duration"].as_f64() >= Some(0.6), "{}", line["duration"]);
     let wrong = lines(&desk, &[json!({"hash_ids": []})]);
     bench(&desk, "sglang", sim.port, "mooncake", &["--dataset-path", &wrong])
-        .exits(4)
+        .exits(2)
         .says("line 1: it has no `timestamp`");
 }
 

@@ -32,7 +32,7 @@ pub(super) fn address_flags(base_url: &str, plain: &'static str) -> &'static str
 /// Prints the Python tool's lines about an error, and returns our message.
 pub(super) async fn report_error(config: &BenchConfig, error: BenchError) -> CommandError {
     match error {
-        BenchError::Header { .. } => CommandError::usage(format!("error: {error}\n")),
+        BenchError::Header { .. } | BenchError::Data(_) => CommandError::usage(format!("error: {error}\n")),
         BenchError::NotReady { url, base_url, error } => server_not_ready(config, &url, &base_url, &error),
         BenchError::NoModel => {
             print_line("No model specified or found. Please provide a model using `--model`.");

@@ -62,6 +62,7 @@ use template::TemplateError;
 use tokenizer::{Tokenizer, TokenizerError};
 
 use crate::base::ids::ContentHash;
+use crate::base::regular_file;
 use crate::base::text::shown_path;
 use crate::config::dataset::{Dataset, DatasetName, PublishedFile, WorkloadError};
 use crate::config::workload::{Profile, Workload};
@@ -271,6 +272,16 @@ pub(crate) fn locate(
     };
     let may_be_folder = workload.facts().may_be_folder();
     let mut searched = Vec::new();
+    let named = workload.path.as_deref().filter(|path| !path.is_empty());
+    if let Some(path) = named
+        .map(|path| base.join(path))
+        .filter(|path| path.exists() && !path.is_dir())
+    {
+        return match regular_file::check(&path) {
+            Ok(()) => Ok(Some(path)),
+            Err(error) => Err(DatasetError::Unreadable { path, error }),
+        };
+    }
     let mut at = |path: PathBuf| {
         let note = if path.is_dir() {
             " (a folder; name a file in it)"
@@ -280,10 +291,7 @@ pub(crate) fn locate(
         searched.push(format!("{}{note}", shown_path(&path)));
         (path.is_file() || (may_be_folder && path.is_dir())).then_some(path)
     };
-    let data_file = match (
-        workload.path.as_deref().filter(|path| !path.is_empty()),
-        file.default,
-    ) {
+    let data_file = match (named, file.default) {
         (Some(path), _) => at(base.join(path)),
         (None, Some(PublishedFile::Web(page))) => at(page.path),
         (None, Some(PublishedFile::Hub { repository, file })) => {

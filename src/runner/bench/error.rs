@@ -20,7 +20,10 @@ pub(crate) enum BenchError {
     NoModel,
     #[error("{error}")]
     Models { base_url: String, error: ControlError },
-    /// The prompts could not be prepared.
+    /// The data file or the settings of the prompts are wrong.
+    #[error("{0}")]
+    Data(String),
+    /// The prompts could not be prepared, for example because the data set or the tokenizer must be fetched first.
     #[error("{0}")]
     Prompts(String),
     /// The first request was not answered in time.

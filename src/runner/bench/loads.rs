@@ -97,7 +97,7 @@ impl Bench<'_> {
                 0 => first.clone(),
                 _ => {
                     let workload = prompt_store.workload(&cell.scenario, &tokenizer).await;
-                    let workload = workload.map_err(BenchError::Prompts)?;
+                    let workload = workload.map_err(|error| BenchError::Prompts(error.reason))?;
                     if !continues_draws {
                         draws = workload.prepared.rng.clone();
                     }

@@ -85,7 +85,7 @@ pub(super) async fn prepare(
     }
     let mut draws = workload.prepared.rng.clone();
     let session = Session::new(target, workload, scenario.clone(), &mut draws);
-    let session = session.map_err(BenchError::Prompts)?;
+    let session = session.map_err(BenchError::Data)?;
     observer.bench_event(BenchEvent::Prepared {
         session: &session,
         model: &model,
@@ -120,7 +120,9 @@ async fn workload(
     for name in tokenizers {
         match prompt_store.workload(scenario, &name).await {
             Ok(workload) => return Ok((name, workload)),
-            Err(reason) => reasons.push(reason),
+            // Another tokenizer does not change it.
+            Err(error) if error.is_wrong_data => return Err(BenchError::Data(error.reason)),
+            Err(error) => reasons.push(error.reason),
         }
     }
     reasons.dedup();

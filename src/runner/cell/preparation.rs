@@ -52,7 +52,7 @@ impl CellRun<'_> {
                 Ok(workload)
             }
             None => Err(CellError::Cut(Phase::Prepare, AbortReason::Stopped)),
-            Some(Err(reason)) => Err(CellError::Prompts(Phase::Prepare, reason)),
+            Some(Err(error)) => Err(CellError::Prompts(Phase::Prepare, error.reason)),
         }
     }
 

@@ -11,7 +11,7 @@ use crate::runner::cell::CellError;
 pub(super) fn error(settings: &Settings, error: &BenchError) -> CommandError {
     let not_ready = |message: String| CommandError::host_not_ready(format!("error: {message}\n"));
     match error {
-        BenchError::Header { .. } => CommandError::usage(format!("error: {error}\n")),
+        BenchError::Header { .. } | BenchError::Data(_) => CommandError::usage(format!("error: {error}\n")),
         BenchError::Models { .. } | BenchError::NoModel => not_ready(format!(
             "{error}\n  = help: name the model with `--model`, or the server with {}",
             address_flags(
