@@ -5,12 +5,17 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket as nix_socket,
 };
+
+use matrix::base::clock;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::authority::Authority;
 use crate::harness::{Desk, Ran, Sim};
@@ -387,6 +392,40 @@ fn requests_that_were_turned_away_are_sent_again_and_counted() {
     ran.exits(3).says("Too Many Requests: slow down");
     assert_eq!(line["completed"], 1);
     assert!(line["matrix"].get("retries").is_none(), "{line:?}");
+}
+
+#[test]
+fn a_retry_that_the_end_of_the_load_prevents_is_not_counted() {
+    let turned_away = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&turned_away);
+    let port = serve_raw(move |_| {
+        seen.fetch_add(1, Ordering::SeqCst);
+        with_body("429 Too Many Requests\r\nRetry-After: 50", "later")
+    });
+    let desk = Desk::new();
+    let unasked = ["--ready-check-timeout-sec", "0", "--model", "m"];
+    let more = ["--num-prompts", "3", "--warmup-requests", "0", "--retries", "3"];
+    let child = desk
+        .random_command("vllm", port, &[&unasked[..], &more].concat())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let limit = clock::now().plus(Duration::from_secs(60));
+    while turned_away.load(Ordering::SeqCst) < 3 {
+        assert!(clock::now() < limit, "the load begins");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let pid = i32::try_from(child.id()).expect("process ids are small");
+    kill_process(Pid::from_raw(pid).expect("it has an id"), Signal::INT).expect("it lives");
+    let ran = Ran::from(child.wait_with_output().expect("it ends")).exits(130);
+    assert!(!ran.stderr.contains("sent again"), "{}", ran.stderr);
+    assert_eq!(turned_away.load(Ordering::SeqCst), 3);
+    let retries = &desk.lines()[0]["matrix"]["retries"];
+    assert_eq!(
+        retries,
+        &serde_json::json!({"limit": 3, "requests": 0, "retries": 0})
+    );
 }
 
 #[test]

@@ -73,12 +73,7 @@ impl LoopState {
                 }
                 return false;
             }
-            let endpoint = u32::try_from(stream.endpoint).unwrap_or(u32::MAX);
-            let endpoint = self.event_loop.shared.route.has_several().then_some(endpoint);
-            self.restart(index, first_sent, |attempts| {
-                attempts.retries += 1;
-                attempts.turned_away.extend(endpoint);
-            });
+            self.restart(index, first_sent, |_| {});
             self.backoffs.push(Reverse((at, index)));
         } else {
             return false;
@@ -119,15 +114,19 @@ impl LoopState {
         }
     }
 
-    /// Sends a request again, over an idle connection if `may_reuse`.
-    fn send_restarted(&mut self, index: usize, may_reuse: bool) {
+    /// Sends a request again. `is_retry` says that the server turned it away; then an idle connection may carry it.
+    fn send_restarted(&mut self, index: usize, is_retry: bool) {
         // It may have ended in the meantime.
         let Some(mut stream) = self.streams[index].take() else {
             return;
         };
         let shared = &self.event_loop.shared;
         let from = stream.endpoint;
-        if may_reuse {
+        if is_retry {
+            stream.attempts.retries += 1;
+            let endpoint = u32::try_from(from).unwrap_or(u32::MAX);
+            let endpoint = shared.route.has_several().then_some(endpoint);
+            stream.attempts.turned_away.extend(endpoint);
             shared.route.end_request(from);
             let fixed = stream
                 .request
@@ -143,7 +142,7 @@ impl LoopState {
         let limit = stream.request.bounds(shared).request;
         let deadline = stream.in_flight.sent_at().plus(limit);
         let endpoint = stream.endpoint;
-        let idle = if may_reuse {
+        let idle = if is_retry {
             self.take_idle_socket(endpoint)
         } else {
             None
