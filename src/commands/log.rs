@@ -7,16 +7,18 @@ use tracing_subscriber::filter::{EnvFilter, LevelFilter};
 use tracing_subscriber::fmt;
 use tracing_subscriber::prelude::*;
 
+use crate::commands::output::Colors;
 use crate::results::store::Log;
 
 /// Log file of the current run; locked for each line.
 static RUN_LOG: Mutex<Option<Log>> = Mutex::new(None);
 
 /// Starts logging. An invalid filter causes a warning and is replaced by the default.
-pub(crate) fn start(filter: &str) {
+pub(crate) fn start(filter: &str, colors: Colors) {
     let parsed = EnvFilter::try_new(filter);
     let wrong = parsed.as_ref().err().map(ToString::to_string);
     let terminal = fmt::layer()
+        .with_ansi(colors.stderr)
         .with_writer(io::stderr)
         .with_filter(parsed.unwrap_or_else(|_| EnvFilter::new("warn")));
     let file_filter = EnvFilter::builder()

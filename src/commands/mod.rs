@@ -58,7 +58,7 @@ pub fn main() -> ExitCode {
             format::accepted(|format| Some(format.comparison.as_ref()?.help)),
         ),
     ]);
-    log::start(&cli.log);
+    log::start(&cli.log, Colors::from_flag(cli.color));
     let outcome = match cli.command.catches_signals() {
         true => supervised(cli),
         false => execute(cli),

@@ -290,6 +290,19 @@ fn output_into_a_named_pipe_is_refused_before_the_load() {
     }
 }
 
+/// The filter is wrong, which is logged.
+#[test]
+fn the_log_has_colors_only_if_all_output_has_them() {
+    for (color, is_colored) in [("never", false), ("auto", false), ("always", true)] {
+        let more = ["--log", "matrix=loud", "--color", color, "--burstiness", "0"];
+        let ran = Desk::new()
+            .random("vllm", 9, &more)
+            .exits(2)
+            .says("the log filter");
+        assert_eq!(ran.stderr.contains('\x1b'), is_colored, "{color}: {}", ran.stderr);
+    }
+}
+
 #[test]
 fn a_mistake_is_said_once() {
     let ran = Desk::new().random("vllm", 9, &["--burstiness", "0"]);
