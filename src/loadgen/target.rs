@@ -1,11 +1,13 @@
 //! The destination of requests: an engine's base URL, headers, protocol settings and model name.
 
 use std::fmt;
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use thiserror::Error;
 
+use crate::base::secrets::MASK;
 use crate::base::unix_url::{UNIX_HOST, UnixUrl};
 use crate::config::connections::header_name_error;
 use crate::loadgen::connections::Connections;
@@ -48,7 +50,7 @@ pub enum TargetError {
     /// The base URL is invalid.
     #[error("`{url}` is not a base URL: {reason}; write it like `http://host:8000`")]
     Url {
-        /// The URL as given, without the part before an `@`.
+        /// The URL as given, without user, password and query.
         url: String,
         /// What is wrong with it.
         reason: &'static str,
@@ -144,7 +146,7 @@ impl FromStr for Address {
 
     fn from_str(url: &str) -> Result<Self, TargetError> {
         let url_error = |reason| TargetError::Url {
-            url: url.rsplit('@').next().unwrap_or_default().to_owned(),
+            url: without_secrets(url),
             reason,
         };
         let url = url.trim();
@@ -170,15 +172,12 @@ impl FromStr for Address {
         if rest.bytes().any(|byte| !byte.is_ascii_graphic()) || rest.contains(['?', '#']) {
             return Err(url_error("it must not contain spaces, `?` or `#`"));
         }
-        let (host, port) = match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-            Some((host, "")) => (host, None),
-            Some((host, port)) => (
-                host,
-                Some(
-                    port.strip_prefix(':')
-                        .ok_or_else(|| url_error("its port is not a number"))?,
-                ),
-            ),
+        let bad_port = || url_error("its port must be a number from 1 to 65535");
+        let bracketed = authority.strip_prefix('[').map(|rest| rest.split_once(']'));
+        let (host, port) = match bracketed {
+            Some(None) => return Err(url_error("its IPv6 address has no `]`")),
+            Some(Some((host, ""))) => (host, None),
+            Some(Some((host, port))) => (host, Some(port.strip_prefix(':').ok_or_else(bad_port)?)),
             None => match authority.rsplit_once(':') {
                 Some((host, port)) => (host, Some(port)),
                 None => (authority, None),
@@ -196,11 +195,24 @@ impl FromStr for Address {
             host: host.to_owned(),
             port: match port {
                 None => default,
-                Some(port) => port.parse().map_err(|_| url_error("its port is not a number"))?,
+                Some(port) => port.parse::<NonZeroU16>().map_err(|_| bad_port())?.get(),
             },
             prefix: path.trim_end_matches('/').to_owned(),
             socket: None,
         })
+    }
+}
+
+/// The text of a URL that is refused, without its user, password and query.
+fn without_secrets(url: &str) -> String {
+    let (head, rest) = url.find(['?', '#']).map_or((url, ""), |at| url.split_at(at));
+    let hidden = if rest.is_empty() { "" } else { MASK };
+    let mark = &rest[..rest.len().min(1)];
+    match (head.rsplit_once('@'), rest.contains('@')) {
+        (Some((_, host)), _) => format!("{host}{mark}{hidden}"),
+        (None, false) => format!("{head}{mark}{hidden}"),
+        // The mark may be part of a password.
+        (None, true) => MASK.to_owned(),
     }
 }
 
@@ -272,8 +284,19 @@ mod tests {
             ("host:8000", "must begin"),
             ("http://", "no host"),
             ("http://:80", "no host"),
-            ("http://host:port", "not a number"),
-            ("http://[::1]8000", "not a number"),
+            ("http://host:port", "from 1 to 65535"),
+            ("http://host:99999", "from 1 to 65535"),
+            ("http://host:0", "from 1 to 65535"),
+            ("http://[::1]8000", "from 1 to 65535"),
+            (
+                "http://[::1",
+                "`http://[::1` is not a base URL: its IPv6 address has no `]`",
+            ),
+            ("http://host:1/?key=hush", "http://host:1/?***`"),
+            ("http://host:1/#hush", "http://host:1/#***`"),
+            ("http://host:1/?key=a@hush", "***"),
+            ("http://user:hush?hush@host", "***"),
+            ("http://user:hush@host/?key=hush", "host/?***"),
             ("http://host/?a=b", "must not contain"),
             ("http://user:hush@host", "header"),
             ("unix://run/a.sock", "not absolute"),
