@@ -4,6 +4,7 @@
 use super::diagnostics::with_place;
 use super::recipe::check_variables;
 use crate::base::secrets::looks_secret;
+use crate::config::connections::header_name_error;
 use crate::config::forms::{Named, OrderedMap};
 use crate::config::matrix::{EngineEntry, Matrix};
 use crate::config::template::Template;
@@ -29,36 +30,17 @@ pub(crate) const PLACEHOLDERS: [&str; 14] = [
 
 /// The errors of all arguments, variables and headers.
 pub(super) fn check_templates(matrix: &Matrix, diagnostics: &mut Vec<Diagnostic>) {
-    let mut env = |map: &OrderedMap<Spanned<Template>>| {
-        check_variables(map, diagnostics);
-        for (name, value) in map.iter() {
-            check_template(value, diagnostics);
-            if looks_secret(name) && is_plaintext_secret(value) {
-                let diagnostic = Diagnostic::new(format!(
-                    "the value of `{name}` looks like a secret and would be stored in plain text"
-                ));
-                diagnostics.push(
-                    with_place(
-                        diagnostic,
-                        value.place.as_ref(),
-                        "write the name of an environment variable instead",
-                    )
-                    .with_hidden_source()
-                    .with_help(format!(
-                        "export it as an environment variable and write `{name}: ${{{}}}`",
-                        suggested_variable(name)
-                    )),
-                );
-            }
-        }
-    };
     for named in matrix.engines.iter() {
-        env(&named.value.env);
-        env(&named.value.headers);
+        check_env(&named.value.env, diagnostics);
+        check_header_names(&named.value.headers, diagnostics);
+        check_values(&named.value.headers, diagnostics);
     }
-    matrix.models.iter().for_each(|named| env(&named.value.env));
-    matrix.overrides.iter().for_each(|over| env(&over.env));
-    matrix.axes.env.iter().for_each(|(_, map)| env(map));
+    let models = matrix.models.iter().map(|named| &named.value.env);
+    let overrides = matrix.overrides.iter().map(|over| &over.env);
+    let axes = matrix.axes.env.iter().map(|(_, map)| map);
+    for map in models.chain(overrides).chain(axes) {
+        check_env(map, diagnostics);
+    }
     for named in matrix.engines.iter() {
         named
             .value
@@ -86,6 +68,51 @@ pub(super) fn check_templates(matrix: &Matrix, diagnostics: &mut Vec<Diagnostic>
     for over in &matrix.overrides {
         over.args.iter().for_each(|arg| check_template(arg, diagnostics));
         check_secret_arguments(&over.args, diagnostics);
+    }
+}
+
+fn check_env(map: &OrderedMap<Spanned<Template>>, diagnostics: &mut Vec<Diagnostic>) {
+    check_variables(map, diagnostics);
+    check_values(map, diagnostics);
+}
+
+/// Errors about headers that cannot be sent.
+fn check_header_names<V>(headers: &OrderedMap<V>, diagnostics: &mut Vec<Diagnostic>) {
+    for (name, _) in headers.iter() {
+        if let Some(reason) = header_name_error(name) {
+            let diagnostic = Diagnostic::new(format!(
+                "the header `{}` cannot be sent: {reason}",
+                name.escape_debug()
+            ));
+            diagnostics.push(
+                with_place(diagnostic, name.place.as_ref(), "the name of a header")
+                    .with_help("rename it, as in `X-Trace-Id`, or leave it out"),
+            );
+        }
+    }
+}
+
+/// Errors about the values of environment variables or headers.
+fn check_values(map: &OrderedMap<Spanned<Template>>, diagnostics: &mut Vec<Diagnostic>) {
+    for (name, value) in map.iter() {
+        check_template(value, diagnostics);
+        if looks_secret(name) && is_plaintext_secret(value) {
+            let diagnostic = Diagnostic::new(format!(
+                "the value of `{name}` looks like a secret and would be stored in plain text"
+            ));
+            diagnostics.push(
+                with_place(
+                    diagnostic,
+                    value.place.as_ref(),
+                    "write the name of an environment variable instead",
+                )
+                .with_hidden_source()
+                .with_help(format!(
+                    "export it as an environment variable and write `{name}: ${{{}}}`",
+                    suggested_variable(name)
+                )),
+            );
+        }
     }
 }
 
