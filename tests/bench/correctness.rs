@@ -362,7 +362,7 @@ fn what_cannot_be_checked_is_refused_before_the_load() {
             "vllm",
             "structured",
             &["--structured-tools-share", "1"],
-            "cannot offer tools",
+            "cannot offer tools, which `--structured-tools-share` needs; use a backend such as `vllm-chat`",
         ),
         (
             "vllm-chat",

@@ -37,8 +37,8 @@ impl Structured {
         self.output_len.unwrap_or(DEFAULT_OUTPUT_TOKENS)
     }
 
-    /// Why a protocol cannot carry these requests, and the fix; `None` if it can.
-    pub(crate) fn unsupported_reason(&self, protocol: Protocol) -> Option<[&'static str; 2]> {
+    /// What of these requests a protocol cannot carry; `None` if it can carry all.
+    pub(crate) fn unsupported(&self, protocol: Protocol) -> Option<UnsupportedDemand> {
         let demands = self.demands();
         let has_tools = demands.tools_share > 0.0;
         let has_schemas = demands.schema_share() > 0.0;
@@ -51,15 +51,32 @@ impl Structured {
             Protocol::Chat | Protocol::Completions | Protocol::Responses
         );
         if has_tools && !takes_tools {
-            return Some([
+            return Some(UnsupportedDemand::Tools);
+        }
+        (has_schemas && !takes_schemas).then_some(UnsupportedDemand::Schemas)
+    }
+}
+
+/// What a protocol cannot carry of the requests of `structured`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UnsupportedDemand {
+    Tools,
+    Schemas,
+}
+
+impl UnsupportedDemand {
+    /// The reason and the fix in a matrix.
+    pub(crate) const fn in_matrix(self) -> [&'static str; 2] {
+        match self {
+            Self::Tools => [
                 "cannot offer tools, which `tools_share` of `structured` needs",
                 "use the protocol `chat`, `messages` or `responses`, or set `tools_share: 0`",
-            ]);
+            ],
+            Self::Schemas => [
+                "cannot send a JSON schema for answers, which `structured` needs",
+                "use the protocol `chat`, `completions` or `responses`; `messages` can offer tools: `tools_share: 1`",
+            ],
         }
-        (has_schemas && !takes_schemas).then_some([
-            "cannot send a JSON schema for answers, which `structured` needs",
-            "use the protocol `chat`, `completions` or `responses`; `messages` can offer tools: `tools_share: 1`",
-        ])
     }
 }
 

@@ -3,6 +3,7 @@
 
 use super::diagnostics::with_place;
 use crate::config::api::{Feature, ServerTemplate};
+use crate::config::dataset::structured::UnsupportedDemand;
 use crate::config::dataset::{Dataset, PromptForm};
 use crate::config::scenario::Scenario;
 use crate::config::workload::Workload;
@@ -134,7 +135,7 @@ fn unsupported_features(
         ));
     }
     if let Dataset::Structured(structured) = &workload.dataset
-        && let Some([what, help]) = structured.unsupported_reason(protocol)
+        && let Some([what, help]) = structured.unsupported(protocol).map(UnsupportedDemand::in_matrix)
     {
         features.push((what.to_owned(), help));
     }

@@ -17,7 +17,7 @@ use crate::config::dataset::mooncake::Replay;
 use crate::config::dataset::random_audio::Recordings;
 use crate::config::dataset::random_rerank::Documents;
 use crate::config::dataset::speed_bench::Rows;
-use crate::config::dataset::structured::Demands;
+use crate::config::dataset::structured::{Demands, UnsupportedDemand};
 use crate::config::dataset::{Dataset, DatasetName, PromptForm};
 use crate::config::lora::{AdapterDistribution, Lora};
 use crate::config::pacing::Pacing;
@@ -49,12 +49,13 @@ pub(super) fn workload(args: &BenchArgs, profile: Profile) -> Result<Workload, V
     errors.extend(unsupported_by_backend(args, &workload.dataset));
     errors.extend(pacing_errors(args, &workload));
     let workload_errors = workload.find_errors(profile).into_iter();
-    errors.extend(
-        workload_errors.map(|error| match python_flag(&error.field, name) {
+    errors.extend(workload_errors.map(|error| {
+        let flag = rerank_length_flag(args, &error.field, name);
+        match flag.or_else(|| python_flag(&error.field, name)) {
             Some(flag) => format!("`--{flag}`: {}", error.message),
             None => error.message,
-        }),
-    );
+        }
+    }));
     match errors.is_empty() {
         true => Ok(workload),
         false => Err(errors),
@@ -168,6 +169,33 @@ fn own_options(args: &BenchArgs, name: DatasetName) -> Result<Option<(String, Va
         _ => return Ok(None),
     };
     Ok(Some((key.to_owned(), value)))
+}
+
+/// Why the backend cannot carry the requests of `structured`, and the fix.
+const fn unsupported_demand(demand: UnsupportedDemand) -> [&'static str; 2] {
+    match demand {
+        UnsupportedDemand::Tools => [
+            "cannot offer tools, which `--structured-tools-share` needs",
+            "use a backend such as `vllm-chat`, `sglang-oai-chat`, `vllm-messages` or `vllm-responses`, or leave the flag out",
+        ],
+        UnsupportedDemand::Schemas => [
+            "cannot send a JSON schema for answers, which `structured` needs",
+            "use a backend such as `vllm`, `vllm-chat`, `sglang-oai-chat` or `vllm-responses`; the backends of messages can offer \
+             tools: `--structured-tools-share 1`",
+        ],
+    }
+}
+
+/// Returns the flag for the lengths of `random-rerank`: the first one that was given.
+fn rerank_length_flag(args: &BenchArgs, field: &str, dataset: DatasetName) -> Option<&'static str> {
+    let given = [
+        (args.rerank.rerank_documents.is_some(), "rerank-documents"),
+        (args.rerank.rerank_document_len.is_some(), "rerank-document-len"),
+        (args.rerank.rerank_query_len.is_some(), "rerank-query-len"),
+    ];
+    let given = given.into_iter().find(|(is_given, _)| *is_given);
+    (dataset == DatasetName::RandomRerank && field == "input_len")
+        .then(|| given.map_or("num-prompts", |(_, flag)| flag))
 }
 
 /// Returns the Python tool's flag for a field of the workload.
@@ -350,7 +378,7 @@ fn unsupported_by_backend(args: &BenchArgs, dataset: &Dataset) -> Vec<String> {
         ));
     }
     if let Dataset::Structured(structured) = dataset
-        && let Some([what, help]) = structured.unsupported_reason(protocol)
+        && let Some([what, help]) = structured.unsupported(protocol).map(unsupported_demand)
     {
         errors.push(format!("the backend `{backend}` {what}; {help}"));
     }

@@ -543,6 +543,19 @@ fn each_profile_has_its_own_defaults() {
     );
 }
 
+#[test]
+fn too_many_documents_are_said_of_the_flag_that_was_given() {
+    let rerank = ["--backend", "vllm-rerank", "--dataset-name", "random-rerank"];
+    for (flag, value) in [
+        ("--rerank-documents", "1000000000"),
+        ("--rerank-document-len", "1000000000"),
+        ("--num-prompts", "1000000000"),
+    ] {
+        let why = format!("`{flag}`: the prompts would have up to");
+        assert_refused(&[&rerank[..], &[flag, value]].concat(), &why);
+    }
+}
+
 /// Source: docs/bench-serving.md 9 and 12.4.
 #[test]
 fn the_file_is_named_after_the_load() {
