@@ -147,6 +147,9 @@ pub(crate) struct ExtensionArgs {
     pub(crate) fresh_prompts: bool,
 }
 
+/// The host of the server if none is given, as in the Python tool.
+pub(crate) const DEFAULT_HOST: &str = "0.0.0.0";
+
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Server")]
 pub(crate) struct ServerArgs {
@@ -159,7 +162,7 @@ pub(crate) struct ServerArgs {
     #[arg(long, num_args = 1.., action = ArgAction::Append, value_name = "URL")]
     pub(crate) base_url: Vec<String>,
     /// The host of the server.
-    #[arg(long, default_value = "0.0.0.0")]
+    #[arg(long, default_value = DEFAULT_HOST)]
     pub(crate) host: String,
     /// The port of the server; by default that of the backend's engine.
     #[arg(long)]

@@ -25,7 +25,7 @@ use self::config::{BenchConfig, Environment};
 use self::console::Console;
 use crate::base::threads;
 use crate::cli;
-use crate::cli::bench::{BenchArgs, LikeTool};
+use crate::cli::bench::{BenchArgs, DEFAULT_HOST, LikeTool};
 use crate::cli::cache::CacheArgs;
 use crate::commands::environment::environment;
 use crate::commands::error::{CommandError, Outcome};
@@ -59,6 +59,9 @@ pub(crate) fn execute(args: &BenchArgs) -> Outcome {
         CommandError::usage(format!("{lines}nothing was sent\n"))
     })?;
     outputs::check_outputs(&config)?;
+    if !args.server.base_url.is_empty() && (args.server.host != DEFAULT_HOST || args.server.port.is_some()) {
+        eprint("note: `--host` and `--port` have no effect beside `--base-url`\n");
+    }
     let workload = &config.scenario.workload;
     let named = workload
         .path
