@@ -28,7 +28,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug, Error)]
 pub(crate) enum ControlError {
     /// The server cannot be reached, or the connection broke.
-    #[error("{url} does not respond: {}", root_cause(error))]
+    #[error("{url} does not respond: {}{}", root_cause(error), tls_hint(error))]
     Silent { url: String, error: reqwest::Error },
     #[error("{url} does not respond: {}", BodyError::TooLong)]
     TooLong { url: String },
@@ -60,6 +60,25 @@ impl ControlError {
                     ..
                 }
             )
+    }
+
+    /// Returns true if a server answered, although not as it should, so that starting it does not help.
+    pub(crate) fn has_answered(&self) -> bool {
+        let Self::Silent { error, .. } = self else {
+            return true;
+        };
+        let is_https = error.url().is_some_and(|url| url.scheme() == "https");
+        let is_cut = |inner: &std::io::Error| tls::is_sudden_end(inner);
+        let mut cause = error.source();
+        while let Some(inner) = cause {
+            let text = inner.to_string();
+            if tls::is_tls_error(inner) || text.starts_with("invalid HTTP") || is_https && text == NOT_READY {
+                return true;
+            }
+            cause = inner.source();
+        }
+        // A handshake that the server ended.
+        is_https && innermost(error).downcast_ref().is_some_and(is_cut)
     }
 
     /// Returns true if the certificate of the server was refused.
@@ -256,12 +275,21 @@ impl ControlResponse {
             .get(LOCATION)
             .filter(|_| status.is_redirection());
         let location = location.map(|location| String::from_utf8_lossy(location.as_bytes()).into_owned());
+        let from = self.response.url().clone();
         let text = self.text().await?;
         if let Some(location) = location {
-            let message = format!(
-                "it redirects to `{}`, which is not followed; give the base URL of that address",
-                mask_redirect_secrets(&location)
-            );
+            let shown = mask_redirect_secrets(&location);
+            // A redirect of the server to itself is not followed only after too many of them.
+            let is_loop = from.join(&location).is_ok_and(|to| to.origin() == from.origin());
+            let message = match is_loop {
+                true => format!(
+                    "it redirects in a loop: {MAX_REDIRECTS} redirects were followed, and the next leads to `{shown}`; correct the \
+                     redirects of the server or of the proxy before it"
+                ),
+                false => format!(
+                    "it redirects to `{shown}`, which is not followed; give the base URL of that address"
+                ),
+            };
             return Err(ControlError::Status { url, status, message });
         }
         if !status.is_success() {
@@ -348,7 +376,7 @@ pub(crate) fn root_cause(error: &reqwest::Error) -> String {
     match error.url().map(|url| url.scheme()) {
         // A TLS server answers with an alert instead of a status line.
         Some("http") if cause.starts_with("invalid HTTP") => {
-            format!("{cause}; if the server speaks TLS, use `https://`")
+            format!("{cause}{TLS_HINT}")
         }
         Some("https") => match innermost(error).downcast_ref() {
             Some(inner) if tls::is_sudden_end(inner) => tls::describe_sudden_end(inner),
@@ -360,6 +388,23 @@ pub(crate) fn root_cause(error: &reqwest::Error) -> String {
     }
 }
 
+const TLS_HINT: &str = "; if the server speaks TLS, use `https://`";
+
+/// The hint for a connection that ended before its answer: some TLS servers say nothing to a client that does not speak
+/// TLS. Empty for other errors.
+fn tls_hint(error: &reqwest::Error) -> &'static str {
+    let is_plain = error.url().is_some_and(|url| url.scheme() == "http");
+    let is_cut = |inner: &std::io::Error| tls::is_sudden_end(inner);
+    let cause = innermost(error);
+    let is_closed = cause.to_string() == INCOMPLETE || cause.downcast_ref().is_some_and(is_cut);
+    match is_plain && is_closed && !error.is_connect() {
+        true => TLS_HINT,
+        false => "",
+    }
+}
+
+/// What the HTTP client says of a connection that ended before its answer did.
+const INCOMPLETE: &str = "connection closed before message completed";
 /// What the HTTP client says of a connection that ended before it was used.
 const NOT_READY: &str = "connection was not ready";
 
@@ -390,14 +435,21 @@ mod tests {
 
     /// Starts a server that gives one answer; returns its address.
     fn server(head: &'static str, body: &'static str) -> String {
+        server_of(1, head, body)
+    }
+
+    /// Starts a server that gives the same answer a number of times.
+    fn server_of(answers: usize, head: &'static str, body: &'static str) -> String {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/models", listener.local_addr().unwrap());
         std::thread::spawn(move || {
-            let (mut stream, _) = listener.accept().unwrap();
-            let _ = stream.read(&mut [0; 4096]);
-            let head = format!("HTTP/1.1 {head}\r\nconnection: close\r\n\r\n");
-            let _ = stream.write_all(head.as_bytes());
-            let _ = stream.write_all(body.as_bytes());
+            for _ in 0..answers {
+                let (mut stream, _) = listener.accept().unwrap();
+                let _ = stream.read(&mut [0; 4096]);
+                let head = format!("HTTP/1.1 {head}\r\nconnection: close\r\n\r\n");
+                let _ = stream.write_all(head.as_bytes());
+                let _ = stream.write_all(body.as_bytes());
+            }
         });
         url
     }
@@ -454,6 +506,37 @@ mod tests {
         let url = server("307 Temporary Redirect\r\nlocation: /models", "");
         let error = json(&url).await.unwrap_err();
         assert!(matches!(error, ControlError::Silent { .. }), "{error}");
+        let endless = server_of(10, "302 Found\r\nlocation: /models?token=hush", "");
+        let error = json(&endless).await.unwrap_err().to_string();
+        assert!(
+            error.contains(
+                "redirects in a loop: 5 redirects were followed, and the next leads to `/models?token=****`"
+            ),
+            "{error}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_ends_without_an_answer_may_be_one_to_a_tls_server() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/models", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 4096]);
+        });
+        let error = json(&url).await.unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .ends_with("if the server speaks TLS, use `https://`"),
+            "{error}"
+        );
+        assert!(!error.has_answered());
+        // Nobody listens there now.
+        let error = json(&url).await.unwrap_err();
+        assert!(!error.to_string().contains("TLS"), "{error}");
+        let error = json(&server("500 Oh", "")).await.unwrap_err();
+        assert!(error.has_answered());
     }
 
     #[tokio::test]

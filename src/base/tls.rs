@@ -11,7 +11,8 @@ use rustls::crypto::{self, CryptoProvider, WebPkiSupportedAlgorithms};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{
-    AlertDescription, ClientConfig, DigitallySignedStruct, InvalidMessage, RootCertStore, SignatureScheme,
+    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, InvalidMessage, RootCertStore,
+    SignatureScheme,
 };
 use thiserror::Error;
 
@@ -21,7 +22,10 @@ use crate::base::regular_file;
 const HTTP_1_1: &[u8] = b"http/1.1";
 /// The explanation if the first bytes of a server are not a TLS record.
 const NO_TLS_HINT: &str = "the server does not speak TLS; use `http://`";
+const INSECURE_HELP: &str = "skip the check with `--insecure` (`tls: { insecure: true }` in a matrix)";
 const CERTIFICATE_HELP: &str = "trust its CA with `--ca-file` or SSL_CERT_FILE, or skip the check with `--insecure` (`tls: { ca_file: FILE }`, `{ insecure: true }` in a matrix)";
+const REFUSED_IDENTITY: &str =
+    "the server refused the certificate of `--client-cert` (`client_cert` of an engine in a matrix)";
 const CLIENT_CERTIFICATE_HELP: &str = "the server may require a client certificate: `--client-cert` and `--client-key` of `matrix bench`, `tls: { client_cert: FILE, client_key: FILE }` of an engine in a matrix";
 
 /// How a server is trusted, and how the client proves who it is.
@@ -242,20 +246,50 @@ impl ServerCertVerifier for Unverified {
 /// Formats a TLS error, with how to fix it.
 pub(crate) fn describe(error: &rustls::Error) -> String {
     use AlertDescription as Alert;
+    use rustls::PeerIncompatible as Incompatible;
     match error {
         rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => NO_TLS_HINT.to_owned(),
-        rustls::Error::InvalidCertificate(_) => format!("{error}; {CERTIFICATE_HELP}"),
+        rustls::Error::InvalidCertificate(fault) => format!("{error}; {}", certificate_help(fault)),
+        rustls::Error::AlertReceived(Alert::ProtocolVersion)
+        | rustls::Error::PeerIncompatible(
+            Incompatible::ServerDoesNotSupportTls12Or13 | Incompatible::ServerTlsVersionIsDisabledByOurConfig,
+        ) => format!("{error}; the server must support TLS 1.2 or 1.3"),
+        // Only a certificate that was sent has a CA, an end and a proof.
         rustls::Error::AlertReceived(
-            Alert::CertificateRequired
-            | Alert::BadCertificate
-            | Alert::UnknownCA
-            | Alert::CertificateUnknown
+            Alert::UnknownCA
             | Alert::CertificateExpired
-            | Alert::AccessDenied
-            | Alert::DecryptError
-            | Alert::HandshakeFailure,
-        ) => format!("{error}; {CLIENT_CERTIFICATE_HELP}"),
+            | Alert::CertificateRevoked
+            | Alert::UnsupportedCertificate
+            | Alert::DecryptError,
+        ) => format!("{error}; {REFUSED_IDENTITY}"),
+        rustls::Error::AlertReceived(
+            Alert::BadCertificate | Alert::CertificateUnknown | Alert::AccessDenied,
+        ) => format!("{error}; {REFUSED_IDENTITY}, or {CLIENT_CERTIFICATE_HELP}"),
+        rustls::Error::AlertReceived(Alert::CertificateRequired | Alert::HandshakeFailure) => {
+            format!("{error}; {CLIENT_CERTIFICATE_HELP}")
+        }
         error => error.to_string(),
+    }
+}
+
+/// How to make the certificate of a server one that is accepted.
+fn certificate_help(fault: &CertificateError) -> String {
+    use CertificateError as Fault;
+    match fault {
+        Fault::Expired | Fault::ExpiredContext { .. } => format!(
+            "renew the certificate of the server, or correct the clock of this machine, or {INSECURE_HELP}"
+        ),
+        Fault::NotValidYet | Fault::NotValidYetContext { .. } => format!(
+            "correct the clock of this machine, or use a certificate that is valid already, or {INSECURE_HELP}"
+        ),
+        Fault::NotValidForName | Fault::NotValidForNameContext { .. } => {
+            format!("use a name of the server that is in its certificate, or {INSECURE_HELP}")
+        }
+        // A variant of another crate's error, which rustls wraps.
+        Fault::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => format!(
+            "the certificate of a CA is used as that of the server; give the server a certificate of its own, or {INSECURE_HELP}"
+        ),
+        _ => CERTIFICATE_HELP.to_owned(),
     }
 }
 
@@ -273,6 +307,11 @@ pub(crate) fn is_sudden_end(error: &io::Error) -> bool {
 /// Formats an error that a TLS error may have caused.
 pub(crate) fn describe_cause(error: &(dyn Error + 'static)) -> String {
     find_tls_error(error).map_or_else(|| error.to_string(), describe)
+}
+
+/// Whether the other side spoke, but not TLS as it must be.
+pub(crate) fn is_tls_error(error: &(dyn Error + 'static)) -> bool {
+    find_tls_error(error).is_some()
 }
 
 /// Whether the certificate of a server was refused, so that waiting does not help.
@@ -299,6 +338,57 @@ mod tests {
         let nested = io::Error::other(io::Error::new(io::ErrorKind::InvalidData, error()));
         assert_eq!(describe_cause(&nested), NO_TLS_HINT);
         assert_eq!(describe_cause(&io::Error::other("gone")), "gone");
+    }
+
+    #[test]
+    fn each_refusal_comes_with_its_own_fix() {
+        use rustls::Error::{AlertReceived, InvalidCertificate};
+        let ca = rustls::OtherError(Arc::new(io::Error::other("CaUsedAsEndEntity")));
+        for (error, fix, other) in [
+            (
+                InvalidCertificate(CertificateError::Expired),
+                "renew the certificate",
+                "--ca-file",
+            ),
+            (
+                InvalidCertificate(CertificateError::NotValidYet),
+                "the clock",
+                "--ca-file",
+            ),
+            (
+                InvalidCertificate(CertificateError::NotValidForName),
+                "in its certificate",
+                "--ca-file",
+            ),
+            (
+                InvalidCertificate(CertificateError::Other(ca)),
+                "the certificate of a CA is used as that of the server",
+                "--ca-file",
+            ),
+            (
+                InvalidCertificate(CertificateError::UnknownIssuer),
+                "--ca-file",
+                "renew",
+            ),
+            (
+                AlertReceived(AlertDescription::UnknownCA),
+                "refused the certificate of `--client-cert`",
+                "may require",
+            ),
+            (
+                AlertReceived(AlertDescription::CertificateRequired),
+                "may require a client certificate",
+                "refused",
+            ),
+            (
+                AlertReceived(AlertDescription::ProtocolVersion),
+                "TLS 1.2 or 1.3",
+                "--client-cert",
+            ),
+        ] {
+            let text = describe(&error);
+            assert!(text.contains(fix) && !text.contains(other), "{text}");
+        }
     }
 
     #[test]

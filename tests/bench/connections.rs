@@ -77,7 +77,11 @@ fn certificates_that_are_wrong_or_expired_are_named_by_helper_requests_and_by_th
     for (name, why) in [("other", "not valid for name"), ("old", "expired")] {
         let port = authority.proxy(name, sim.port, false);
         let with_ca = ["--ca-file", shown(&ca)];
-        bench(port, &with_ca).0.exits(4).says(why).says("`--insecure`");
+        let (ran, _) = bench(port, &with_ca);
+        let ran = ran.exits(4).says(why).says("`--insecure`");
+        for wrong in ["start the server", "`--ca-file`"] {
+            assert!(!ran.stderr.contains(wrong), "{}", ran.stderr);
+        }
         let unasked = ["--ready-check-timeout-sec", "0", "--model", "m"];
         bench(port, &[&with_ca[..], &unasked].concat())
             .0
@@ -103,7 +107,9 @@ fn a_client_certificate_is_sent_where_the_server_asks_for_it() {
         bench(port, &[&["--ca-file", shown(&ca)], &identity[..], more].concat()).0
     };
     with(&authority, &[]).exits(0);
-    with(&stranger, &[]).exits(4).says("`--client-cert`");
+    with(&stranger, &[])
+        .exits(4)
+        .says("refused the certificate of `--client-cert`");
     let unasked = ["--ready-check-timeout-sec", "0", "--model", "m"];
     with(&stranger, &unasked).exits(3).says("`--client-cert`");
     bench(port, &["--ca-file", shown(&ca)])
@@ -426,6 +432,16 @@ fn a_retry_that_the_end_of_the_load_prevents_is_not_counted() {
         retries,
         &serde_json::json!({"limit": 3, "requests": 0, "retries": 0})
     );
+}
+
+#[test]
+fn an_address_beside_a_base_url_is_said_to_have_no_effect() {
+    let sim = Sim::start("vllm", &[]);
+    let (desk, url) = (Desk::new(), format!("http://127.0.0.1:{}", sim.port));
+    let note = "note: `--host` and `--port` have no effect beside `--base-url`";
+    desk.random("vllm", 9, &["--base-url", &url]).exits(0).says(note);
+    let ran = desk.random("vllm", sim.port, &[]).exits(0);
+    assert!(!ran.stderr.contains(note), "{}", ran.stderr);
 }
 
 #[test]

@@ -74,8 +74,12 @@ fn server_not_ready(config: &BenchConfig, url: &str, base_url: &str, error: &Con
             config.ready_timeout_s
         ));
         print_line(&format!("Server at {url} is not ready. Exiting."));
+        let what = match error.has_answered() {
+            true => "if this is another server than you mean,",
+            false => "start the server, or",
+        };
         return host_not_ready(format!(
-            "{error}\n  = help: start the server, or give its address with {}",
+            "{error}\n  = help: {what} give its address with {}",
             address_flags(base_url, "`--host` and `--port` or with `--base-url`")
         ));
     }
