@@ -416,7 +416,13 @@ fn a_job_measures_what_the_host_measures_and_a_loss_between_the_two_is_found() {
     };
     let same = cluster.bench(&five_starts("10ms"), PROFILE);
     run(&same, &[]).exits(0).shows("5 done");
-    compare(&same).exits(0).shows("1 of 1 metrics judged: 1 same");
+    // On a busy host it may be unclear, and never a change.
+    let ran = compare(&same).exits(0).shows("1 of 1 metrics judged: 1 ");
+    assert!(
+        !ran.stdout.contains("1 worse") && !ran.stdout.contains("1 better"),
+        "{}",
+        ran.stdout
+    );
     let slower = cluster.bench(&five_starts("11100us"), PROFILE);
     run(&slower, &[]).exits(0).shows("5 done");
     compare(&slower).exits(1).shows("1 of 1 metrics judged: 1 worse");
