@@ -213,8 +213,10 @@ fn has_run(args: &RunArgs, loaded: &LoadedMatrix, colors: Colors) -> Result<bool
     };
     match session::resumed_run(&run_request(args, loaded.clone())) {
         Ok(_) => Ok(true),
-        // These need a run.
-        Err(_) if !args.failed && !args.yes && job::has_job(&args.results, &loaded.plan.matrix, run) => {
+        // `--failed` and `--yes` need a run.
+        Err(SessionError::Resume(ResumeError::NoRun { .. }))
+            if !args.failed && !args.yes && job::has_job(&args.results, &loaded.plan.matrix, run) =>
+        {
             Ok(false)
         }
         Err(error) => Err(session_error(error, colors)),
