@@ -45,7 +45,7 @@ pub(crate) fn execute(args: &RunArgs, cluster: &str, colors: Colors) -> Outcome 
     let runtime = threads::runtime()?;
     if args.resume.is_none() {
         // What cannot be asked for now is what the submission says.
-        for lack in job::lacks(&runtime, &request, cli::env_variable).unwrap_or_default() {
+        for lack in job::lacks(&runtime, &profile, request.gpus, cli::env_variable).unwrap_or_default() {
             eprint(&format!("warning: {lack}\n"));
         }
     }
@@ -146,14 +146,14 @@ fn request<'a>(
 /// `matrix check --cluster NAME`: an error that lists what the cluster lacks.
 pub(crate) fn check(loaded: &LoadedMatrix, cluster: &str, colors: Colors) -> Result<(), CommandError> {
     let profile = profile(cluster, &loaded.folder, colors)?;
-    let request = request(Path::new("results"), loaded, &profile)?;
-    let lacks = job::lacks(&threads::runtime()?, &request, cli::env_variable)
+    let gpus = gpus_of(&loaded.plan, &profile);
+    let lacks = job::lacks(&threads::runtime()?, &profile, gpus, cli::env_variable)
         .map_err(|error| CommandError::host_not_ready(format!("error: {error}\n")))?;
     if lacks.is_empty() {
         print(&format!(
             "cluster `{}`: has what the job requests ({})\n",
             line_start(cluster),
-            pluralize(request.gpus as usize, "GPU", "GPUs")
+            pluralize(gpus as usize, "GPU", "GPUs")
         ));
         return Ok(());
     }

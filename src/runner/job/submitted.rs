@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::JobRequest;
 use crate::base::threads::InterruptibleRuntime;
+use crate::config::cluster::ClusterProfile;
 use crate::plan::job::Job;
 use crate::slurm::{self, JobId, JobNeeds, SlurmError};
 
@@ -41,15 +41,16 @@ pub(crate) fn cancel_all(runtime: &InterruptibleRuntime) -> Result<Vec<Cancelled
     })
 }
 
-/// What the cluster lacks for the job of this request, with how to fix it. Nothing is submitted.
+/// What the cluster lacks for a job with this many GPUs, with how to fix it. Nothing is submitted.
 pub(crate) fn lacks(
     runtime: &InterruptibleRuntime,
-    request: &JobRequest<'_>,
+    profile: &ClusterProfile,
+    gpus: u32,
     variable: impl Fn(&str) -> Option<String>,
 ) -> Result<Vec<String>, SlurmError> {
     let needs = JobNeeds {
-        profile: request.profile,
-        gpus: request.gpus,
+        profile,
+        gpus,
         default_partition: variable(PARTITION_VARIABLE),
     };
     runtime.block_on(slurm::lacks(&needs))
