@@ -14,7 +14,8 @@ use crate::commands::session_error::session_error;
 use crate::config::cluster::ClusterProfile;
 use crate::config::yaml::{self, Diagnostic, Source};
 use crate::exit::Exit;
-use crate::plan::job::gpus_of;
+use crate::plan::job::{gpus_of, time_limit_of};
+use crate::results::store::durations::last_durations;
 use crate::runner::check_flags;
 use crate::runner::host_error;
 use crate::runner::job::{self, JobError, JobNotice, JobOutcome, JobRequest, run_job};
@@ -24,6 +25,8 @@ use crate::runner::session::error::{ResumeError, SessionError};
 
 /// Largest profile in MiB.
 const MAX_PROFILE_MIB: u64 = 1;
+/// The variable of `sbatch` that sets the time limit.
+const TIME_LIMIT_VARIABLE: &str = "SBATCH_TIMELIMIT";
 
 /// `matrix run --cluster NAME` on a login node.
 pub(crate) fn execute(args: &RunArgs, cluster: &str, colors: Colors) -> Outcome {
@@ -31,7 +34,7 @@ pub(crate) fn execute(args: &RunArgs, cluster: &str, colors: Colors) -> Outcome 
     if let Some(only) = &args.only {
         select(&mut loaded.plan, only)?;
     }
-    let profile = profile(cluster, &loaded.folder, colors)?;
+    let profile = timed(profile(cluster, &loaded.folder, colors)?, &loaded, &args.results);
     if args.resume.is_none() {
         print_notes(&loaded);
     }
@@ -109,7 +112,7 @@ pub(crate) fn script(
     cluster: &str,
     colors: Colors,
 ) -> Result<String, CommandError> {
-    let profile = profile(cluster, &loaded.folder, colors)?;
+    let profile = timed(profile(cluster, &loaded.folder, colors)?, loaded, &args.results);
     let mut arguments = vec!["run".to_owned(), args.matrix.display().to_string()];
     arguments.extend(["--cluster".to_owned(), cluster.to_owned()]);
     if let Some(only) = &args.only {
@@ -121,6 +124,22 @@ pub(crate) fn script(
         ..request(&results, loaded, &profile)?
     };
     Ok(request.script())
+}
+
+/// The profile with a time limit: its own, the one that the environment sets, or one that follows from earlier runs.
+fn timed(mut profile: ClusterProfile, loaded: &LoadedMatrix, results: &Path) -> ClusterProfile {
+    let is_set = profile.time_limit.is_some()
+        || cli::env_variable(TIME_LIMIT_VARIABLE).is_some()
+        || profile.options.iter().any(|option| option.name() == "time");
+    if !is_set {
+        let plan = &loaded.plan;
+        // A job may be submitted even if no earlier run can be read.
+        let past = last_durations(results, &plan.matrix, &plan.cells).unwrap_or_default();
+        profile.time_limit = time_limit_of(plan, |cell| {
+            past.get(cell).map(|last| (last.seconds, last.launch_seconds))
+        });
+    }
+    profile
 }
 
 /// The request of a job that repeats this command on a node.

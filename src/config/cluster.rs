@@ -60,7 +60,8 @@ pub(crate) struct ClusterProfile {
     pub(crate) memory: Option<JobValue>,
     /// Whether no other job may use the node of a job. Other jobs on a node disturb measurements.
     pub(crate) exclusive: bool,
-    /// Time limit of a job. Two minutes before it the run stops and keeps what it has measured.
+    /// Time limit of a job. Two minutes before it the run stops and keeps what it has measured. By default half as much again as
+    /// all cells took in earlier runs, and 15 minutes; if one was never measured, the cluster's default.
     pub(crate) time_limit: Option<TimeLimit>,
     /// Lines of shell that a job runs first, such as `module load cuda`.
     pub(crate) prolog: Vec<ScriptLine>,
@@ -132,6 +133,12 @@ impl TimeLimit {
             )),
             false => Ok(Self(limit)),
         }
+    }
+
+    /// A limit of whole minutes that is at least this long.
+    pub(crate) fn at_least(duration: Duration) -> Self {
+        let minutes = duration.max(MIN_TIME_LIMIT).as_millis().div_ceil(60_000) as u64;
+        Self(HumanDuration::from_secs(minutes * 60))
     }
 
     pub(crate) const fn duration(self) -> Duration {

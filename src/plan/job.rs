@@ -4,13 +4,18 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::config::cluster::ClusterProfile;
+use crate::base::ids::CellKey;
+use crate::config::cluster::{ClusterProfile, TimeLimit};
 use crate::plan::Plan;
 use crate::plan::shell::shell_quote as quote;
 
 /// Seconds before the time limit at which the run is asked to stop. Slurm may send the signal a minute earlier.
 const STOP_BEFORE_LIMIT_S: u32 = 120;
 
+/// How much longer a job may take than earlier runs.
+const TIME_LIMIT_FACTOR: f64 = 1.5;
+/// What a job may take besides: the prolog, the calibration of the client, an image that is pulled.
+const TIME_LIMIT_MARGIN: Duration = Duration::from_secs(15 * 60);
 /// How the labels of jobs begin.
 const LABEL: &str = "matrix:";
 
@@ -162,6 +167,29 @@ pub(crate) fn gpus_of(plan: &Plan, profile: &ClusterProfile) -> u32 {
         .max()
         .unwrap_or(0);
     profile.gpus.unwrap_or(largest)
+}
+
+/// The time limit of a job whose cells and starts took as long as this in earlier runs: seconds of a measurement of a
+/// cell, and of the start before it. `None` if one is unknown, or if the run itself decides how much it measures.
+pub(crate) fn time_limit_of(
+    plan: &Plan,
+    last: impl Fn(&CellKey) -> Option<(f64, Option<f64>)>,
+) -> Option<TimeLimit> {
+    if plan.until.is_some() {
+        return None;
+    }
+    let mut seconds = 0.0;
+    for start in &plan.starts {
+        let mut start_s: f64 = 0.0;
+        for measurement in &start.cells {
+            let (cell_s, launch_s) = last(&measurement.cell)?;
+            seconds += cell_s;
+            start_s = start_s.max(launch_s.unwrap_or(0.0));
+        }
+        seconds += start_s;
+    }
+    let limit = Duration::try_from_secs_f64(seconds * TIME_LIMIT_FACTOR).ok()?;
+    Some(TimeLimit::at_least(limit + TIME_LIMIT_MARGIN))
 }
 
 /// A time limit as Slurm reads it: `days-hours:minutes:seconds`. Slurm rounds seconds up to a minute.

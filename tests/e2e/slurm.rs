@@ -137,6 +137,13 @@ fn a_run_on_a_cluster_ends_as_on_one_host_and_takes_what_the_profile_says() {
         .shows("1 done")
         .says("submitted as job");
     measured_once(&bench, 1);
+    let unlimited = bench.matrix().with_file_name("clusters").join("unlimited.yaml");
+    fs::write(unlimited, "partition: gpu\n").expect("it can be written");
+    // The cell took less than a minute, and 15 minutes are added.
+    bench
+        .call(&["plan", "matrices/m.yaml", "--cluster", "unlimited"])
+        .exits(0)
+        .shows("#SBATCH --time=0-00:16:00\n");
     let folders = job_folders(&bench);
     assert_eq!(folders.len(), 1);
     let job = cluster.job(&folders[0]);
