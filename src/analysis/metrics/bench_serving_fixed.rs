@@ -153,6 +153,7 @@ fn without_payload(request: &Request) -> Request {
         counted_reasoning: None,
         tool_text: None,
         tool_calls: Vec::new(),
+        final_answer: None,
         answer_check: request.answer_check.clone(),
         text: None,
     }

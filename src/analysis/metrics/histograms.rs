@@ -382,6 +382,7 @@ mod tests {
             counted_reasoning: None,
             tool_text: None,
             tool_calls: Vec::new(),
+            final_answer: None,
             answer_check: None,
             text: None,
         }

@@ -95,6 +95,7 @@ pub(super) fn blank_record(pending: &PendingRequest) -> Request {
         counted_reasoning: None,
         tool_text: None,
         tool_calls: Vec::new(),
+        final_answer: None,
         answer_check: None,
         text: None,
     }
@@ -138,7 +139,10 @@ pub(super) fn fill_record(
     record.text = Some(decoded.text);
     record.tool_text = Some(tool_calls_text(&decoded.tool_calls)).filter(|text| !text.is_empty());
     record.tool_calls = decoded.tool_calls;
-    record.tool_calls.retain(|call| !call.is_foreign);
+    record
+        .tool_calls
+        .retain(|call| !(call.is_foreign || call.is_superseded));
+    record.final_answer = decoded.final_answer;
 }
 
 fn unsent_record(pending: &PendingRequest, closed: CloseReason, at_ns: u64) -> Request {

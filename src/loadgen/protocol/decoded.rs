@@ -6,7 +6,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::lenient;
+use super::responses::Ending;
 use crate::results::record::chunks::Chunks;
+use crate::results::record::final_answer::FinalAnswer;
 use crate::results::record::request::{CachedTokens, Chunk, ChunkKind, Failure, Oddity, Usage};
 use crate::results::record::spilled::SpilledText;
 use crate::results::record::tool_call::ToolCall;
@@ -31,6 +33,10 @@ pub struct Decoded {
     pub(crate) text: SpilledText,
     /// The calls of tools, in the order in which they begin.
     pub(crate) tool_calls: Vec<ToolCall>,
+    /// The text as the events that end its parts have it, until the answer ends.
+    pub(super) ending: Ending,
+    /// What these events say of the answer; `None` if its pieces say the same.
+    pub(crate) final_answer: Option<Box<FinalAnswer>>,
     /// The model names in the answer, each once; usually there is one.
     pub(crate) models: Vec<String>,
     /// Whether a piece of the answer's text arrived, where events may repeat the whole text.

@@ -229,6 +229,7 @@ impl Decoder {
             self.set_failure(RequestFailureClass::Empty, message);
         }
         let mut decoded = std::mem::take(&mut self.decoded);
+        decoded.final_answer = std::mem::take(&mut decoded.ending).final_answer(&decoded.text);
         let scanned = self.spilling.as_ref().map_or(0, |relief| relief.scanned);
         self.reasoning.scan(&decoded.text.in_memory()[scanned..]);
         if let Some(end) = self.reasoning.end() {
@@ -240,6 +241,12 @@ impl Decoder {
                 .spill_rest(decoded.chunks.storage_bytes(), &mut relief.events);
             if let Some(held_bytes) = &mut relief.text {
                 relief.spill.spill_rest(decoded.text.bytes_mut(), held_bytes);
+            }
+            let last = decoded.final_answer.as_mut();
+            if let Some(text) = last.and_then(|answer| answer.text.as_mut()) {
+                relief
+                    .spill
+                    .spill_rest(text.bytes_mut(), &mut HeldBytes::default());
             }
         }
         decoded.chunks.close();

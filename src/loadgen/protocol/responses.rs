@@ -1,6 +1,8 @@
 //! OpenAI Responses: `POST /v1/responses`. Each event of a stream names its type; the last one repeats the
 //! whole answer and has the token counts.
 
+mod ending;
+
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -16,6 +18,7 @@ use crate::results::record::tool_call::{
     ToolCallPart, complete_tool_call, complete_tool_calls, push_tool_call,
 };
 
+pub(super) use self::ending::Ending;
 pub(super) use super::responses_body::row_field;
 
 pub(super) fn body(prompt: &Content, params: &RequestParams<'_>) -> Result<Map<String, Value>, EncodeError> {
@@ -73,7 +76,6 @@ struct Response<'a> {
     model: Option<BorrowedStr<'a>>,
     #[serde(borrow, default)]
     status: Option<BorrowedStr<'a>>,
-    /// Parsed only if no event had it before.
     #[serde(borrow, default)]
     output: Option<&'a RawValue>,
     #[serde(default)]
@@ -123,13 +125,31 @@ impl Item<'_> {
             is_foreign: !matches!(BorrowedStr::as_text(&self.kind), "function_call" | ""),
         }
     }
+
+    fn is_message(&self) -> bool {
+        BorrowedStr::as_text(&self.kind) == "message"
+    }
+
+    /// The text of a message; empty for other items.
+    fn message_text(&self) -> String {
+        let parts = self.content.iter().flatten().filter(|_| self.is_message());
+        parts.map(|part| BorrowedStr::as_text(&part.text)).collect()
+    }
+
+    fn is_refusal(&self) -> bool {
+        let mut parts = self.content.iter().flatten();
+        parts.any(|part| !BorrowedStr::as_text(&part.refusal).is_empty())
+    }
 }
 
-/// A part of a message. A refusal is no answer.
+/// A part of a message.
 #[derive(Deserialize)]
 struct Part<'a> {
     #[serde(borrow, default)]
     text: Option<BorrowedStr<'a>>,
+    /// No answer, but why there is none.
+    #[serde(borrow, default)]
+    refusal: Option<BorrowedStr<'a>>,
 }
 
 /// The fields of an event about one item of the output.
@@ -137,6 +157,8 @@ struct Part<'a> {
 struct ItemEvent<'a> {
     #[serde(default, deserialize_with = "lenient::token_count")]
     output_index: Option<u32>,
+    #[serde(default, deserialize_with = "lenient::token_count")]
+    content_index: Option<u32>,
     #[serde(borrow, default, deserialize_with = "lenient::text")]
     item_id: Option<BorrowedStr<'a>>,
     #[serde(borrow, default, deserialize_with = "lenient::text")]
@@ -215,15 +237,17 @@ pub(super) fn read(
             read_call_end(event.item, json, at_ns, decoded);
             Ok(None)
         }
-        "response.output_text.done" if !decoded.has_text_piece => {
-            let text = ItemEvent::parse(json).text;
-            note_text(
-                ChunkKind::Answer,
-                BorrowedStr::as_text(&text),
-                None,
-                at_ns,
-                decoded,
-            );
+        "response.output_text.done" => {
+            let event = ItemEvent::parse(json);
+            decoded.ending.note_part(&event);
+            if !decoded.has_text_piece {
+                let text = BorrowedStr::as_text(&event.text);
+                note_text(ChunkKind::Answer, text, None, at_ns, decoded);
+            }
+            Ok(None)
+        }
+        "response.refusal.delta" | "response.refusal.done" => {
+            decoded.ending.note_refusal();
             Ok(None)
         }
         "response.created" => {
@@ -308,6 +332,7 @@ fn read_call_end(item: Option<&RawValue>, json: &str, at_ns: u64, decoded: &mut 
     let event = ItemEvent::parse(json);
     if item.is_some() {
         if let Some(item) = parsed_item(item) {
+            decoded.ending.note_item(&item, event.output_index);
             note_whole_call(&item.call(event.output_index), at_ns, decoded);
         }
         return;
@@ -335,16 +360,16 @@ fn note_whole_call(whole: &ToolCallPart<'_>, at_ns: u64, decoded: &mut Decoded) 
     }
 }
 
-/// Records those calls of the whole output that no event had before.
-fn note_missing_calls(output: &str, at_ns: u64, decoded: &mut Decoded) {
-    if !output.contains("\"function_call\"") {
-        return;
-    }
-    let items: Vec<Item<'_>> = serde_json::from_str(output).unwrap_or_default();
+/// Records the calls of the whole output, which count whatever events had before. An output without a message or a call
+/// tells nothing.
+fn note_whole_calls(items: &[Item<'_>], at_ns: u64, decoded: &mut Decoded) {
     let calls = items.iter().zip(0..).map(|(item, index)| item.call(Some(index)));
     let calls: Vec<ToolCallPart<'_>> = calls
         .filter(|call| !call.is_foreign && !call.name.is_empty())
         .collect();
+    if calls.is_empty() && !items.iter().any(Item::is_message) {
+        return;
+    }
     let bytes = complete_tool_calls(&mut decoded.tool_calls, &calls);
     if bytes > 0 {
         decoded.push_chunk(at_ns, ChunkKind::Tool, None, bytes);
@@ -370,9 +395,14 @@ fn read_whole(json: &str, at_ns: u64, decoded: &mut Decoded) -> Result<Option<St
     match response.output.map(RawValue::get) {
         Some(output) if decoded.chunks.is_empty() => {
             let items: Vec<Item<'_>> = serde_json::from_str(output)?;
+            decoded.ending.note_output(&items);
             note_output(&items, reported, at_ns, decoded);
         }
-        Some(output) => note_missing_calls(output, at_ns, decoded),
+        Some(output) => {
+            let items: Vec<Item<'_>> = serde_json::from_str(output).unwrap_or_default();
+            decoded.ending.note_output(&items);
+            note_whole_calls(&items, at_ns, decoded);
+        }
         None => {}
     }
     if let Some(error) = response.error.filter(|error| errors::has_content(error.get())) {

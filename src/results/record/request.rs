@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use super::answer_check::{AnswerCheck, IncorrectClass, UncheckedClass};
 pub(crate) use super::chunk::{Chunk, ChunkKind};
 use super::chunks::Chunks;
+use super::final_answer::FinalAnswer;
 use super::prompt::CountedPrompt;
 pub(crate) use super::request_failure::format_failures;
 pub use super::request_failure::{Failure, RequestFailureClass};
@@ -141,6 +142,9 @@ pub struct Request {
     /// The tool calls, until they were checked; their text is stored.
     #[serde(skip)]
     pub(crate) tool_calls: Vec<ToolCall>,
+    /// What the end of the answer says of it, until it was checked; absent if the pieces say the same.
+    #[serde(skip)]
+    pub(crate) final_answer: Option<Box<FinalAnswer>>,
     /// Whether the answer is what its request demands; absent where nothing is demanded or answers are not checked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) answer_check: Option<AnswerCheck>,

@@ -18,6 +18,8 @@ pub struct ToolCall {
     has_ended: bool,
     /// Whether it calls something else than an offered function, such as a tool that the server runs itself.
     pub(crate) is_foreign: bool,
+    /// Whether the list of all calls at the end of the answer does not have it.
+    pub(crate) is_superseded: bool,
 }
 
 /// The part of a call that one event carries; parts that it does not have are empty.
@@ -48,6 +50,7 @@ impl From<&ToolCallPart<'_>> for ToolCall {
             is_whole: part.is_whole,
             has_ended: false,
             is_foreign: part.is_foreign,
+            is_superseded: false,
         }
     }
 }
@@ -122,6 +125,7 @@ impl ToolCall {
             whole.id.clone_into(&mut self.id);
         }
         self.has_ended |= !whole.arguments.is_empty();
+        self.is_superseded = false;
         self.bytes().saturating_sub(before)
     }
 }
@@ -156,8 +160,9 @@ pub(crate) fn complete_tool_call(calls: &mut Vec<ToolCall>, whole: &ToolCallPart
     complete(calls, at, whole)
 }
 
-/// Adds all calls of an answer to those that began before and have no end of their own. Servers give some calls other ids and
-/// indices at the end; calls of the same tool are then in the same order. Returns by how many bytes the calls grow.
+/// Ends the calls that began before with the list of all calls of an answer, which clients use instead of any events before:
+/// calls that it does not have are superseded. Servers give some calls other ids and indices at the end; calls of the same tool
+/// are then in the same order. Returns by how many bytes the calls grow.
 pub(crate) fn complete_tool_calls(calls: &mut Vec<ToolCall>, whole: &[ToolCallPart<'_>]) -> usize {
     let mut open: Vec<usize> = (0..calls.len()).collect();
     let (mut found, mut unknown) = (Vec::new(), Vec::new());
@@ -172,11 +177,17 @@ pub(crate) fn complete_tool_calls(calls: &mut Vec<ToolCall>, whole: &[ToolCallPa
         let nth = open.iter().position(|at| calls[*at].may_be(part));
         found.push((nth.map(|nth| open.remove(nth)), part));
     }
-    found.retain(|(at, _)| at.is_none_or(|at| !calls[at].has_ended));
-    found
-        .into_iter()
-        .map(|(at, part)| complete(calls, at, part))
-        .sum()
+    for at in open {
+        calls[at].is_superseded = true;
+    }
+    let mut grown = 0;
+    for (at, part) in found {
+        // What an event ended before has arrived.
+        let had_ended = at.is_some_and(|at| calls[at].has_ended);
+        let more = complete(calls, at, part);
+        grown += if had_ended { 0 } else { more };
+    }
+    grown
 }
 
 /// Returns the place of the call with the id and the index of a part, or else with one of them.
@@ -325,10 +336,10 @@ mod tests {
         assert_eq!(complete_tool_call(&mut calls, &whole("{1}")), 0);
         push_tool_call(&mut calls, &part("{"));
         assert_eq!(tool_calls_text(&calls), "a{1}");
-        // The last of several ends counts, and the list of all calls only where there is none.
+        // The last of several ends counts, and the list of all calls, which adds nothing that arrived, more than any.
         assert_eq!(complete_tool_call(&mut calls, &whole("{22}")), 1);
         assert_eq!(complete_tool_calls(&mut calls, &[whole("{333}")]), 0);
-        assert_eq!(tool_calls_text(&calls), "a{22}");
+        assert_eq!(tool_calls_text(&calls), "a{333}");
         // Arguments at the beginning count only without parts.
         let mut calls = Vec::new();
         push_tool_call(&mut calls, &whole("{1}"));
@@ -386,5 +397,9 @@ mod tests {
         let more = [known[0], known[1], call(2, "z", "b", "3")];
         assert_eq!(complete_tool_calls(&mut calls, &more), 2);
         assert_eq!(tool_calls_text(&calls), "a1a2b3");
+        // Another tool in the place of the first call, and nothing in that of the others.
+        assert_eq!(complete_tool_calls(&mut calls, &[call(0, "x", "c", "1")]), 0);
+        let kept: Vec<bool> = calls.iter().map(|call| !call.is_superseded).collect();
+        assert_eq!((calls[0].name.as_str(), kept), ("c", vec![true, false, false]));
     }
 }

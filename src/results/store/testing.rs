@@ -262,6 +262,7 @@ fn request(index: u32) -> Request {
         counted_reasoning: None,
         tool_text: None,
         tool_calls: Vec::new(),
+        final_answer: None,
         answer_check: None,
         text: Some("an answer".into()),
     }

@@ -252,11 +252,15 @@ fn completed_with(items: &[Value]) -> Value {
     completed(&response)
 }
 
+fn message(text: &str) -> Value {
+    json!({"type": "message", "id": "m", "content": [{"type": "output_text", "text": text}]})
+}
+
 /// The calls of functions in a stream.
 fn calls(events: &[Value]) -> Vec<(String, String)> {
     let calls = decode(events).tool_calls.into_iter();
     calls
-        .filter(|call| !call.is_foreign)
+        .filter(|call| !(call.is_foreign || call.is_superseded))
         .map(|call| (call.name, call.arguments))
         .collect()
 }
@@ -343,8 +347,13 @@ fn the_end_of_a_call_wins_over_its_pieces() {
         vec![piece("{}"), end("{\"a\":1}"), item("f", "{\"a\":2}"), piece("}")],
         vec![
             piece("{}"),
-            item("f", "{\"a\":2}"),
-            completed_with(&[call_item("i0", "f", "{\"a\":1}")]),
+            item("f", "{\"a\":1}"),
+            completed_with(&[call_item("i0", "f", "{\"a\":2}")]),
+        ],
+        vec![
+            piece("{}"),
+            item("g", "{\"a\":1}"),
+            completed_with(&[call_item("i1", "f", "{\"a\":2}")]),
         ],
         // Only the whole output has it.
         vec![
@@ -359,6 +368,10 @@ fn the_end_of_a_call_wins_over_its_pieces() {
     }
     let renamed = [begun, piece("{}"), item("g", "{}")];
     assert_eq!(calls(&renamed), [pair("g", "{}")]);
+    let called = |items: &[Value]| calls(&[&renamed[..], &[completed_with(items)]].concat());
+    assert_eq!(called(&[call_item("i0", "zzz", "{}")]), [pair("zzz", "{}")]);
+    assert_eq!(called(&[message("no")]), []);
+    assert_eq!(called(&[]), [pair("g", "{}")]);
     let cut = [renamed[0].clone(), piece("{\"a"), end("{\"a\":2}")];
     assert_eq!(
         chunks(&decode(&cut)),
@@ -420,4 +433,61 @@ fn a_refusal_is_no_text_of_the_answer() {
     let decoded = decode(&[delta("refusal", "no"), completed(&refused)]);
     assert_eq!((chunks(&decoded), decoded.text.in_memory()), (vec![], ""));
     assert_eq!(decoded.failure, None);
+    assert!(decoded.final_answer.unwrap().is_refusal);
+    for refusal in [
+        delta("refusal", "no"),
+        item_event("done", 0, &refused["output"][0]),
+        completed(&refused),
+    ] {
+        let decoded = decode(&[delta("output_text", "yes"), refusal]);
+        let last = decoded.final_answer.unwrap();
+        assert_eq!((last.is_refusal, last.text), (true, None));
+    }
+}
+
+/// Clients use the whole output, or else the last event about an item.
+#[test]
+fn the_text_of_the_end_wins_over_its_pieces_and_changes_no_chunk() {
+    let done = |text: &str| json!({"type": "response.output_text.done", "output_index": 0, "content_index": 0, "text": text});
+    let item = |text: &str| item_event("done", 0, &message(text));
+    let whole = |text: &str| completed_with(&[json!({"type": "reasoning", "content": []}), message(text)]);
+    let pieces = [delta("output_text", "the "), delta("output_text", "answer")];
+    for (ends, text) in [
+        (vec![], None),
+        (
+            vec![done("the answer"), item("the answer"), whole("the answer")],
+            None,
+        ),
+        (vec![done("no")], Some("no")),
+        (vec![done("yes"), item("no")], Some("no")),
+        (vec![done("yes"), item("yes"), whole("no")], Some("no")),
+        (vec![done("no"), item("no"), completed_with(&[])], Some("no")),
+        (vec![whole("no"), item("yes"), done("yes")], Some("no")),
+        // Events that say nothing.
+        (vec![done(""), item(""), whole("")], None),
+        // Two items, and reasoning in the text.
+        (
+            vec![item("the "), item_event("done", 1, &message("end"))],
+            Some("the end"),
+        ),
+        (vec![whole("<think>hm</think>no")], Some("no")),
+    ] {
+        let events = [&pieces[..], &ends].concat();
+        let decoded = decode(&events);
+        let last = decoded.final_answer.as_deref();
+        let found = last
+            .and_then(|answer| answer.text.as_ref())
+            .map(|text| text.read());
+        assert_eq!(found.as_deref(), text, "{ends:?}");
+        assert_eq!(decoded.text.in_memory(), "the answer");
+        assert_eq!(chunks(&decoded), chunks(&decode(&pieces)));
+    }
+    // The text of a whole answer has its reasoning too.
+    let reasoned = [
+        json!({"type": "reasoning", "content": [{"text": "hm"}]}),
+        message("yes"),
+    ];
+    let decoded = decode(&[completed_with(&reasoned)]);
+    assert_eq!(decoded.text.in_memory(), "hmyes");
+    assert_eq!(decoded.final_answer.unwrap().text.unwrap(), "yes");
 }

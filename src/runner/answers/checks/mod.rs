@@ -65,7 +65,7 @@ impl AnswerChecks {
         constraint.map(drop)
     }
 
-    /// Checks the completed answers on all cores, and drops the tool calls of all.
+    /// Checks the completed answers on all cores, and drops the tool calls and the ends of all.
     pub(in crate::runner) fn apply(&self, requests: &mut [Request]) {
         for_each_request(
             requests,
@@ -78,6 +78,7 @@ impl AnswerChecks {
                     .filter(|_| request.is_completed())
                     .and_then(|constraint| check_answer(request, constraint));
                 request.tool_calls = Vec::new();
+                request.final_answer = None;
             },
         );
     }

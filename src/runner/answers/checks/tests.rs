@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use super::AnswerChecks;
 use crate::loadgen::PlannedRequest;
 use crate::loadgen::dataset::{Content, Extras};
+use crate::results::record::final_answer::FinalAnswer;
 use crate::results::record::request::{AnswerCheck, Request};
 use crate::results::record::tool_call::{ToolCallPart, push_tool_call};
 
@@ -55,7 +56,7 @@ fn answer(text: &str, calls: &[(&str, &str)], finish: &str) -> Request {
 fn outcome(items: &[PlannedRequest], mut request: Request) -> Option<(String, String)> {
     let checks = AnswerChecks::compile(items, &Map::new()).unwrap();
     checks.apply(std::slice::from_mut(&mut request));
-    assert!(request.tool_calls.is_empty());
+    assert!(request.tool_calls.is_empty() && request.final_answer.is_none());
     Some(match request.answer_check? {
         AnswerCheck::Correct => ("correct".to_owned(), String::new()),
         check => {
@@ -495,5 +496,32 @@ fn hostile_schemas_and_answers_end() {
     ] {
         let (found, why) = outcome(&[item_with(body)], answer(&text, &[], "stop")).unwrap();
         assert_eq!(found, class, "{body}: {why}");
+    }
+}
+
+#[test]
+fn the_text_at_the_end_of_an_answer_is_checked_instead_of_its_pieces_and_a_refusal_is_incorrect() {
+    let expecting = |expected: &str| {
+        [item(Extras {
+            expected_answer: Some(json!(expected)),
+            ..Extras::default()
+        })]
+    };
+    let ended = |text: Option<&str>, is_refusal| Request {
+        final_answer: Some(Box::new(FinalAnswer {
+            text: text.map(Into::into),
+            is_refusal,
+        })),
+        ..answer("yes", &[], "stop")
+    };
+    for (expected, request, class) in [
+        ("yes", answer("yes", &[], "stop"), "correct"),
+        ("yes", ended(Some("no"), false), "unexpected"),
+        ("no", ended(Some("no"), false), "correct"),
+        ("yes", ended(None, true), "unexpected"),
+        ("yes", ended(Some("yes"), true), "unexpected"),
+    ] {
+        let found = outcome(&expecting(expected), request.clone()).unwrap();
+        assert_eq!(found.0, class, "{request:?}");
     }
 }

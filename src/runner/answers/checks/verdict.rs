@@ -176,13 +176,24 @@ impl Answer<'_> {
         }
     }
 
-    /// Returns the text of the answer without its reasoning.
+    /// Returns the text of the answer without its reasoning: that of the events at its end, if they have another one.
     fn text(&self) -> Result<Cow<'_, str>, AnswerCheck> {
         let lost = || unchecked(UncheckedClass::TextLost, "the text of the answer was not kept");
-        let stored = self.request.text.as_ref().ok_or_else(lost)?;
+        let ending = self.request.final_answer.as_deref();
+        if ending.is_some_and(|ending| ending.is_refusal) {
+            return Err(incorrect(
+                IncorrectClass::Unexpected,
+                "the model refuses to answer",
+            ));
+        }
+        let ended = ending.and_then(|ending| ending.text.as_ref());
+        let stored = ended.or(self.request.text.as_ref()).ok_or_else(lost)?;
         let text = stored.read();
         if text.len() != stored.len() {
             return Err(lost());
+        }
+        if ended.is_some() {
+            return Ok(text);
         }
         let Some(pieces) = chunk_texts(self.request, &text).filter(|_| self.request.chunks.has_reasoning())
         else {
