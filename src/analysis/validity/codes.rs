@@ -23,14 +23,14 @@ pub struct CodeEntry {
 
 use MetricFamily::{Energy, Itl, Ttft};
 use ReasonCode::{
-    AnswersDegenerate, BoundsLoosened, CacheMissed, CacheWarm, CancelIgnored, ChunkedTokens, ClientLate,
-    ClientSaturated, ClientSharesCpus, ClockJump, ClocksSpread, CpuStolen, EnergyDisagrees, EngineChanged,
-    EngineRestarted, Errors, FewSamples, FirstEventAhead, GpuErrors, GpuMemoryUnexplained, GpuNotAtRest,
-    GpuShared, HostBusy, Imported, KvCacheFull, ListenerUnverified, MetricsMixed, Neighbour, NeverSteady,
-    NumaRemote, OutputLong, OutputShort, PcieDowntrained, Preempted, PretendedGpus, PromptTokensDisagree,
-    QueueGrowing, RateDrawn, RateNotReached, ResetUnproven, Simulated, Swapping, TelemetryGap,
-    ThrottledHardware, ThrottledPower, ThrottledThermal, TokensDisagree, TokensUncounted, WindowShort,
-    WrongModel, WrongPrecision,
+    AnswersDegenerate, AudioSecondsDisagree, BoundsLoosened, CacheMissed, CacheWarm, CancelIgnored,
+    ChunkedTokens, ClientLate, ClientSaturated, ClientSharesCpus, ClockJump, ClocksSpread, CpuStolen,
+    EnergyDisagrees, EngineChanged, EngineRestarted, Errors, FewSamples, FirstEventAhead, GpuErrors,
+    GpuMemoryUnexplained, GpuNotAtRest, GpuShared, HostBusy, Imported, KvCacheFull, ListenerUnverified,
+    MetricsMixed, Neighbour, NeverSteady, NumaRemote, OutputLong, OutputShort, PcieDowntrained, Preempted,
+    PretendedGpus, PromptTokensDisagree, QueueGrowing, RateDrawn, RateNotReached, ResetUnproven, Simulated,
+    Swapping, TelemetryGap, ThrottledHardware, ThrottledPower, ThrottledThermal, TokensDisagree,
+    TokensUncounted, WindowShort, WrongModel, WrongPrecision,
 };
 use Verdict::{Invalid, Suspect, Valid};
 
@@ -141,6 +141,16 @@ pub(crate) const TABLE: &[CodeEntry] = &[
         bound: "`prompt_tokens`: 0.02 of each prompt, at least 8 tokens, exceeded in more than one of 100 prompts. The server may count 256 tokens more in chats, for a template. For each further message of a conversation it may count 16 tokens more or 2 fewer, and a template may drop the reasoning in earlier answers and the white space around it. Of the simulated engine, which has no tokenizer, only prompts of token ids are judged. Images with fewer than 4 tokens, and more cached tokens than the prompt has, are suspect; if the tokens of the images of two sides differ by more than a tenth, there is no ratio. The engine's counter of prompt tokens may be below the sum of all completed requests by `max_cache_hits` (0.05), by the tokens that prompts have in common (including a chat template and unique prefixes), and by the tokens that the engine or its answers report as cached",
         source: "vLLM, SGLang and llama-server count random and ShareGPT prompts as the data set does, within one token",
         implied_codes: &[FewSamples, WindowShort, NeverSteady, TokensDisagree],
+    },
+    CodeEntry {
+        code: AudioSecondsDisagree,
+        weight: Invalid,
+        families: &[],
+        meaning: "The server reports another length of the recordings than was sent. Shorter: it did not transcribe all of them, and RTFx counts seconds that it skipped. Longer, which is suspect: it read something else, or the heads of the files are wrong.",
+        fix: "Check whether the server cuts recordings to its model's window (30 s for Whisper) and send shorter ones if it does; compare the text of an answer with its recording (`keep_text: true`).",
+        bound: "1 s, because servers round up, and 0.02 of each recording, exceeded in more than one of 100 recordings. Judged only where an answer reports seconds (`usage.seconds`, or `duration` of `verbose_json`; the smaller of both) and the file tells its length",
+        source: "vLLM and OpenAI report the seconds of the recording, rounded up",
+        implied_codes: &[FewSamples, WindowShort, NeverSteady],
     },
     CodeEntry {
         code: TokensUncounted,

@@ -5,6 +5,7 @@ mod degenerate;
 pub(crate) mod input;
 mod lengths;
 mod prompts;
+mod recordings;
 mod start;
 pub(crate) mod summary;
 pub(crate) mod token_counts;
@@ -16,6 +17,7 @@ use input::Responses;
 pub(crate) fn response_reasons(responses: &Responses<'_>) -> Vec<Reason> {
     let mut reasons = Vec::new();
     prompts::judge_prompts(responses, &mut reasons);
+    reasons.extend(recordings::recordings_reason(responses));
     if responses.protocol.facts().generates_text {
         lengths::judge_lengths(responses, &mut reasons);
         reasons.extend(degenerate::degenerate_reason(responses));

@@ -1,7 +1,7 @@
 use super::*;
 use crate::config::scenario::{Scenario, Slo};
 use crate::plan::Protocol;
-use crate::results::record::request::Request;
+use crate::results::record::request::{AudioInput, Request};
 use crate::results::record::telemetry::{
     EngineWindow, Gpu, GpuWindow, HostWindow, SampledRange, SourceFacts, TelemetrySource,
 };
@@ -357,6 +357,56 @@ fn several_choices_share_one_stream_and_pictures_of_no_tokens_were_not_looked_at
         answer.vision_tokens = 64;
     }
     assert_eq!(codes(&answers, &scenario), []);
+}
+
+#[test]
+fn recordings_of_another_length_by_the_answers_are_doubted() {
+    let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
+    let plan: crate::plan::Plan = serde_json::from_str(plan).unwrap();
+    let judged = |sent: Option<f64>, reported: Option<f64>| {
+        let answer = Request {
+            audio: Some(AudioInput {
+                seconds: sent,
+                reported_seconds: reported,
+            }),
+            ..answered_request(&[])
+        };
+        let reasons = response_reasons(&Responses {
+            requests: &vec![answer; 3],
+            scenario: &plan.cells[0].scenario,
+            names: &["m"],
+            listed: &[],
+            protocol: Protocol::Transcription,
+            is_simulated: false,
+            bounds: &ValidityBounds::default(),
+        });
+        let mut reasons = reasons.into_iter();
+        let found = reasons.find(|reason| reason.code == ReasonCode::AudioSecondsDisagree);
+        found.map(|reason| (reason.weight, reason.measured))
+    };
+    for (sent, reported) in [
+        (Some(60.0), None),
+        (None, Some(30.0)),
+        (Some(0.2), Some(1.0)),
+        (Some(59.1), Some(60.0)),
+        (Some(600.0), Some(610.0)),
+        (Some(600.0), Some(590.0)),
+    ] {
+        assert_eq!(judged(sent, reported), None, "{sent:?} {reported:?}");
+    }
+    let says = |word, reported| {
+        format!(
+            "3 of 3 recordings are {word} by the server's answers: {reported} s in total, 180.0 s were sent"
+        )
+    };
+    assert_eq!(
+        judged(Some(60.0), Some(30.0)),
+        Some((Verdict::Invalid, says("shorter", "90.0")))
+    );
+    assert_eq!(
+        judged(Some(60.0), Some(99.0)),
+        Some((Verdict::Suspect, says("longer", "297.0")))
+    );
 }
 
 /// Returns the codes for prompts of 100 tokens, with the cached tokens that each answer reports and the hits

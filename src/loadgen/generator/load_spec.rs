@@ -53,6 +53,7 @@ impl PlannedRequest {
         match &self.content {
             Content::Audio(clip) => Some(AudioInput {
                 seconds: clip.seconds(),
+                reported_seconds: None,
             }),
             _ => None,
         }

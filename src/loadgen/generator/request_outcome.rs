@@ -136,6 +136,9 @@ pub(super) fn fill_record(
     record.models = decoded.models;
     record.models.retain(|named| !is_same_model(named, model));
     record.finish = decoded.finish;
+    if let Some(audio) = &mut record.audio {
+        audio.reported_seconds = decoded.audio_seconds;
+    }
     record.text = Some(decoded.text);
     record.tool_text = Some(tool_calls_text(&decoded.tool_calls)).filter(|text| !text.is_empty());
     record.tool_calls = decoded.tool_calls;

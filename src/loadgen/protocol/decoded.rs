@@ -23,6 +23,8 @@ pub struct Decoded {
     pub chunks: Chunks,
     /// The token counts that the server reported.
     pub usage: Option<Usage>,
+    /// Seconds of the recording, as the server reports them.
+    pub(crate) audio_seconds: Option<f64>,
     /// Where the cached tokens of the prompt were stored.
     pub(crate) cached_tokens: Option<CachedTokens>,
     /// What bench_serving cannot parse, each kind once.

@@ -26,6 +26,16 @@ pub(super) fn prompt_count<'de, D: Deserializer<'de>>(deserializer: D) -> Result
     Ok(any_count(deserializer)?.map(|count| count as u32))
 }
 
+/// Reads seconds, as a number or its text; anything else becomes `None`.
+pub(super) fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    let number = match Value::deserialize(deserializer)? {
+        Value::Number(number) => number.as_f64(),
+        Value::String(text) => text.parse().ok(),
+        _ => None,
+    };
+    Ok(number.filter(|seconds| seconds.is_finite() && *seconds >= 0.0))
+}
+
 /// Reads a text; anything else becomes `None`.
 pub(super) fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<BorrowedStr<'de>>, D::Error> {
     let text = match Value::deserialize(deserializer)? {

@@ -73,6 +73,9 @@ struct Event<'a> {
     choices: Option<Vec<Choice<'a>>>,
     #[serde(default)]
     usage: Option<Counts>,
+    /// Seconds of the recording in an answer of the format `verbose_json`.
+    #[serde(default, deserialize_with = "lenient::seconds")]
+    duration: Option<f64>,
     #[serde(borrow, default)]
     model: Option<BorrowedStr<'a>>,
     #[serde(borrow, default)]
@@ -99,7 +102,7 @@ struct Delta<'a> {
     content: Option<BorrowedStr<'a>>,
 }
 
-/// A report of tokens, or of seconds, which are no tokens.
+/// A report of tokens, or of seconds of the recording.
 #[derive(Deserialize)]
 struct Counts {
     #[serde(default, deserialize_with = "lenient::prompt_count")]
@@ -112,6 +115,8 @@ struct Counts {
     /// OpenAI's name of output tokens here.
     #[serde(default, deserialize_with = "lenient::token_count")]
     output_tokens: Option<u32>,
+    #[serde(default, deserialize_with = "lenient::seconds")]
+    seconds: Option<f64>,
 }
 
 impl Counts {
@@ -149,6 +154,8 @@ pub(super) fn read(
     }
     let is_bare = event.usage.is_none();
     let reported = event.usage.as_ref().and_then(Counts::output);
+    let of_usage = event.usage.as_ref().and_then(|usage| usage.seconds);
+    note_seconds([event.duration, of_usage], decoded);
     note_usage(event.usage, decoded);
     decoded.note_model(event.model);
     if let Some(choices) = event.choices {
@@ -203,6 +210,12 @@ fn push_text(text: &str, tokens: Option<u32>, at_ns: u64, decoded: &mut Decoded)
         decoded.text.push_str(text);
         decoded.push_chunk(at_ns, ChunkKind::Answer, tokens, text.len());
     }
+}
+
+/// Keeps the smaller of two lengths that an event reports: no more of the recording was certainly read.
+fn note_seconds(reported: [Option<f64>; 2], decoded: &mut Decoded) {
+    let known = reported.into_iter().flatten().reduce(f64::min);
+    decoded.audio_seconds = known.or(decoded.audio_seconds);
 }
 
 fn note_usage(counts: Option<Counts>, decoded: &mut Decoded) {

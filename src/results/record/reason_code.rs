@@ -25,6 +25,8 @@ pub enum ReasonCode {
     OutputLong,
     /// The server reports another number of prompt tokens than was sent.
     PromptTokensDisagree,
+    /// The server reports another length of the recordings than was sent.
+    AudioSecondsDisagree,
     /// The server reports no output tokens.
     TokensUncounted,
     /// Answers repeat a few tokens, repeat the prompt, or are the same for all prompts.
@@ -148,6 +150,7 @@ impl ReasonCode {
         Self::OutputShort,
         Self::OutputLong,
         Self::PromptTokensDisagree,
+        Self::AudioSecondsDisagree,
         Self::TokensUncounted,
         Self::AnswersDegenerate,
         Self::TokensDisagree,
@@ -204,6 +207,7 @@ impl ReasonCode {
             Self::OutputShort => "output-short",
             Self::OutputLong => "output-long",
             Self::PromptTokensDisagree => "prompt-tokens-disagree",
+            Self::AudioSecondsDisagree => "audio-seconds-disagree",
             Self::TokensUncounted => "tokens-uncounted",
             Self::AnswersDegenerate => "answers-degenerate",
             Self::TokensDisagree => "tokens-disagree",

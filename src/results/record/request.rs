@@ -196,6 +196,9 @@ pub(crate) struct AudioInput {
     /// Its length in seconds; absent if the file does not tell it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) seconds: Option<f64>,
+    /// The length that the answer reports in seconds, often rounded up; absent if it reports none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) reported_seconds: Option<f64>,
 }
 
 impl AudioInput {

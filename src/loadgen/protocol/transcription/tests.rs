@@ -316,3 +316,31 @@ fn silence_is_an_answer_and_an_answer_without_a_text_is_none() {
         assert!(failure.message.contains(message), "{answer}: {}", failure.message);
     }
 }
+
+#[test]
+fn the_seconds_that_an_answer_reports_are_kept() {
+    let usage = |seconds: Value| json!({"type": "duration", "seconds": seconds});
+    for (answer, seconds) in [
+        (json!({"text": "a", "usage": usage(json!(30))}), Some(30.0)),
+        (json!({"text": "a", "duration": 30.5}), Some(30.5)),
+        (json!({"text": "a", "duration": "30.5"}), Some(30.5)),
+        (
+            json!({"text": "a", "duration": 60.0, "usage": usage(json!(30))}),
+            Some(30.0),
+        ),
+        (
+            json!({"text": "a", "duration": "long", "usage": usage(json!(-1))}),
+            None,
+        ),
+        (json!({"text": "a", "usage": {"input_tokens": 4}}), None),
+    ] {
+        let decoded = decode(std::slice::from_ref(&answer), LineKind::Plain, true);
+        assert_eq!(decoded.audio_seconds, seconds, "{answer}");
+        assert_eq!(decoded.failure, None, "{answer}");
+    }
+    let stream = [
+        json!({"type": "transcript.text.delta", "delta": "a"}),
+        json!({"type": "transcript.text.done", "text": "a", "usage": usage(json!(30))}),
+    ];
+    assert_eq!(decode(&stream, LineKind::Event, true).audio_seconds, Some(30.0));
+}
