@@ -177,11 +177,12 @@ fn answer(path: &str, body: &Value) -> String {
         let bytes: Vec<u8> = ids.filter_map(|id| u8::try_from(id.as_u64()?).ok()).collect();
         return json!({"prompt": String::from_utf8_lossy(&bytes)}).to_string();
     }
-    if path == "/v1/embeddings" {
-        return json!({"data": [{"embedding": [0.5, -1e-3]}], "usage": {"prompt_tokens": 7}}).to_string();
-    }
-    if path == "/pooling" {
-        return json!({"data": [{"data": [0.5, -1e-3]}], "usage": {"prompt_tokens": 7}}).to_string();
+    if ["/v1/embeddings", "/pooling"].contains(&path) {
+        let name = if path == "/pooling" { "data" } else { "embedding" };
+        // A list of numbers is one prompt of token ids.
+        let inputs = body["input"].as_array().filter(|inputs| !inputs[0].is_number());
+        let vectors = vec![json!({name: [0.5, -1e-3]}); inputs.map_or(1, Vec::len)];
+        return json!({"data": vectors, "usage": {"prompt_tokens": 7}}).to_string();
     }
     if path == "/v1/rerank" {
         let documents = body["documents"].as_array().map_or(0, Vec::len);

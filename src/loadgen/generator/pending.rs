@@ -10,7 +10,7 @@ use super::request_bytes::{EncodedRequest, encode_request};
 use super::session::SessionPlace;
 use super::shared::Shared;
 use crate::base::clock::MonotonicTime;
-use crate::loadgen::protocol::ExpectedRanking;
+use crate::loadgen::protocol::ExpectedResults;
 use crate::loadgen::request::{Outgoing, ResponseLimits, nanos_since};
 use crate::results::record::request::{AudioInput, Request};
 
@@ -33,8 +33,8 @@ pub(super) struct PendingRequest {
     pub(super) limit_tokens: Option<u32>,
     /// The model that its body names, if it differs from the load's model.
     pub(super) model: Option<String>,
-    /// What a complete ranking has, for rerank.
-    pub(super) ranking: Option<ExpectedRanking>,
+    /// What a complete answer without text has.
+    pub(super) expected_results: Option<ExpectedResults>,
     pub(super) due: Duration,
     pub(super) bytes: Outgoing,
     /// What the bytes are made of shortly before sending, if they are not held in memory; `length` is their
@@ -98,7 +98,7 @@ impl PendingRequest {
             bytes,
             limit_tokens,
             model,
-            ranking,
+            expected_results,
         } = encode_request(conversation.request(), &content, shared)
             .expect("a protocol that carried the first round carries messages");
         conversation.put_back(content);
@@ -112,7 +112,7 @@ impl PendingRequest {
             requested_tokens: conversation.request().requested_tokens,
             limit_tokens,
             model,
-            ranking,
+            expected_results,
             due: Duration::from_nanos(last.end_ns).saturating_add(conversation.pause()),
             length: bytes.len(),
             bytes,
@@ -137,7 +137,7 @@ pub(super) fn prepare(
                 bytes,
                 limit_tokens,
                 model,
-                ranking,
+                expected_results,
             } = encode_request(&planned, &planned.content, shared)
                 .map_err(|source| LoadError::Encode { index, source })?;
             let position = next;
@@ -166,7 +166,7 @@ pub(super) fn prepare(
                 requested_tokens: planned.requested_tokens,
                 limit_tokens,
                 model,
-                ranking,
+                expected_results,
                 due: planned.due,
                 bytes,
                 planned: later,

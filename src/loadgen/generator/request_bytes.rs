@@ -4,7 +4,7 @@ use super::load_spec::PlannedRequest;
 use super::shared::Shared;
 use crate::config::connections::ConnectionLifetime;
 use crate::loadgen::dataset::Content;
-use crate::loadgen::protocol::{self, EncodeError, EncodedBody, ExpectedRanking, RequestParams};
+use crate::loadgen::protocol::{self, EncodeError, EncodedBody, ExpectedResults, RequestParams};
 use crate::loadgen::request::{Outgoing, SharedFile};
 use crate::loadgen::target::{Address, Target};
 
@@ -14,8 +14,8 @@ pub(super) struct EncodedRequest {
     pub(super) limit_tokens: Option<u32>,
     /// The model that the bytes name, if it differs from the load's model.
     pub(super) model: Option<String>,
-    /// What a complete ranking has, for rerank.
-    pub(super) ranking: Option<ExpectedRanking>,
+    /// What a complete answer without text has.
+    pub(super) expected_results: Option<ExpectedResults>,
 }
 
 pub(super) fn encode_request(
@@ -35,13 +35,13 @@ pub(super) fn encode_request(
     let limit_tokens = protocol::output_limit(&shared.target.dialect, &params)
         .filter(|limit| *limit != planned.requested_tokens);
     let model = protocol::other_model(&shared.target.dialect, &params);
-    let ranking = protocol::expected_ranking(&shared.target.dialect, &params);
+    let expected_results = protocol::expected_results(&shared.target.dialect, &params);
     let bytes = http_request(&shared.target, shared.connections.lifetime, &params, body);
     Ok(EncodedRequest {
         bytes,
         limit_tokens,
         model,
-        ranking,
+        expected_results,
     })
 }
 

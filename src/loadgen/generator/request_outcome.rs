@@ -178,7 +178,7 @@ pub(super) fn unreachable_result(load: &LoadSpec, progress: &Progress, error: &R
                 requested_tokens: planned.requested_tokens,
                 limit_tokens: None,
                 model: None,
-                ranking: None,
+                expected_results: None,
                 due: planned.due,
                 bytes: Outgoing::default(),
                 planned: None,

@@ -45,6 +45,8 @@ pub struct Decoded {
     pub(super) has_text_piece: bool,
     /// Number of vectors or scores in an answer without text.
     pub(super) vectors: usize,
+    /// The first vector that is not the base64 text of 32-bit floats.
+    pub(super) odd_base64: Option<usize>,
     /// The largest index of a document in a ranking.
     pub(super) last_document: Option<u64>,
     /// Prompt tokens of the results of a ranking, if the server reports them for each result only.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::decoded::{Decoded, error_text, event_error_text, truncated};
+use super::expected_results::ExpectedResults;
 use super::fast_path::EventShape;
 use super::lenient;
 use super::reasoning::ReasoningScanner;
-use super::rerank::ExpectedRanking;
 use crate::loadgen::spill::{HeldBytes, Spill};
 use crate::plan::Protocol;
 use crate::results::record::request::{Failure, RequestFailureClass};
@@ -39,8 +39,8 @@ pub struct Decoder {
     plain_limit: usize,
     /// Whether an answer may end before its first token.
     may_be_empty: bool,
-    /// What a complete ranking has; `None` for other protocols.
-    expected_ranking: Option<ExpectedRanking>,
+    /// What a complete answer has; `None` for answers with text.
+    expected_results: Option<ExpectedResults>,
     /// The start of the last event before any output.
     first_silent_event: String,
     reasoning: ReasoningScanner,
@@ -69,7 +69,7 @@ impl Decoder {
             plain_at_ns: 0,
             plain_limit,
             may_be_empty: false,
-            expected_ranking: None,
+            expected_results: None,
             first_silent_event: String::new(),
             reasoning: ReasoningScanner::default(),
             spilling: None,
@@ -113,8 +113,8 @@ impl Decoder {
 
     /// Rejects an answer with other results.
     #[must_use]
-    pub(crate) fn expect_ranking(mut self, ranking: Option<ExpectedRanking>) -> Self {
-        self.expected_ranking = ranking;
+    pub(crate) fn expect_results(mut self, expected: Option<ExpectedResults>) -> Self {
+        self.expected_results = expected;
         self
     }
 
@@ -212,11 +212,9 @@ impl Decoder {
                 );
             }
         }
-        if let Some(ranking) = self.expected_ranking.filter(|_| is_whole) {
-            ranking.sum_tokens(&mut self.decoded);
-            if let Some(message) = ranking.error(&self.decoded) {
-                self.set_failure(RequestFailureClass::Garbled, message);
-            }
+        let expected = self.expected_results.filter(|_| is_whole);
+        if let Some(message) = expected.and_then(|expected| expected.settle(&mut self.decoded)) {
+            self.set_failure(RequestFailureClass::Garbled, message);
         }
         let reported = self.decoded.usage.and_then(|usage| usage.completion);
         let ended_at_once = self.may_be_empty && (self.decoded.finish.is_some() || self.decoded.is_ended);

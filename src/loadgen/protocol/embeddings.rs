@@ -51,6 +51,74 @@ impl Embedding<'_> {
         let vector = self.embedding.map_or("", RawValue::get);
         vector.starts_with(['[', '"', '{']) && vector.bytes().any(|byte| byte.is_ascii_alphanumeric())
     }
+
+    /// Whether a list has something else than numbers, such as the `null` that many servers write for NaN.
+    fn has_no_number(&self) -> bool {
+        let is_of_numbers = |byte: u8| byte.is_ascii_digit() || b"[], .-+eE\t\r\n".contains(&byte);
+        let vector = self.embedding.map_or("", RawValue::get);
+        vector.starts_with('[') && !vector.bytes().all(is_of_numbers)
+    }
+
+    /// Whether a text is not the base64 of whole 32-bit floats.
+    fn is_odd_base64(&self) -> bool {
+        let vector = self.embedding.map_or("", RawValue::get);
+        let Some(text) = vector.strip_prefix('"').and_then(|text| text.strip_suffix('"')) else {
+            return false;
+        };
+        // JSON may have a slash as `\/`.
+        let digits = text.trim_end_matches('=').bytes().filter(|byte| *byte != b'\\');
+        let (mut count, mut is_odd) = (0, false);
+        for digit in digits {
+            count += 1;
+            is_odd |= !(digit.is_ascii_alphanumeric() || b"+/".contains(&digit));
+        }
+        is_odd || count % 4 == 1 || count * 3 / 4 % size_of::<f32>() != 0
+    }
+}
+
+/// What a complete answer has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ExpectedVectors {
+    /// The number of vectors, one for each input; `None` if the inputs have an unknown form.
+    count: Option<usize>,
+    /// Whether they are the base64 text of 32-bit floats.
+    is_base64: bool,
+}
+
+impl ExpectedVectors {
+    /// `field` returns a field of the body; without `input` the prompt is the only one.
+    pub(super) fn of_body<'v>(field: impl Fn(&str) -> Option<&'v Value>) -> Self {
+        let count = match field("input") {
+            None | Some(Value::String(_)) => Some(1),
+            Some(Value::Array(inputs)) => match inputs.first() {
+                Some(Value::String(_) | Value::Array(_)) => Some(inputs.len()),
+                Some(Value::Number(_)) => Some(1),
+                _ => None,
+            },
+            Some(_) => None,
+        };
+        let is = |name: &str, wanted: &str| field(name).is_some_and(|value| value == wanted);
+        let is_float = field("embed_dtype").is_none() || is("embed_dtype", "float32");
+        Self {
+            count,
+            is_base64: is("encoding_format", "base64") && is_float,
+        }
+    }
+
+    /// Says what an answer with vectors has instead.
+    pub(super) fn error(self, decoded: &Decoded) -> Option<String> {
+        let count = self.count.filter(|count| *count != decoded.vectors);
+        if let Some(count) = count.filter(|_| decoded.vectors > 0) {
+            let found = decoded.vectors;
+            return Some(format!(
+                "the answer has {found} vectors that are not empty instead of {count}, one for each input"
+            ));
+        }
+        let place = decoded.odd_base64.filter(|_| self.is_base64)?;
+        Some(format!(
+            "vector {place} of the answer, from 0, is not the base64 text of 32-bit floats, which was requested"
+        ))
+    }
 }
 
 /// Some servers report only the total, which consists of prompt tokens.
@@ -80,5 +148,93 @@ pub(super) fn read(json: &str, decoded: &mut Decoded) -> Result<Option<String>, 
     decoded.note_model(answer.model);
     let embeddings = answer.data.unwrap_or_default();
     decoded.vectors += embeddings.iter().filter(|one| one.has_vector()).count();
-    Ok(None)
+    decoded.odd_base64 = embeddings.iter().position(Embedding::is_odd_base64);
+    let wrong = embeddings.iter().position(Embedding::has_no_number);
+    Ok(wrong.map(|place| {
+        format!("vector {place} of the answer, from 0, has values that are no numbers, such as null for NaN")
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loadgen::protocol::{Decoder, ExpectedResults, LineKind};
+    use crate::plan::Protocol;
+
+    /// What is wrong with an answer to a request with these fields.
+    fn error(fields: &Value, data: &str) -> Option<String> {
+        let expected = ExpectedVectors::of_body(|name| fields.get(name));
+        let mut decoder = Decoder::new(Protocol::Embeddings, 1 << 20)
+            .expect_results(Some(ExpectedResults::Vectors(expected)));
+        let answer = format!("{{\"data\":{data},\"usage\":{{\"prompt_tokens\":4}}}}");
+        decoder.push(LineKind::Plain, answer.as_bytes(), 1);
+        decoder.finish(true).failure.map(|failure| failure.message)
+    }
+
+    #[test]
+    fn each_input_has_one_vector_that_is_not_empty() {
+        let vector = r#"{"embedding":[0.5]}"#;
+        let pooled = r#"{"data":[[0.5,-1E-3],[2,3]]}"#;
+        let empty = r#"{"embedding":[]}"#;
+        let ids = json!({"input": [[1, 2], [3]]});
+        let texts = json!({"input": ["a", "b"]});
+        let unknown = json!({"input": [{"text": "a"}]});
+        for (fields, vectors, found) in [
+            (&json!({}), vec![vector], None),
+            (&json!({"input": "a"}), vec![pooled], None),
+            (&json!({"input": [1, 2]}), vec![vector], None),
+            (&ids, vec![vector, vector], None),
+            (&texts, vec![pooled, pooled], None),
+            (&unknown, vec![vector, vector], None),
+            (
+                &json!({}),
+                vec![vector, vector],
+                Some("2 vectors that are not empty instead of 1"),
+            ),
+            (
+                &texts,
+                vec![vector],
+                Some("1 vectors that are not empty instead of 2"),
+            ),
+            (
+                &ids,
+                vec![vector, empty],
+                Some("1 vectors that are not empty instead of 2"),
+            ),
+            (&texts, vec![empty, empty], Some("the response has no output")),
+        ] {
+            let message = error(fields, &format!("[{}]", vectors.join(",")));
+            match found {
+                None => assert_eq!(message, None, "{fields} {vectors:?}"),
+                Some(found) => assert!(message.unwrap().contains(found), "{fields} {vectors:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_vector_has_numbers_or_the_base64_of_whole_floats_where_that_was_requested() {
+        let plain = json!({});
+        let base64 = json!({"encoding_format": "base64"});
+        let half = json!({"encoding_format": "base64", "embed_dtype": "float16"});
+        for (fields, vector, is_right) in [
+            (&plain, "[1, -2.5e+3,\n 0]", true),
+            (&plain, "[[1],[2]]", true),
+            (&plain, "[null,1]", false),
+            (&plain, "[NaN]", false),
+            (&plain, "[\"a\",\"b\"]", false),
+            (&plain, "[true]", false),
+            (&plain, "\"AAAA\"", true),
+            (&base64, "\"zczMPQ==\"", true),
+            (&base64, "\"zczMPQ\"", true),
+            (&base64, "\"AACAPwAAgD8AAIA\\/\"", true),
+            (&base64, "[1]", true),
+            (&base64, "\"AAAA\"", false),
+            (&base64, "\"zczMP\"", false),
+            (&base64, "\"zcz!PQ==\"", false),
+            (&half, "\"AAAA\"", true),
+        ] {
+            let message = error(fields, &format!("[{{\"embedding\":{vector}}}]"));
+            assert_eq!(message.is_none(), is_right, "{fields} {vector}: {message:?}");
+        }
+    }
 }

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value, json};
 
+use super::embeddings::ExpectedVectors;
+use super::expected_results::ExpectedResults;
 use super::params::{EncodeError, RequestParams};
 use super::rerank::ExpectedRanking;
 use super::{form, messages, responses, transcription, vllm_serve};
@@ -173,15 +175,27 @@ pub(crate) fn other_model(dialect: &ProtocolSpec, params: &RequestParams<'_>) ->
     (name != params.model).then(|| name.to_owned())
 }
 
-/// Returns what a complete ranking has: a result for each document of the row, or as many as the body asks for.
-/// `None` for other protocols and for rows without documents, such as that of the warm-up.
-pub(crate) fn expected_ranking(
+/// Returns what a complete answer has; `None` where it is not known, and for answers with text.
+pub(crate) fn expected_results(
     dialect: &ProtocolSpec,
     params: &RequestParams<'_>,
-) -> Option<ExpectedRanking> {
-    if dialect.protocol != Protocol::Rerank {
-        return None;
+) -> Option<ExpectedResults> {
+    match dialect.protocol {
+        Protocol::Rerank => expected_ranking(dialect, params).map(ExpectedResults::Ranking),
+        Protocol::Embeddings => {
+            // The last field of a name wins.
+            let row = params.extras.map(|extras| &extras.body);
+            let fields = [row, Some(params.body), Some(&dialect.body)];
+            let field = |name: &str| fields.into_iter().flatten().find_map(|fields| fields.get(name));
+            Some(ExpectedResults::Vectors(ExpectedVectors::of_body(field)))
+        }
+        _ => None,
     }
+}
+
+/// Returns what a complete ranking has: a result for each document of the row, or as many as the body asks for.
+/// `None` for rows without documents, such as that of the warm-up.
+fn expected_ranking(dialect: &ProtocolSpec, params: &RequestParams<'_>) -> Option<ExpectedRanking> {
     let documents = params.extras?.documents()?.len();
     let most = [params.body, &dialect.body]
         .into_iter()

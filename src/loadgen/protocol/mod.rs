@@ -10,6 +10,7 @@ mod decoder;
 mod embeddings;
 mod encode;
 mod errors;
+mod expected_results;
 mod fast_path;
 mod form;
 mod lenient;
@@ -36,13 +37,13 @@ pub use self::decoder::{Decoder, LineKind};
 #[cfg(test)]
 pub(crate) use self::encode::encode;
 pub(crate) use self::encode::{
-    EncodedBody, REQUEST_ID_HEADER, ROUTING_KEY_HEADER, encode_body, expected_ranking, other_model,
+    EncodedBody, REQUEST_ID_HEADER, ROUTING_KEY_HEADER, encode_body, expected_results, other_model,
     output_limit, path,
 };
+pub(crate) use self::expected_results::ExpectedResults;
 use self::fast_path::EventShape;
 pub(crate) use self::params::EncodeError;
 pub(crate) use self::params::RequestParams;
-pub(crate) use self::rerank::ExpectedRanking;
 use crate::loadgen::dataset::Content;
 use crate::plan::Protocol;
 

@@ -171,6 +171,7 @@ fn note_results(results: &[RankedDocument], decoded: &mut Decoded) -> Option<Str
 mod tests {
     use super::*;
     use crate::loadgen::dataset::Extras;
+    use crate::loadgen::protocol::ExpectedResults;
     use crate::loadgen::protocol::{Decoder, LineKind, encode};
     use crate::plan::{ClientStyle, Protocol, ProtocolSpec, UsageRequest};
 
@@ -208,10 +209,12 @@ mod tests {
     #[test]
     fn a_ranking_has_each_document_once_with_a_score() {
         let error = |results: Value| {
-            let mut decoder = Decoder::new(Protocol::Rerank, 1 << 20).expect_ranking(Some(ExpectedRanking {
-                results: 2,
-                documents: 3,
-            }));
+            let mut decoder = Decoder::new(Protocol::Rerank, 1 << 20).expect_results(Some(
+                ExpectedResults::Ranking(ExpectedRanking {
+                    results: 2,
+                    documents: 3,
+                }),
+            ));
             decoder.push(
                 LineKind::Plain,
                 json!({"results": results}).to_string().as_bytes(),
@@ -244,11 +247,11 @@ mod tests {
     #[test]
     fn a_list_of_results_reports_the_tokens_of_each_pair() {
         let read = |answer: Value, results| {
-            let ranking = ExpectedRanking {
+            let ranking = ExpectedResults::Ranking(ExpectedRanking {
                 results,
                 documents: 2,
-            };
-            let mut decoder = Decoder::new(Protocol::Rerank, 1 << 20).expect_ranking(Some(ranking));
+            });
+            let mut decoder = Decoder::new(Protocol::Rerank, 1 << 20).expect_results(Some(ranking));
             decoder.push(LineKind::Plain, answer.to_string().as_bytes(), 1);
             let decoded = decoder.finish(true);
             (

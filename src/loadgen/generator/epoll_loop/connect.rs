@@ -118,7 +118,7 @@ impl LoopState {
         let bounds = pending.bounds(shared);
         let mut decoder = Decoder::new(shared.target.dialect.protocol, bounds.line_bytes)
             .allow_empty(shared.stop_at_eos || !shared.target.dialect.protocol.facts().fixes_length)
-            .expect_ranking(pending.ranking)
+            .expect_results(pending.expected_results)
             .spill_to(shared.spill.as_ref(), needs_text);
         decoder.reserve(pending.requested_tokens.min(MAX_EXPECTED_EVENTS) as usize);
         let mut in_flight = InFlight::start(request, decoder, bounds, self.zero);
