@@ -111,7 +111,7 @@ impl ExpectedVectors {
         if let Some(count) = count.filter(|_| decoded.vectors > 0) {
             let found = decoded.vectors;
             return Some(format!(
-                "the answer has {found} vectors that are not empty instead of {count}, one for each input"
+                "the answer has {found} vectors instead of {count}, one for each input"
             ));
         }
         let place = decoded.odd_base64.filter(|_| self.is_base64)?;
@@ -147,12 +147,18 @@ pub(super) fn read(json: &str, decoded: &mut Decoded) -> Result<Option<String>, 
     }
     decoded.note_model(answer.model);
     let embeddings = answer.data.unwrap_or_default();
-    decoded.vectors += embeddings.iter().filter(|one| one.has_vector()).count();
+    let vectors = embeddings.iter().filter(|one| one.has_vector()).count();
+    decoded.vectors += vectors;
     decoded.odd_base64 = embeddings.iter().position(Embedding::is_odd_base64);
-    let wrong = embeddings.iter().position(Embedding::has_no_number);
-    Ok(wrong.map(|place| {
-        format!("vector {place} of the answer, from 0, has values that are no numbers, such as null for NaN")
-    }))
+    let wrong = |place, why| format!("vector {place} of the answer, from 0, {why}");
+    // An answer without any vector has no output.
+    if vectors > 0
+        && let Some(place) = embeddings.iter().position(|one| !one.has_vector())
+    {
+        return Ok(Some(wrong(place, "is empty")));
+    }
+    let other = embeddings.iter().position(Embedding::has_no_number);
+    Ok(other.map(|place| wrong(place, "has values that are no numbers, such as null for NaN")))
 }
 
 #[cfg(test)]
@@ -186,20 +192,17 @@ mod tests {
             (&ids, vec![vector, vector], None),
             (&texts, vec![pooled, pooled], None),
             (&unknown, vec![vector, vector], None),
-            (
-                &json!({}),
-                vec![vector, vector],
-                Some("2 vectors that are not empty instead of 1"),
-            ),
-            (
-                &texts,
-                vec![vector],
-                Some("1 vectors that are not empty instead of 2"),
-            ),
+            (&json!({}), vec![vector, vector], Some("2 vectors instead of 1")),
+            (&texts, vec![vector], Some("1 vectors instead of 2")),
             (
                 &ids,
                 vec![vector, empty],
-                Some("1 vectors that are not empty instead of 2"),
+                Some("vector 1 of the answer, from 0, is empty"),
+            ),
+            (
+                &json!({}),
+                vec![empty, vector],
+                Some("vector 0 of the answer, from 0, is empty"),
             ),
             (&texts, vec![empty, empty], Some("the response has no output")),
         ] {
