@@ -57,6 +57,9 @@ struct Message<'a> {
     reasoning: Option<BorrowedStr<'a>>,
     #[serde(borrow, default)]
     tool_calls: Option<Vec<ToolCall<'a>>>,
+    /// No answer, but why there is none.
+    #[serde(borrow, default, deserialize_with = "lenient::text")]
+    refusal: Option<BorrowedStr<'a>>,
 }
 
 #[derive(Deserialize)]
@@ -149,6 +152,10 @@ pub(super) fn read(
         decoded.note_oddity(Oddity::NoChoice);
         return Ok(errors::nonstandard_error(json));
     };
+    let message = choice.delta.as_ref().or(choice.message.as_ref());
+    if message.is_some_and(|message| !BorrowedStr::as_text(&message.refusal).is_empty()) {
+        decoded.ending.note_refusal();
+    }
     if let Some((kind, bytes)) = note_output(&choice, &mut decoded.text) {
         decoded.push_chunk(at_ns, kind, reported, bytes);
         note_tools(&choice, &mut decoded.tool_calls);

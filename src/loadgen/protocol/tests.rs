@@ -978,6 +978,27 @@ fn an_answer_that_may_end_at_once_is_whole_without_output() {
 }
 
 #[test]
+fn a_refusal_of_a_chat_is_noted_beside_its_text() {
+    for (message, is_refusal) in [
+        (r#""delta":{"content":"yes","refusal":"no"}"#, true),
+        (r#""delta":{"content":"yes","refusal":null}"#, false),
+        (r#""delta":{"content":"yes","refusal":false}"#, false),
+        (r#""message":{"content":"yes","refusal":"no"}"#, true),
+    ] {
+        let mut decoder = Decoder::new(Protocol::Chat, 1000);
+        let event = format!(r#"{{"choices":[{{{message},"finish_reason":"stop"}}]}}"#);
+        decoder.push(LineKind::Event, event.as_bytes(), 1);
+        let decoded = decoder.finish(true);
+        assert_eq!(failure(&decoded), None, "{message}");
+        assert_eq!(
+            decoded.final_answer.is_some_and(|last| last.is_refusal),
+            is_refusal,
+            "{message}"
+        );
+    }
+}
+
+#[test]
 fn tool_calls_are_kept_beside_the_text() {
     let decoded = decode(
         Protocol::Chat,

@@ -60,7 +60,7 @@ impl Ending {
     }
 
     /// Notes that the model refuses to answer.
-    pub(super) fn note_refusal(&mut self) {
+    pub(in crate::loadgen::protocol) fn note_refusal(&mut self) {
         self.is_refusal = true;
     }
 
