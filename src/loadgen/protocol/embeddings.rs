@@ -59,20 +59,33 @@ impl Embedding<'_> {
         vector.starts_with('[') && !vector.bytes().all(is_of_numbers)
     }
 
-    /// Whether a text is not the base64 of whole 32-bit floats.
-    fn is_odd_base64(&self) -> bool {
+    /// The number of base64 digits of a text; `Err` if it is not base64, such as a message. `None` if it is no text.
+    fn base64_digits(&self) -> Option<Result<usize, ()>> {
         let vector = self.embedding.map_or("", RawValue::get);
-        let Some(text) = vector.strip_prefix('"').and_then(|text| text.strip_suffix('"')) else {
-            return false;
-        };
+        let text = vector.strip_prefix('"')?.strip_suffix('"')?;
         // JSON may have a slash as `\/`.
         let digits = text.trim_end_matches('=').bytes().filter(|byte| *byte != b'\\');
-        let (mut count, mut is_odd) = (0, false);
+        let (mut count, mut is_base64) = (0, true);
         for digit in digits {
             count += 1;
-            is_odd |= !(digit.is_ascii_alphanumeric() || b"+/".contains(&digit));
+            is_base64 &= digit.is_ascii_alphanumeric() || b"+/-_".contains(&digit);
         }
-        is_odd || count % 4 == 1 || count * 3 / 4 % size_of::<f32>() != 0
+        // One digit has fewer bits than a byte.
+        Some(if is_base64 && count % 4 != 1 {
+            Ok(count)
+        } else {
+            Err(())
+        })
+    }
+
+    fn is_text(&self) -> bool {
+        self.base64_digits() == Some(Err(()))
+    }
+
+    /// Whether a text is base64, and not of whole 32-bit floats.
+    fn is_odd_base64(&self) -> bool {
+        let digits = self.base64_digits().and_then(Result::ok);
+        digits.is_some_and(|count| count * 3 / 4 % size_of::<f32>() != 0)
     }
 }
 
@@ -157,6 +170,9 @@ pub(super) fn read(json: &str, decoded: &mut Decoded) -> Result<Option<String>, 
     {
         return Ok(Some(wrong(place, "is empty")));
     }
+    if let Some(place) = embeddings.iter().position(Embedding::is_text) {
+        return Ok(Some(wrong(place, "is a text that is not base64")));
+    }
     let other = embeddings.iter().position(Embedding::has_no_number);
     Ok(other.map(|place| wrong(place, "has values that are no numbers, such as null for NaN")))
 }
@@ -227,6 +243,7 @@ mod tests {
             (&plain, "[\"a\",\"b\"]", false),
             (&plain, "[true]", false),
             (&plain, "\"AAAA\"", true),
+            (&plain, "\"error: out of memory\"", false),
             (&base64, "\"zczMPQ==\"", true),
             (&base64, "\"zczMPQ\"", true),
             (&base64, "\"AACAPwAAgD8AAIA\\/\"", true),
