@@ -1,5 +1,6 @@
 //! Runs a matrix on a cluster: reads the profile, submits a job and shows it.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::base::text::{line_start, pluralize};
@@ -128,9 +129,7 @@ pub(crate) fn script(
 
 /// The profile with a time limit: its own, the one that the environment sets, or one that follows from earlier runs.
 fn timed(mut profile: ClusterProfile, loaded: &LoadedMatrix, results: &Path) -> ClusterProfile {
-    let is_set = profile.time_limit.is_some()
-        || cli::env_variable(TIME_LIMIT_VARIABLE).is_some()
-        || profile.options.iter().any(|option| option.name() == "time");
+    let is_set = profile.time_limit.is_some() || cli::env_variable(TIME_LIMIT_VARIABLE).is_some();
     if !is_set {
         let plan = &loaded.plan;
         // A job may be submitted even if no earlier run can be read.
@@ -292,7 +291,8 @@ fn profile_path(cluster: &str, matrix_folder: &Path) -> Result<PathBuf, CommandE
     {
         return Ok(path);
     }
-    let known: Vec<String> = places
+    // The folder of the matrix may be the current one.
+    let known: BTreeSet<String> = places
         .iter()
         .filter_map(|place| std::fs::read_dir(place).ok())
         .flatten()
@@ -307,7 +307,10 @@ fn profile_path(cluster: &str, matrix_folder: &Path) -> Result<PathBuf, CommandE
         .collect();
     let known = match known.is_empty() {
         true => "there is no profile yet".to_owned(),
-        false => format!("the profiles are {}", known.join(", ")),
+        false => format!(
+            "the profiles are {}",
+            known.into_iter().collect::<Vec<_>>().join(", ")
+        ),
     };
     let searched: Vec<String> = places
         .iter()

@@ -164,6 +164,9 @@ impl SubmitOption {
         };
         let name = rest.split('=').next().unwrap_or(rest);
         // `sbatch` also takes the beginning of a name.
+        if !name.is_empty() && "time".starts_with(name) {
+            return Err(format!("write `time_limit: 4h` instead of `--{name}`"));
+        }
         if let Some(own) = OWN_OPTIONS.iter().find(|own| own.starts_with(name)) {
             return Err(format!("`--{own}` is set by `matrix` itself; remove `--{name}`"));
         }
@@ -228,6 +231,7 @@ mod tests {
             ("account: \"\"\n", "cannot be a value of `sbatch`"),
             ("options: [--export=NONE]\n", "is set by `matrix` itself"),
             ("options: [--arr=1-2]\n", "`--array` is set by `matrix` itself"),
+            ("options: [--time=2]\n", "write `time_limit: 4h`"),
             ("options: [-t 5]\n", "not a long option"),
             ("prolog: [\"a\\nb\"]\n", "contains a line break"),
             ("time_limit: 30\n", "no unit"),

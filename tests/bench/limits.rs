@@ -201,6 +201,24 @@ fn a_full_disk_leaves_neither_a_cut_line_nor_a_cut_file() {
     std::fs::write(desk.path().join("kept.jsonl"), "{\"earlier\":1}\n").unwrap();
     let port = serve_in_turn(&[sound()]);
     for file in ["kept.jsonl", "new.jsonl"] {
+        // What does not fit leaves the earlier content.
+        std::fs::write(desk.path().join("earlier.json"), "{\"earlier\":1}\n").unwrap();
+        std::fs::write(desk.path().join("earlier.jsonl"), "{\"earlier\":1}\n").unwrap();
+        for (json, records) in [("v.json", "r.jsonl"), ("earlier.json", "earlier.jsonl")] {
+            let more = ["--vllm-json", json, "--records", records];
+            let bench = desk.random_command("vllm", port, &[&QUIET[..], &more].concat());
+            let stderr = run_limited(&bench, 1).exits(6).stderr;
+            for error in [
+                format!("error: cannot write `{json}`: File too large"),
+                format!("error: cannot append to `{records}`: File too large"),
+            ] {
+                assert!(stderr.contains(&error), "{error}: {stderr}");
+            }
+        }
+        for kept in ["earlier.json", "earlier.jsonl"] {
+            let kept = std::fs::read_to_string(desk.path().join(kept)).unwrap();
+            assert_eq!(kept, "{\"earlier\":1}\n");
+        }
         let more = ["--output-file", file, "--vllm-json", "v.json"];
         let bench = desk.random_command("vllm", port, &[&QUIET[..], &more].concat());
         let stderr = run_limited(&bench, 1).exits(6).stderr;
@@ -216,7 +234,7 @@ fn a_full_disk_leaves_neither_a_cut_line_nor_a_cut_file() {
     }
     let kept = std::fs::read_to_string(desk.path().join("kept.jsonl")).unwrap();
     assert_eq!(kept, "{\"earlier\":1}\n");
-    for file in ["new.jsonl", "v.json"] {
+    for file in ["new.jsonl", "v.json", "r.jsonl"] {
         assert!(!desk.path().join(file).exists(), "{file}");
     }
 }

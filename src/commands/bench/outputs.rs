@@ -1,7 +1,8 @@
 //! The files that a bench writes.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, BufWriter, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use super::config::BenchConfig;
@@ -101,25 +102,28 @@ pub(super) fn is_csv(config: &BenchConfig, path: &Path) -> bool {
 
 /// Appends to a file in one write, so that two benches do not mix their lines.
 pub(super) fn append(path: &Path, text: &str) -> Result<(), CommandError> {
-    append_whole(path, |path| {
-        format!("{}{}", missing_line_break(path), redactor().redact(text))
+    append_whole(path, |file| {
+        let text = format!("{}{}", missing_line_break(path), redactor().redact(text));
+        file.write_all(text.as_bytes())
     })
 }
 
 /// Appends a text to a file in one write. An error contains the text.
 pub(super) fn append_as_is(path: &Path, text: &str) -> Result<(), CommandError> {
     let redacted = redactor().redact(text);
-    append_whole(path, |_| redacted.to_string()).map_err(|error| with_lost_result(error, &redacted))
+    append_whole(path, |file| file.write_all(redacted.as_bytes()))
+        .map_err(|error| with_lost_result(error, &redacted))
 }
 
-/// Appends the text that `text` makes, or nothing if it does not fit on the disk.
-fn append_whole(path: &Path, text: impl FnOnce(&Path) -> String) -> Result<(), CommandError> {
+/// Appends all that `write` writes, or nothing if it does not fit on the disk. A lock makes other benches with the same
+/// file wait.
+fn append_whole(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> Result<(), CommandError> {
     let is_new = !path.exists();
     let mut file = open(path).map_err(|error| write_error("append to", path, &error))?;
     // Devices and pipes have no locks.
     let _ = file.lock();
     let earlier = file.metadata().ok().filter(fs::Metadata::is_file);
-    file.write_all(text(path).as_bytes()).map_err(|error| {
+    write(&mut file).map_err(|error| {
         let refusal = write_error("append to", path, &error);
         let is_undone = match earlier {
             None => true,
@@ -148,35 +152,43 @@ fn missing_line_break(path: &Path) -> &'static str {
     if is_cut().unwrap_or(false) { "\n" } else { "" }
 }
 
-/// Appends lines that are too many for one write. A lock makes other benches with the same file wait.
+/// Appends lines that are too many for one write.
 pub(super) fn append_lines(path: &Path, lines: impl Iterator<Item = String>) -> Result<(), CommandError> {
-    let append = || {
-        let file = open(path)?;
-        // Devices and pipes have no locks.
-        let _ = file.lock();
+    append_whole(path, |file| {
         let mut file = BufWriter::with_capacity(1 << 20, file);
         file.write_all(missing_line_break(path).as_bytes())?;
         for line in lines {
             file.write_all(redactor().redact(&line).as_bytes())?;
         }
         file.flush()
-    };
-    append().map_err(|error| write_error("append to", path, &error))
+    })
 }
 
-/// Writes a file, replacing its content. An error means that the load ran; it contains the text, and no part of the
-/// file stays.
+/// Writes a file, replacing its content. An error means that the load ran; it contains the text, and the file is what it
+/// was before.
 pub(super) fn write_file(path: &Path, text: &str) -> Result<(), CommandError> {
     let redacted = redactor().redact(text);
-    let refuse = |error: &io::Error| with_lost_result(write_error("write", path, error), &redacted);
-    let mut file = File::create(path).map_err(|error| refuse(&error))?;
-    file.write_all(redacted.as_bytes()).map_err(|error| {
-        let is_cut = path.is_file() && remove(path).is_err();
-        match is_cut {
-            true => refuse(&error).with_text("  = note: the file is incomplete\n"),
-            false => refuse(&error),
-        }
-    })
+    replace(path, redacted.as_bytes())
+        .map_err(|error| with_lost_result(write_error("write", path, &error), &redacted))
+}
+
+/// Writes a new file beside the earlier one and renames it. What is no file, such as a device, is written itself.
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    // A link keeps leading to the file.
+    let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let earlier = fs::metadata(&target).ok();
+    if earlier.as_ref().is_some_and(|earlier| !earlier.is_file()) {
+        return fs::write(&target, bytes);
+    }
+    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let permissions = earlier.map_or_else(|| Permissions::from_mode(0o666), |earlier| earlier.permissions());
+    let mut file = tempfile::Builder::new()
+        .prefix(".matrix-")
+        .permissions(permissions)
+        .tempfile_in(folder.unwrap_or(Path::new(".")))?;
+    file.write_all(bytes)?;
+    file.persist(&target).map_err(|error| error.error)?;
+    Ok(())
 }
 
 /// Removes a file; of a link, the file to which it leads.

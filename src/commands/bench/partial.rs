@@ -36,9 +36,15 @@ pub(super) fn where_records_are(records: &Path, count: usize) -> String {
              before the next load, or name a file on another disk with `--records`\n",
             path.display()
         ),
-        _ => format!(
-            "  = note: the {count} records of this load are lost\n  = help: name a file on a disk with free space with `--records`\n"
-        ),
+        path => {
+            if let Some(path) = path {
+                // If it cannot be removed, the next load renames it.
+                let _ = fs::remove_file(path);
+            }
+            format!(
+                "  = note: the {count} records of this load are lost\n  = help: name a file on a disk with free space with `--records`\n"
+            )
+        }
     }
 }
 
