@@ -24,8 +24,7 @@ const HTTP_1_1: &[u8] = b"http/1.1";
 const NO_TLS_HINT: &str = "the server does not speak TLS; use `http://`";
 const INSECURE_HELP: &str = "skip the check with `--insecure` (`tls: { insecure: true }` in a matrix)";
 const CERTIFICATE_HELP: &str = "trust its CA with `--ca-file` or SSL_CERT_FILE, or skip the check with `--insecure` (`tls: { ca_file: FILE }`, `{ insecure: true }` in a matrix)";
-const REFUSED_IDENTITY: &str =
-    "the server refused the certificate of `--client-cert` (`client_cert` of an engine in a matrix)";
+const REFUSED_IDENTITY: &str = "the server refused the client certificate (`--client-cert`; `tls: { client_cert: FILE }` of an engine in a matrix)";
 const CLIENT_CERTIFICATE_HELP: &str = "the server may require a client certificate: `--client-cert` and `--client-key` of `matrix bench`, `tls: { client_cert: FILE, client_key: FILE }` of an engine in a matrix";
 
 /// How a server is trusted, and how the client proves who it is.
@@ -372,7 +371,7 @@ mod tests {
             ),
             (
                 AlertReceived(AlertDescription::UnknownCA),
-                "refused the certificate of `--client-cert`",
+                "refused the client certificate (`--client-cert`",
                 "may require",
             ),
             (

@@ -119,6 +119,9 @@ fn lacking_time(nodes: &[&Node], profile: &ClusterProfile, place: &str) -> Optio
     })
 }
 
+/// Whether a node has one of the things that a job asks for.
+type NodeCheck<'a> = Box<dyn Fn(&Node) -> bool + 'a>;
+
 /// Whether some node that is in use has all that the job asks for; otherwise what the best ones have.
 fn lacking_nodes(nodes: &[&Node], needs: &JobNeeds<'_>, place: &str) -> Option<String> {
     let profile = needs.profile;
@@ -136,7 +139,7 @@ fn lacking_nodes(nodes: &[&Node], needs: &JobNeeds<'_>, place: &str) -> Option<S
         .as_ref()
         .and_then(|constraint| plain_features(&constraint.to_string()))
         .unwrap_or_default();
-    let checks: [(String, Box<dyn Fn(&Node) -> bool>); 4] = [
+    let checks: [(String, NodeCheck<'_>); 4] = [
         (
             format!("{} named `{gres}`", pluralize(needs.gpus as usize, "GPU", "GPUs")),
             Box::new(|node| node.gres_count(&gres) >= needs.gpus),

@@ -109,7 +109,7 @@ fn a_client_certificate_is_sent_where_the_server_asks_for_it() {
     with(&authority, &[]).exits(0);
     with(&stranger, &[])
         .exits(4)
-        .says("refused the certificate of `--client-cert`");
+        .says("refused the client certificate (`--client-cert`");
     let unasked = ["--ready-check-timeout-sec", "0", "--model", "m"];
     with(&stranger, &unasked).exits(3).says("`--client-cert`");
     bench(port, &["--ca-file", shown(&ca)])

@@ -131,7 +131,7 @@ fn a_server_of_an_own_authority_is_measured_with_its_ca_and_a_client_certificate
     with(closed, &identity("other-"))
         .run(&[])
         .exits(4)
-        .says("client certificate");
+        .says("refused the client certificate");
     with(closed, "ca_file: tls/ca.pem")
         .run(&[])
         .exits(4)

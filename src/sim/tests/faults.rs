@@ -4,6 +4,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use super::{Answer, Sim, TIMEOUT, completion, options_for};
+use crate::base::clock;
 use crate::sim::{Dialect, DieAfter, FalseHealth, Faults, HugeLine, Loading, Options, SimError, Timing};
 
 async fn start_with(faults: Faults) -> Sim {
@@ -394,9 +395,9 @@ async fn tokens_of_an_abandoned_ranking(ignore_disconnects: bool) -> f64 {
     let mut stream = TcpStream::connect(sim.address).await.unwrap();
     stream.write_all((head + &body).as_bytes()).await.unwrap();
     let wait_for = async |is_busy: bool| {
-        let deadline = std::time::Instant::now() + TIMEOUT;
+        let deadline = clock::now().plus(TIMEOUT);
         while (sim.metric("vllm:num_requests_running").await > 0.0) != is_busy {
-            assert!(std::time::Instant::now() < deadline, "busy: {is_busy}");
+            assert!(clock::now() < deadline, "busy: {is_busy}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
