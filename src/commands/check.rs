@@ -1,7 +1,7 @@
 //! `matrix check`: reports every error of a matrix and its recipes, and notes available tokenizers without a
 //! chat template. With `--ask-engines` it also reports flags that an available engine does not know. Without
 //! that flag it runs no program that a recipe names, so that recipes of others can be checked safely. It does
-//! not check the host.
+//! not check the host; with `--cluster` it asks the scheduler what a job would lack.
 
 use crate::base::secrets::mask_url_secrets;
 use crate::base::text::{line_start, pluralize};
