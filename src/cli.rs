@@ -108,6 +108,9 @@ pub(crate) enum Command {
     /// Replace this process by a program that ends with its parent.
     #[command(name = "__exec", hide = true)]
     Exec(ExecArgs),
+    /// Run a process of an engine on another node of a job.
+    #[command(name = "__remote", hide = true)]
+    Remote,
 }
 
 impl Cli {
@@ -131,7 +134,7 @@ impl Cli {
 impl Command {
     /// Whether `matrix` handles signals for this command. A server or a replaced process handles them itself.
     pub(crate) const fn catches_signals(&self) -> bool {
-        !matches!(self, Self::Sim(_) | Self::Shim(_) | Self::Exec(_))
+        !matches!(self, Self::Sim(_) | Self::Shim(_) | Self::Exec(_) | Self::Remote)
     }
 }
 

@@ -15,7 +15,7 @@ use crate::commands::session_error::session_error;
 use crate::config::cluster::ClusterProfile;
 use crate::config::yaml::{self, Diagnostic, Source};
 use crate::exit::Exit;
-use crate::plan::job::{gpus_of, time_limit_of};
+use crate::plan::job::{size_of, time_limit_of};
 use crate::results::store::durations::last_durations;
 use crate::runner::check_flags;
 use crate::runner::host_error;
@@ -49,7 +49,7 @@ pub(crate) fn execute(args: &RunArgs, cluster: &str, colors: Colors) -> Outcome 
     let runtime = threads::runtime()?;
     if args.resume.is_none() {
         // What cannot be asked for now is what the submission says.
-        for lack in job::lacks(&runtime, &profile, request.gpus, cli::env_variable).unwrap_or_default() {
+        for lack in job::lacks(&runtime, &profile, request.size, cli::env_variable).unwrap_or_default() {
             eprint(&format!("warning: {lack}\n"));
         }
     }
@@ -150,7 +150,7 @@ fn request<'a>(
     Ok(JobRequest {
         matrix: &loaded.plan.matrix,
         profile,
-        gpus: gpus_of(&loaded.plan, profile),
+        size: size_of(&loaded.plan, profile),
         results,
         program: host_error::own_program()?,
         current_folder: host_error::absolute_folder(Path::new("."))?,
@@ -164,14 +164,15 @@ fn request<'a>(
 /// `matrix check --cluster NAME`: an error that lists what the cluster lacks.
 pub(crate) fn check(loaded: &LoadedMatrix, cluster: &str, colors: Colors) -> Result<(), CommandError> {
     let profile = profile(cluster, &loaded.folder, colors)?;
-    let gpus = gpus_of(&loaded.plan, &profile);
-    let lacks = job::lacks(&threads::runtime()?, &profile, gpus, cli::env_variable)
+    let size = size_of(&loaded.plan, &profile);
+    let lacks = job::lacks(&threads::runtime()?, &profile, size, cli::env_variable)
         .map_err(|error| CommandError::host_not_ready(format!("error: {error}\n")))?;
     if lacks.is_empty() {
         print(&format!(
-            "cluster `{}`: has what the job requests ({})\n",
+            "cluster `{}`: has what the job requests ({} with {})\n",
             line_start(cluster),
-            pluralize(gpus as usize, "GPU", "GPUs")
+            pluralize(size.nodes as usize, "node", "nodes"),
+            pluralize(size.gpus as usize, "GPU", "GPUs")
         ));
         return Ok(());
     }

@@ -146,6 +146,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Sim(args) => sim::execute(*args),
         Command::Shim(args) => sim::supervise(&args),
         Command::Exec(args) => sim::exec(args),
+        Command::Remote => sim::serve_remote(),
     }
 }
 

@@ -4,8 +4,8 @@ use std::io::Write;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::ExecArgs;
 use crate::cli::sim::SimArgs;
+use crate::cli::{ExecArgs, env_variable};
 use crate::commands::error::{CommandError, Outcome};
 use crate::exit::Exit;
 use crate::runner::shim;
@@ -39,6 +39,18 @@ pub(crate) fn supervise(args: &ExecArgs) -> Outcome {
         Err(error) => Err(CommandError {
             exit: Exit::InjectedFault(127),
             message: format!("matrix: cannot start an engine: {error}\n"),
+        }),
+    }
+}
+
+/// Runs a process of an engine on this node of a job, for the run on another node.
+pub(crate) fn serve_remote() -> Outcome {
+    match shim::serve_remote(env_variable) {
+        Ok(0) => Ok(Exit::Done),
+        Ok(code) => Ok(Exit::InjectedFault(code)),
+        Err(error) => Err(CommandError {
+            exit: Exit::InjectedFault(127),
+            message: format!("matrix: cannot start a process on this node: {error}\n"),
         }),
     }
 }

@@ -13,7 +13,7 @@ use crate::base::units::HumanDuration;
 const MIN_TIME_LIMIT: Duration = Duration::from_secs(300);
 
 /// Options of `sbatch` that `matrix` sets itself, without the leading dashes.
-const OWN_OPTIONS: [&str; 18] = [
+const OWN_OPTIONS: [&str; 19] = [
     "array",
     "chdir",
     "comment",
@@ -24,6 +24,7 @@ const OWN_OPTIONS: [&str; 18] = [
     "no-requeue",
     "nodes",
     "ntasks",
+    "ntasks-per-node",
     "open-mode",
     "output",
     "parsable",
@@ -33,6 +34,14 @@ const OWN_OPTIONS: [&str; 18] = [
     "wait",
     "wrap",
 ];
+
+/// The nodes of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct JobSize {
+    pub(crate) nodes: u32,
+    /// GPUs of each node.
+    pub(crate) gpus: u32,
+}
 
 /// The profile of a cluster. A file `clusters/<name>.yaml`, read with `--cluster <name>`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
@@ -52,7 +61,7 @@ pub(crate) struct ClusterProfile {
     pub(crate) reservation: Option<JobValue>,
     /// Name of the GPUs as a generic resource, as `sinfo -o %G` shows it without its number, such as `gpu:h100`; default `gpu`.
     pub(crate) gres: Option<GresName>,
-    /// Number of GPUs of a job; by default as many as the launch with the most GPUs uses.
+    /// Number of GPUs of each node of a job; by default as many as the launch with the most GPUs on a node uses.
     pub(crate) gpus: Option<u32>,
     /// Number of processors of a job.
     pub(crate) cpus: Option<NonZeroU32>,

@@ -11,6 +11,7 @@ use crate::config::api::{CacheResetSpec, JsonField, Protocol, UsageRequest};
 use crate::config::container::{ContainerGpus, ContainerNetwork, Mount};
 use crate::config::forms::OrderedMap;
 use crate::config::log_patterns::LogPatterns;
+use crate::config::members::NodesRecipe;
 use crate::config::metrics::MetricDefinitions;
 use crate::config::template::Template;
 use crate::config::yaml::Spanned;
@@ -55,7 +56,7 @@ pub(crate) type Recipes = BTreeMap<String, Recipe>;
 /// An engine recipe. Texts may contain placeholders: `{model}` (the loaded checkpoint), `{served_model_name}`
 /// (its name in requests), `{tp}` `{pp}` `{dp}` `{ep}`, `{version}`, `{precision}`, `{variant}`, and those that
 /// get a value when the engine starts: `{port}`, `{devices}`, `{venv}`, `{hf_home}`, `{matrix}` (the `matrix`
-/// binary), `{dir}` (the folder of the matrix file).
+/// binary), `{dir}` (the folder of the matrix file), `{aux_port}` (a second free port, in `roles`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Recipe {
@@ -97,6 +98,9 @@ pub(crate) struct Recipe {
     /// not a placeholder in the command.
     #[serde(default)]
     pub(crate) parallel: OrderedMap<Vec<Template>>,
+    /// What the engine needs to run over several nodes; absent: it cannot.
+    #[serde(default)]
+    pub(crate) nodes: Option<NodesRecipe>,
     /// Name of the model in requests; default `{model}`.
     #[serde(default)]
     #[serde(rename = "served_model_name")]

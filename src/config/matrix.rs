@@ -16,6 +16,7 @@ use crate::config::engine::{BodyFields, Devices, Executor, ProcessEnvironment, T
 use crate::config::forms::{ByEngine, Named, OneOrMany, OrderedMap};
 use crate::config::gpus::GpuList;
 use crate::config::lora::Lora;
+use crate::config::members::RoleEntry;
 use crate::config::pacing::{Pacing, ThinkTime};
 use crate::config::repeats::Repeats;
 use crate::config::scenario::Slo;
@@ -159,6 +160,11 @@ pub(crate) struct EngineEntry {
     pub(crate) environment: Option<ProcessEnvironment>,
     /// Devices that the engine computes on.
     pub(crate) devices: Option<Devices>,
+    /// Number of nodes of a cluster that one start of the engine uses, with one process on each; default 1.
+    pub(crate) nodes: Option<Spanned<NonZeroU32>>,
+    /// The processes of an engine whose processes have different tasks, by role, such as
+    /// `{ prefill: {…}, decode: {…}, router: { endpoint: true } }`.
+    pub(crate) roles: OrderedMap<RoleEntry>,
     /// Name of the model in requests.
     #[serde(rename = "served_model_name")]
     pub(crate) served_model_name: Option<String>,

@@ -15,6 +15,7 @@ pub(crate) mod gpus;
 pub(crate) mod log_patterns;
 pub(crate) mod lora;
 pub(crate) mod matrix;
+pub(crate) mod members;
 pub(crate) mod metrics;
 pub(crate) mod pacing;
 mod profile;

@@ -10,6 +10,7 @@ use crate::engine::docker::host::DockerEnv;
 use crate::engine::docker::image::Images;
 use crate::engine::docker::unremoved::UnremovedContainers;
 use crate::engine::error::StartError;
+use crate::plan::Ports;
 use crate::results::store;
 
 pub(crate) struct StartContext {
@@ -43,6 +44,10 @@ pub(crate) struct StartContext {
     pub(crate) folder: PathBuf,
     /// The port on which the engine must listen.
     pub(crate) port: u16,
+    /// Ports of its further processes.
+    pub(crate) further_ports: Vec<u16>,
+    /// Names of the nodes of the job that `matrix` runs in, this host first; empty outside of one.
+    pub(crate) job_nodes: Vec<String>,
 }
 
 /// Log files of a start.
@@ -64,6 +69,7 @@ impl StartContext {
             "matrix" => Some(text(&self.matrix_binary)),
             "dir" => Some(text(&self.folder)),
             "hf_home" => self.hf_home.as_deref().map(text),
+            "head_host" => self.job_nodes.first().cloned(),
             "venv" => venv.map(text),
             _ => None,
         }
@@ -71,6 +77,14 @@ impl StartContext {
 
     pub(super) fn device_list(&self) -> String {
         self.device_names.join(",")
+    }
+
+    /// The ports of the processes of the engine.
+    pub(super) fn ports(&self) -> Ports {
+        Ports {
+            endpoint: self.port,
+            further: self.further_ports.clone(),
+        }
     }
 
     /// Fills in the placeholders and secrets of `text`. `place` names its key in error messages.

@@ -64,6 +64,15 @@ impl Endpoint {
     }
 }
 
+/// A server of an engine that requests are not sent to, such as a decode server behind a router.
+#[derive(Clone, Debug)]
+pub(crate) struct OtherServer {
+    pub(crate) name: String,
+    pub(crate) endpoint: Endpoint,
+    /// The path that returns status 200 when it is healthy.
+    pub(crate) health: String,
+}
+
 /// GPUs of an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Devices {

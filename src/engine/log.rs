@@ -164,6 +164,18 @@ impl Log {
             .collect()
     }
 
+    /// The last [`TAIL_LINES`] lines that begin with `label`, shortened, as far as they are in memory.
+    pub(crate) fn tail_of(&self, label: &str) -> Vec<String> {
+        let state = self.shared.state();
+        let lines = state.lines.iter().rev().filter(|line| line.starts_with(label));
+        let mut lines: Vec<String> = lines
+            .take(TAIL_LINES)
+            .map(|line| line.chars().take(MAX_QUOTED_CHARS).collect())
+            .collect();
+        lines.reverse();
+        lines
+    }
+
     pub(crate) fn last_line(&self) -> String {
         let state = self.shared.state();
         let last = state.lines.iter().rev().find(|line| !line.trim().is_empty());

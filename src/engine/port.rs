@@ -5,6 +5,8 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU16, Ordering};
 
+use crate::plan::{Launch, Ports, further_ports};
+
 /// Finds a port that is free and that this process has not returned recently.
 ///
 /// It is outside the range of the system's ephemeral ports. An engine may take minutes until it listens, and
@@ -27,6 +29,21 @@ pub fn free_port() -> io::Result<u16> {
     }
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     Ok(listener.local_addr()?.port())
+}
+
+/// The ports of a start of a launch.
+///
+/// # Errors
+/// No port is free.
+pub(crate) fn ports_for(launch: &Launch) -> io::Result<Ports> {
+    let further = (0..further_ports(launch.members())).map(|_| free_port());
+    Ok(Ports {
+        endpoint: match launch.api.port.fixed {
+            Some(port) => port,
+            None => free_port()?,
+        },
+        further: further.collect::<io::Result<_>>()?,
+    })
 }
 
 /// Whether no process listens on the port, on any IPv4 address.

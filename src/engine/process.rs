@@ -1,29 +1,34 @@
 //! Executor of processes on this host: runs the recipe's command in its own process group below the shim.
 
 use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, join_all, select_all};
 
 use crate::base::clock;
 use crate::base::ids::RunId;
+use crate::config::template::Template;
 use crate::engine::api;
 use crate::engine::context::{Logs, StartContext};
-use crate::engine::endpoint::{Devices, Endpoint};
+use crate::engine::endpoint::{Devices, Endpoint, OtherServer};
 use crate::engine::environment;
 use crate::engine::error::StartError;
 use crate::engine::executor::control::ExitCause;
 use crate::engine::executor::control::{AllowedListeners, Executor};
+use crate::engine::labelled_output::{LabelledOutput, label};
 use crate::engine::log::Log;
 use crate::engine::ownership::OwnershipTags;
 use crate::engine::port;
 use crate::engine::process_group::{ProcessGroup, SpawnSpec};
 use crate::engine::program::find_program;
+use crate::engine::remote_process::{RemoteProcess, RemoteStart};
 use crate::engine::running::RunningEngine;
 use crate::engine::start_record::StartRecord;
 use crate::engine::venv::{self, PreparedVenv, VenvRequest};
-use crate::plan::{Launch, Process};
+use crate::plan::{Launch, Member, Ports, Process, SRUN, fill_ports, member_command};
 use crate::results::record::post_mortem::EngineExitStatus;
 
 /// How long to wait for the end of the log after the process has ended. Descendants that still run keep the
@@ -34,8 +39,27 @@ const LOG_DRAIN_TIMEOUT: Duration = Duration::from_millis(300);
 const LOG_CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) struct ProcessEngine {
-    group: ProcessGroup,
+    /// At least one.
+    processes: Vec<EngineProcess>,
+    /// Position of the process that requests are sent to.
+    endpoint: usize,
+    /// The other processes that serve HTTP.
+    others: Vec<OtherServer>,
+    tags: OwnershipTags,
     grace: Duration,
+}
+
+/// A process of the engine.
+struct EngineProcess {
+    /// Its name among several; `None` for an engine of one process.
+    name: Option<String>,
+    place: ProcessPlace,
+}
+
+enum ProcessPlace {
+    Here(ProcessGroup),
+    /// On another node of the job.
+    Elsewhere(RemoteProcess),
 }
 
 pub(super) async fn start(
@@ -53,36 +77,40 @@ pub(super) async fn start(
     let venv = prepared_venv
         .as_ref()
         .map(|prepared_venv| prepared_venv.folder.as_path());
-    let order = spawn_spec(launch, process, context, venv, tags)?;
-    if !port::is_free(context.port) {
-        return Err(StartError::PortTaken { port: context.port });
+    let orders = spawn_orders(launch, process, context, venv, &tags)?;
+    for port in [context.port].iter().chain(&context.further_ports) {
+        if !port::is_free(*port) {
+            return Err(StartError::PortTaken { port: *port });
+        }
     }
-    let spawn = |source| StartError::Spawn {
-        program: order.program.display().to_string(),
-        source,
-    };
     let started_at = clock::now();
-    let (reader, writer) = std::io::pipe().map_err(spawn)?;
-    let log = Log::follow(
-        reader,
-        logs.engine,
-        launch.log_patterns.clone(),
-        &context.redactor,
-    )
-    .map_err(spawn)?;
-    let group = ProcessGroup::spawn(&order, &writer).await.map_err(spawn)?;
+    let (log, output) = follow_log(launch, context, logs.engine).map_err(|source| StartError::Spawn {
+        program: orders[0].spec.program.display().to_string(),
+        source,
+    })?;
+    // A failure drops, and thereby kills, the processes that were started before.
+    let mut processes = Vec::new();
+    for order in orders {
+        let program = order.spec.program.display().to_string();
+        let started = order.start(&output, launch, context).await;
+        processes.push(started.map_err(|source| StartError::Spawn { program, source })?);
+    }
+    let members = launch.members();
+    let endpoint = members.iter().position(|member| member.is_endpoint).unwrap_or(0);
+    let server = |port: u16| {
+        let base_url = format!("http://127.0.0.1:{port}");
+        Endpoint::new("127.0.0.1".to_owned(), port, base_url, headers.clone())
+    };
     Ok(RunningEngine {
-        endpoint: Endpoint::new(
-            "127.0.0.1".to_owned(),
-            context.port,
-            format!("http://127.0.0.1:{}", context.port),
-            headers,
-        ),
+        endpoint: server(context.port),
         log,
         devices: Devices::Local(context.devices.clone()),
         started_at,
         executor: Box::new(ProcessEngine {
-            group,
+            processes,
+            endpoint,
+            others: other_servers(members, &context.ports(), server),
+            tags,
             grace: launch.timeouts.stop.duration(),
         }),
         shared_memory: None,
@@ -90,9 +118,120 @@ pub(super) async fn start(
     })
 }
 
+/// The servers of the engine besides the one that requests are sent to.
+fn other_servers(members: &[Member], ports: &Ports, server: impl Fn(u16) -> Endpoint) -> Vec<OtherServer> {
+    let servers = members
+        .iter()
+        .enumerate()
+        .filter(|(_, member)| !member.is_endpoint);
+    let servers = servers.filter_map(|(index, member)| {
+        Some(OtherServer {
+            name: member.name.clone(),
+            endpoint: server(ports.http(members, index)),
+            health: member.health.clone()?,
+        })
+    });
+    servers.collect()
+}
+
+/// The log of the engine, and where its processes write.
+fn follow_log(
+    launch: &Launch,
+    context: &StartContext,
+    sink: crate::results::store::Log,
+) -> std::io::Result<(Log, Output)> {
+    let (reader, writer) = std::io::pipe()?;
+    let log = Log::follow(reader, sink, launch.log_patterns.clone(), &context.redactor)?;
+    let output = match launch.members().is_empty() {
+        true => Output::Plain(writer),
+        false => Output::Labelled(LabelledOutput::new(writer)),
+    };
+    Ok((log, output))
+}
+
+/// Where the processes of an engine write.
+enum Output {
+    Plain(std::io::PipeWriter),
+    Labelled(LabelledOutput),
+}
+
+/// A process to start.
+struct SpawnOrder {
+    spec: SpawnSpec,
+    /// What it is among several processes.
+    member: Option<Member>,
+    devices_env: Option<String>,
+}
+
+impl SpawnOrder {
+    async fn start(
+        self,
+        output: &Output,
+        launch: &Launch,
+        context: &StartContext,
+    ) -> std::io::Result<EngineProcess> {
+        let labelled;
+        let (writer, name) = match (output, &self.member) {
+            (Output::Plain(writer), _) => (writer, None),
+            (Output::Labelled(output), member) => {
+                let name = member
+                    .as_ref()
+                    .map(|member| member.name.clone())
+                    .unwrap_or_default();
+                labelled = output.of_process(&name)?;
+                (&labelled, Some(name))
+            }
+        };
+        let node = self.member.as_ref().map_or(0, |member| member.node);
+        let place = match node {
+            0 => ProcessPlace::Here(ProcessGroup::spawn(&self.spec, writer).await?),
+            node => ProcessPlace::Elsewhere(self.start_elsewhere(node, writer, launch, context).await?),
+        };
+        Ok(EngineProcess { name, place })
+    }
+
+    async fn start_elsewhere(
+        self,
+        node: u32,
+        writer: &std::io::PipeWriter,
+        launch: &Launch,
+        context: &StartContext,
+    ) -> std::io::Result<RemoteProcess> {
+        let Self {
+            spec,
+            member,
+            devices_env,
+        } = self;
+        let absent = || std::io::Error::other(format!("the job has no node {}", node + 1));
+        let host = context.job_nodes.get(node as usize).ok_or_else(absent)?;
+        let path = context.path.as_deref().unwrap_or_default();
+        let srun = find_program(SRUN[0], path, None, &context.redactor).map_err(std::io::Error::other)?;
+        let gpus = member.map_or(0, |member| member.gpus);
+        let texts = spec.env.into_iter();
+        let env = texts.map(|(name, value)| (name, value.to_string_lossy().into_owned()));
+        let start = RemoteStart {
+            run: spec.tags.run,
+            start: spec.tags.start,
+            program: spec.program,
+            args: spec.args,
+            withheld_variables: spec.withheld_variables,
+            env: env.collect(),
+            dir: spec.dir,
+            gpus: devices_env.filter(|_| gpus > 0).map(|name| (name, gpus)),
+            cache_dir: spec.cache_dir,
+            grace_ms: launch.timeouts.stop.duration().as_millis() as u64,
+        };
+        RemoteProcess::spawn(&srun, &context.matrix_binary, host, &start, writer).await
+    }
+}
+
 impl Executor for ProcessEngine {
     fn identity(&self) -> String {
-        self.group.pid().to_string()
+        let pids = self.processes.iter().map(|process| match &process.place {
+            ProcessPlace::Here(group) => group.pid().to_string(),
+            ProcessPlace::Elsewhere(remote) => format!("{} of srun", remote.pid().unwrap_or_default()),
+        });
+        pids.collect::<Vec<_>>().join(", ")
     }
 
     fn wait_for_exit<'a>(&'a mut self, log: &'a Log) -> BoxFuture<'a, ExitCause> {
@@ -100,15 +239,19 @@ impl Executor for ProcessEngine {
     }
 
     fn root_pids(&self, _endpoint: &Endpoint) -> Vec<u32> {
-        vec![self.group.root_pid()]
+        self.groups().map(ProcessGroup::root_pid).collect()
+    }
+
+    fn other_servers(&self) -> &[OtherServer] {
+        &self.others
     }
 
     fn allowed_listeners(&self) -> AllowedListeners {
-        AllowedListeners::Processes(Some(self.group.tags().clone()))
+        AllowedListeners::Processes(Some(self.tags.clone()))
     }
 
     fn record(&self) -> Option<&StartRecord> {
-        Some(self.group.record())
+        self.groups().next().map(ProcessGroup::record)
     }
 
     fn records_processes(&self) -> bool {
@@ -116,28 +259,83 @@ impl Executor for ProcessEngine {
     }
 
     fn set_record(&mut self, record: StartRecord) {
-        self.group.set_record(record);
+        let groups = self
+            .processes
+            .iter_mut()
+            .filter_map(|process| match &mut process.place {
+                ProcessPlace::Here(group) => Some(group),
+                ProcessPlace::Elsewhere(_) => None,
+            });
+        if let Some(first) = groups.into_iter().next() {
+            first.set_record(record);
+        }
     }
 
     /// Returns the record only if no process of the engine is left.
     fn stop(mut self: Box<Self>, log: &Log) -> BoxFuture<'_, (String, Option<StartRecord>)> {
         Box::pin(async move {
-            let description = self.group.stop(self.grace).await;
+            let grace = self.grace;
+            let stops = self.processes.iter_mut().map(|process| process.stop(grace));
+            let descriptions = join_all(stops).await;
             log.wait_closed(LOG_CLOSE_TIMEOUT).await;
-            (
-                description,
-                self.group.is_gone().then(|| self.group.record().clone()),
-            )
+            let is_gone = self.processes.iter().all(EngineProcess::is_gone);
+            let record = self.record().filter(|_| is_gone).cloned();
+            (descriptions.join("; "), record)
         })
     }
 }
 
+impl EngineProcess {
+    async fn wait_for_exit(&mut self) -> std::io::Result<ExitStatus> {
+        match &mut self.place {
+            ProcessPlace::Here(group) => group.wait_for_exit().await,
+            ProcessPlace::Elsewhere(remote) => remote.wait_for_exit().await,
+        }
+    }
+
+    /// Stops it and describes its end.
+    async fn stop(&mut self, grace: Duration) -> String {
+        let description = match &mut self.place {
+            ProcessPlace::Here(group) => group.stop(grace).await,
+            ProcessPlace::Elsewhere(remote) => remote.stop().await,
+        };
+        self.named(description)
+    }
+
+    fn is_gone(&self) -> bool {
+        match &self.place {
+            ProcessPlace::Here(group) => group.is_gone(),
+            ProcessPlace::Elsewhere(remote) => remote.is_gone(),
+        }
+    }
+
+    fn named(&self, text: String) -> String {
+        match &self.name {
+            Some(name) => format!("{name}: {text}"),
+            None => text,
+        }
+    }
+}
+
 impl ProcessEngine {
-    /// Waits for the exit, and up to [`LOG_DRAIN_TIMEOUT`] for the rest of the log.
+    /// The processes of this host.
+    fn groups(&self) -> impl Iterator<Item = &ProcessGroup> {
+        self.processes.iter().filter_map(|process| match &process.place {
+            ProcessPlace::Here(group) => Some(group),
+            ProcessPlace::Elsewhere(_) => None,
+        })
+    }
+
+    /// Waits for the exit of a process, and up to [`LOG_DRAIN_TIMEOUT`] for the rest of the log.
     async fn process_exit(&mut self, log: &Log) -> ExitCause {
-        use std::os::unix::process::ExitStatusExt;
-        let status = self.group.wait_for_exit().await;
+        let exits = self
+            .processes
+            .iter_mut()
+            .map(|process| Box::pin(process.wait_for_exit()));
+        let (status, index, others) = select_all(exits).await;
+        drop(others);
         log.wait_closed(LOG_DRAIN_TIMEOUT).await;
+        let process = &self.processes[index];
         let (description, end) = match status {
             Ok(status) => {
                 let end = EngineExitStatus {
@@ -153,11 +351,19 @@ impl ProcessEngine {
                 EngineExitStatus::default(),
             ),
         };
+        let name = process.name.as_deref();
+        let log_lines = name
+            .filter(|_| index != self.endpoint)
+            .map(|name| log.tail_of(&label(name)));
         ExitCause {
-            description,
+            description: match name {
+                Some(name) => format!("ended, because its process `{name}` {description}"),
+                None => description,
+            },
             fatal_line: None,
             end,
             fault: None,
+            tail: log_lines,
         }
     }
 }
@@ -195,66 +401,125 @@ async fn prepare_venv(
     Ok(venv::prepare(&make, log).await?)
 }
 
-/// The command to spawn, with placeholders and secrets filled in.
-fn spawn_spec(
+/// The processes to start, with placeholders and secrets filled in.
+fn spawn_orders(
     launch: &Launch,
     process: &Process,
     context: &StartContext,
     venv: Option<&Path>,
-    tags: OwnershipTags,
-) -> Result<SpawnSpec, StartError> {
-    let mut words = Vec::new();
-    for text in launch.command_args(context.port) {
-        words.push(context.fill(venv, &text, "`command:`")?);
-    }
-    let mut words = words.into_iter();
-    let program = words.next().filter(|program| !program.is_empty());
-    let program = program.ok_or_else(|| StartError::NoCommand {
-        engine: launch.engine.name.clone(),
-    })?;
-    let mut env: Vec<(String, OsString)> = Vec::new();
-    if let Some(name) = process.devices_env.as_ref().filter(|_| launch.devices > 0) {
-        if name == "CUDA_VISIBLE_DEVICES" {
-            // GPUs are numbered in PCI bus order; CUDA's default order is fastest first.
-            env.push(("CUDA_DEVICE_ORDER".to_owned(), "PCI_BUS_ID".into()));
-        }
-        env.push((name.clone(), context.device_list().into()));
-    }
-    for (name, text) in &process.env {
-        env.push((
-            name.clone(),
-            context.fill(venv, text, &format!("`env: {name}`"))?.into(),
-        ));
-    }
-    let own = env.iter().rev().find(|(name, _)| name == "PATH");
-    let mut path = own.map_or_else(
-        || context.path.clone().unwrap_or_default(),
-        |(_, path)| path.to_string_lossy().into_owned(),
-    );
-    if let Some(venv) = venv {
-        path = format!("{}:{path}", venv.join("bin").display());
-        env.push(("PATH".to_owned(), path.clone().into()));
-        env.push(("VIRTUAL_ENV".to_owned(), venv.into()));
-    }
-    let dir = match &process.dir {
-        Some(dir) => Some(existing_folder(
-            context.folder.join(context.fill(venv, dir, "`dir:`")?),
-        )?),
-        None => None,
-    };
-    Ok(SpawnSpec {
-        program: find_program(&program, &path, dir.as_deref(), &context.redactor)?,
-        args: words.collect(),
-        withheld_variables: environment::withheld_variables(launch, process, &context.variable_names)
-            .into_iter()
-            .map(str::to_owned)
-            .collect(),
-        env,
-        dir,
+    tags: &OwnershipTags,
+) -> Result<Vec<SpawnOrder>, StartError> {
+    let maker = SpecMaker {
+        launch,
+        process,
+        context,
+        venv,
         tags,
-        shim: context.shim_binary.clone(),
-        cache_dir: context.cache_dir.clone(),
-    })
+    };
+    let order = |spec: SpawnSpec, member: Option<&Member>| SpawnOrder {
+        spec,
+        member: member.cloned(),
+        devices_env: process.devices_env.clone(),
+    };
+    let members = launch.members();
+    if members.is_empty() {
+        let devices = Some(context.device_list()).filter(|_| launch.devices > 0);
+        let spec = maker.spec(&launch.command_args(context.port), &process.env, devices)?;
+        return Ok(vec![order(spec, None)]);
+    }
+    let ports = context.ports();
+    let mut names = context.device_names.iter().cloned();
+    let mut orders = Vec::new();
+    for (index, member) in members.iter().enumerate() {
+        let devices: Vec<String> = names.by_ref().take(member.local_gpus()).collect();
+        let devices = Some(devices.join(",")).filter(|_| !devices.is_empty());
+        let fill = |(name, value): &(String, Template)| {
+            let value = fill_ports(members, index, &ports, value);
+            (name.clone(), value)
+        };
+        let env: Vec<(String, Template)> = member.env.iter().map(fill).collect();
+        let spec = maker.spec(&member_command(members, index, &ports), &env, devices)?;
+        orders.push(order(spec, Some(member)));
+    }
+    Ok(orders)
+}
+
+/// Makes the descriptions of processes to spawn.
+struct SpecMaker<'a> {
+    launch: &'a Launch,
+    process: &'a Process,
+    context: &'a StartContext,
+    venv: Option<&'a Path>,
+    tags: &'a OwnershipTags,
+}
+
+impl SpecMaker<'_> {
+    fn spec(
+        &self,
+        command: &[Template],
+        own_env: &[(String, Template)],
+        devices: Option<String>,
+    ) -> Result<SpawnSpec, StartError> {
+        let Self {
+            launch,
+            process,
+            context,
+            venv,
+            ..
+        } = *self;
+        let mut words = Vec::new();
+        for text in command {
+            words.push(context.fill(venv, text, "`command:`")?);
+        }
+        let mut words = words.into_iter();
+        let program = words.next().filter(|program| !program.is_empty());
+        let program = program.ok_or_else(|| StartError::NoCommand {
+            engine: launch.engine.name.clone(),
+        })?;
+        let mut env: Vec<(String, OsString)> = Vec::new();
+        if let Some((name, devices)) = process.devices_env.as_ref().zip(devices) {
+            if name == "CUDA_VISIBLE_DEVICES" {
+                // GPUs are numbered in PCI bus order; CUDA's default order is fastest first.
+                env.push(("CUDA_DEVICE_ORDER".to_owned(), "PCI_BUS_ID".into()));
+            }
+            env.push((name.clone(), devices.into()));
+        }
+        for (name, text) in own_env {
+            env.push((
+                name.clone(),
+                context.fill(venv, text, &format!("`env: {name}`"))?.into(),
+            ));
+        }
+        let own = env.iter().rev().find(|(name, _)| name == "PATH");
+        let mut path = own.map_or_else(
+            || context.path.clone().unwrap_or_default(),
+            |(_, path)| path.to_string_lossy().into_owned(),
+        );
+        if let Some(venv) = venv {
+            path = format!("{}:{path}", venv.join("bin").display());
+            env.push(("PATH".to_owned(), path.clone().into()));
+            env.push(("VIRTUAL_ENV".to_owned(), venv.into()));
+        }
+        let dir = match &process.dir {
+            Some(dir) => Some(existing_folder(
+                context.folder.join(context.fill(venv, dir, "`dir:`")?),
+            )?),
+            None => None,
+        };
+        Ok(SpawnSpec {
+            program: find_program(&program, &path, dir.as_deref(), &context.redactor)?,
+            args: words.collect(),
+            withheld_variables: environment::withheld_variables(launch, process, &context.variable_names)
+                .into_iter()
+                .map(str::to_owned)
+                .collect(),
+            env,
+            dir,
+            tags: self.tags.clone(),
+            shim: context.shim_binary.clone(),
+            cache_dir: context.cache_dir.clone(),
+        })
+    }
 }
 
 fn existing_folder(dir: PathBuf) -> Result<PathBuf, StartError> {

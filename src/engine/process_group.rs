@@ -127,10 +127,6 @@ impl ProcessGroup {
         self.shim.as_ref().map_or(self.pid, |shim| shim.pid)
     }
 
-    pub(crate) const fn tags(&self) -> &OwnershipTags {
-        &self.tags
-    }
-
     pub(crate) const fn record(&self) -> &StartRecord {
         &self.record
     }

@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::base::clock::{self, MonotonicTime};
 use crate::base::units::HumanDuration;
 use crate::engine::api;
+use crate::engine::endpoint::{Endpoint, OtherServer};
 use crate::engine::executor;
 use crate::engine::log::Log;
 use crate::engine::not_ready::{NoToken, NotReady};
@@ -83,7 +84,8 @@ where
     let mut asked_at = started_at;
     {
         let mut beat = tokio::time::interval(CHECK_INTERVAL);
-        let looking = wait_until_healthy(http, &endpoint, launch, &watch.last_answer);
+        let others = running.other_servers().to_vec();
+        let looking = wait_until_healthy(http, &endpoint, &others, launch, &watch.last_answer);
         tokio::pin!(looking);
         let mut alarm = running
             .shared_memory_events
@@ -132,20 +134,37 @@ where
     })
 }
 
-/// Checks health until a path answers 200. `answer` holds the latest answer.
+/// Checks the health of all servers, until each has answered 200. `answer` holds the latest answer.
 async fn wait_until_healthy(
     http: &reqwest::Client,
-    endpoint: &crate::engine::endpoint::Endpoint,
+    endpoint: &Endpoint,
+    others: &[OtherServer],
     launch: &Launch,
+    answer: &Mutex<String>,
+) {
+    for other in others {
+        let name = format!("{}: ", other.name);
+        wait_until_answered(http, &other.endpoint, &[&other.health], &name, answer).await;
+    }
+    let paths = executor::launcher_for(&launch.place).health_paths(launch);
+    wait_until_answered(http, endpoint, &paths, "", answer).await;
+}
+
+/// Checks health until a path answers 200. The latest answer begins with `name`.
+async fn wait_until_answered(
+    http: &reqwest::Client,
+    endpoint: &Endpoint,
+    paths: &[&str],
+    name: &str,
     answer: &Mutex<String>,
 ) {
     let mut pause = MIN_POLL_INTERVAL;
     loop {
-        for path in executor::launcher_for(&launch.place).health_paths(launch) {
+        for path in paths {
             let reply = match api::fetch_status(http, endpoint, path, HEALTH_TIMEOUT).await {
                 Ok(200) => return,
-                Ok(status) => format!("{} returned {status}", endpoint.url(path)),
-                Err(reason) => format!("{}: {reason}", endpoint.url(path)),
+                Ok(status) => format!("{name}{} returned {status}", endpoint.url(path)),
+                Err(reason) => format!("{name}{}: {reason}", endpoint.url(path)),
             };
             let is_missing = reply.ends_with(" 404");
             *answer.lock().unwrap_or_else(PoisonError::into_inner) = reply;

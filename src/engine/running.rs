@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::base::clock;
 use crate::base::proc;
-use crate::engine::endpoint::{Devices, Endpoint};
+use crate::engine::endpoint::{Devices, Endpoint, OtherServer};
 use crate::engine::executor::control::Executor;
 use crate::engine::log::{FatalLine, Log};
 use crate::engine::shared_memory;
@@ -64,6 +64,11 @@ impl RunningEngine {
         self.executor.other_endpoints()
     }
 
+    /// Its servers besides the one that requests are sent to.
+    pub(crate) fn other_servers(&self) -> &[OtherServer] {
+        self.executor.other_servers()
+    }
+
     /// A process id, a container's name and id, or an attached server's address.
     pub(crate) fn identity(&self) -> String {
         self.executor.identity()
@@ -113,6 +118,7 @@ impl RunningEngine {
         let tail = self.log.tail();
         match ended {
             Ok(mut ended) => {
+                let tail = ended.tail.take().unwrap_or(tail);
                 ended.fatal_line = ended.fatal_line.or_else(|| self.log.fatal_line());
                 EngineExit {
                     class: ended.class(),

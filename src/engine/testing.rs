@@ -65,6 +65,8 @@ impl TestEnv {
             unremoved: Arc::default(),
             folder: self.path().to_owned(),
             port: free_port().unwrap(),
+            further_ports: Vec::new(),
+            job_nodes: Vec::new(),
         }
     }
 

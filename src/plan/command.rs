@@ -5,6 +5,7 @@
 
 use std::path::Path;
 
+use crate::plan::executor::members::Ports;
 use crate::plan::launch::Launch;
 use crate::plan::shell::{CommandLine, LineContext};
 
@@ -15,6 +16,8 @@ pub(crate) struct StartValues<'a> {
     pub(crate) folder: Option<&'a Path>,
     /// The port; the default one if absent.
     pub(crate) port: Option<u16>,
+    /// Ports of further processes of the engine; those after `port` if absent.
+    pub(crate) further_ports: Option<&'a [u16]>,
     /// Names of the leased GPUs; the first ones if absent.
     pub(crate) devices: Option<&'a [String]>,
 }
@@ -28,14 +31,24 @@ pub(crate) fn command_line(launch: &Launch) -> CommandLine {
 /// The command line of a launch with the values of a start.
 pub(crate) fn command_line_with(launch: &Launch, values: StartValues<'_>) -> CommandLine {
     let port = values.port.unwrap_or_else(|| launch.default_port());
+    let ports = match values.further_ports {
+        Some(further) => Ports {
+            endpoint: port,
+            further: further.to_vec(),
+        },
+        None => Ports::planned(port, launch.members()),
+    };
     launch.place.settings().command_line(&LineContext {
         folder: values.folder,
         port,
+        ports,
         devices: match values.devices {
             Some(devices) => devices.to_vec(),
-            None => (0..launch.devices).map(|device| device.to_string()).collect(),
+            None => (0..launch.local_gpus())
+                .map(|device| device.to_string())
+                .collect(),
         },
-        gpus: launch.devices,
+        gpus: launch.local_gpus(),
         arguments: launch.command_args(port),
         name: container_name(launch),
     })
@@ -164,7 +177,7 @@ mod tests {
         let given = StartValues {
             port: Some(20123),
             devices: Some(&names),
-            folder: None,
+            ..StartValues::default()
         };
         let line = command_line_with(&launch, given).to_line();
         assert!(line.contains("--gpus '\"device=4,6\"'"), "{line}");

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::base::ids::CellKey;
-use crate::config::cluster::{ClusterProfile, TimeLimit};
-use crate::plan::Plan;
+use crate::config::cluster::{ClusterProfile, JobSize, TimeLimit};
 use crate::plan::shell::shell_quote as quote;
+use crate::plan::{Launch, Plan};
 
 /// Seconds before the time limit at which the run is asked to stop. Slurm may send the signal a minute earlier.
 const STOP_BEFORE_LIMIT_S: u32 = 120;
@@ -24,8 +24,7 @@ const LABEL: &str = "matrix:";
 pub(crate) struct Job<'a> {
     pub(crate) matrix: &'a str,
     pub(crate) profile: &'a ClusterProfile,
-    /// Number of GPUs that the job is allocated.
-    pub(crate) gpus: u32,
+    pub(crate) size: JobSize,
     /// The folder of the job's files, on a file system that the nodes share.
     pub(crate) folder: &'a Path,
     /// The folder in which the command was entered.
@@ -75,8 +74,8 @@ impl Job<'_> {
             ("comment".to_owned(), Some(Self::label(self.folder))),
             ("output".to_owned(), Some(batch)),
             ("open-mode".to_owned(), Some("append".to_owned())),
-            ("nodes".to_owned(), Some("1".to_owned())),
-            ("ntasks".to_owned(), Some("1".to_owned())),
+            ("nodes".to_owned(), Some(self.size.nodes.to_string())),
+            ("ntasks-per-node".to_owned(), Some("1".to_owned())),
             ("requeue".to_owned(), None),
             ("signal".to_owned(), Some(format!("B:USR1@{STOP_BEFORE_LIMIT_S}"))),
         ];
@@ -104,7 +103,10 @@ impl Job<'_> {
             .gres
             .as_ref()
             .map_or_else(|| "gpu".to_owned(), |name| text(name));
-        add("gres", (self.gpus > 0).then(|| format!("{gres}:{}", self.gpus)));
+        add(
+            "gres",
+            (self.size.gpus > 0).then(|| format!("{gres}:{}", self.size.gpus)),
+        );
         if profile.exclusive {
             options.push(("exclusive".to_owned(), None));
         }
@@ -158,15 +160,13 @@ impl Job<'_> {
     }
 }
 
-/// Number of GPUs of a job of this plan.
-pub(crate) fn gpus_of(plan: &Plan, profile: &ClusterProfile) -> u32 {
-    let largest = plan
-        .launches
-        .iter()
-        .map(|launch| launch.devices)
-        .max()
-        .unwrap_or(0);
-    profile.gpus.unwrap_or(largest)
+/// The nodes of a job of this plan.
+pub(crate) fn size_of(plan: &Plan, profile: &ClusterProfile) -> JobSize {
+    let largest = plan.launches.iter().map(Launch::local_gpus).max().unwrap_or(0);
+    JobSize {
+        nodes: plan.launches.iter().map(Launch::nodes).max().unwrap_or(1),
+        gpus: profile.gpus.unwrap_or(largest),
+    }
 }
 
 /// The time limit of a job whose cells and starts took as long as this in earlier runs: seconds of a measurement of a
@@ -208,7 +208,7 @@ mod tests {
         let job = Job {
             matrix: "qwen3",
             profile: &profile,
-            gpus,
+            size: JobSize { nodes: 2, gpus },
             folder: Path::new("/shared/my results/job-1"),
             current_folder: Path::new("/home/a b"),
             program: Path::new("/opt/matrix"),
@@ -227,6 +227,7 @@ mod tests {
             "#SBATCH --partition=gpu\n",
             "#SBATCH --gres=gpu:h100:4\n",
             "#SBATCH --exclusive\n",
+            "#SBATCH --nodes=2\n",
             "#SBATCH --time=1-02:30:00\n",
             "#SBATCH --mail-type=END\n",
             "#SBATCH --comment='matrix:/shared/my results/job-1'\n",

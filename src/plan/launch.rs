@@ -10,6 +10,7 @@ use crate::config::log_patterns::LogPatterns;
 use crate::config::metrics::MetricDefinitions;
 use crate::config::template::Template;
 use crate::plan::executor::ExecutorSpec;
+use crate::plan::executor::members::Member;
 
 /// A recipe resolved with arguments, shared by several cells.
 ///
@@ -34,7 +35,7 @@ pub struct Launch {
     pub(crate) tokenizer: String,
     /// How the model is distributed over devices.
     pub(crate) parallel: Parallel,
-    /// Number of GPUs; 0 for an engine without GPUs.
+    /// Number of GPUs, on all its nodes together; 0 for an engine without GPUs.
     pub(crate) devices: u32,
     /// The executor with its settings.
     pub(crate) place: ExecutorSpec,
@@ -86,6 +87,27 @@ impl Launch {
     /// Number of GPUs; `None` if unknown.
     pub(crate) fn gpus(&self) -> Option<u32> {
         self.place.settings().gpus(self.devices)
+    }
+
+    /// The processes of an engine that consists of several; empty for others.
+    pub(crate) fn members(&self) -> &[Member] {
+        self.place.settings().members()
+    }
+
+    /// Number of nodes that it runs on.
+    pub(crate) fn nodes(&self) -> u32 {
+        let last = self.members().iter().map(|member| member.node).max();
+        last.map_or(1, |last| last + 1)
+    }
+
+    /// Number of GPUs of the first node, which is the one that `matrix` runs on.
+    pub(crate) fn local_gpus(&self) -> u32 {
+        match self.members() {
+            [] => self.devices,
+            members => (members.iter().filter(|member| member.node == 0))
+                .map(|member| member.gpus)
+                .sum(),
+        }
     }
 
     /// The command with the arguments that set `port`, if it differs from the engine's default.

@@ -5,10 +5,11 @@
 use crate::base::ids::LaunchId;
 use crate::base::units::HumanDuration;
 use crate::config::api::ClientStyle;
-use crate::config::engine::{Devices, TimeoutsRecipe};
+use crate::config::engine::{ApiRecipe, Devices, PortRecipe, TimeoutsRecipe};
 use crate::config::metrics::MetricDefinitions;
 use crate::config::select::pattern_matches;
 use crate::config::template::Template;
+use crate::plan::executor::members::gpus_of_roles;
 use crate::plan::grid::GridPoint;
 use crate::plan::launch::{Api, Engine, Launch, Port, ProtocolSpec, Timeouts};
 use crate::plan::layers::Layers;
@@ -103,8 +104,12 @@ impl ResolveContext<'_> {
 }
 
 impl Layers<'_> {
-    /// Number of GPUs that the engine needs.
-    fn devices(&self) -> u32 {
+    /// Number of GPUs that the engine needs, on all nodes together.
+    pub(crate) fn devices(&self) -> u32 {
+        let roles = &self.site.entry.roles;
+        if roles.len() > 0 {
+            return gpus_of_roles(roles.iter().map(|(_, role)| role));
+        }
         let devices = self.patched(|patch| patch.devices).or(self.site.entry.devices);
         let parallel = self.point.parallel;
         match devices.unwrap_or(self.site.recipe.devices) {
@@ -121,11 +126,30 @@ impl Layers<'_> {
         self.filled(help.into_iter().flatten())
     }
 
-    fn api(&self) -> Api {
-        let (recipe, entry) = (self.site.recipe, self.site.entry);
+    fn api_recipe(&self) -> &ApiRecipe {
         let api = self.patched(|patch| patch.api.as_ref());
-        let api = api.unwrap_or(&recipe.api).clone();
-        let port = self.patched(|patch| patch.port.as_ref()).unwrap_or(&recipe.port);
+        api.unwrap_or(&self.site.recipe.api)
+    }
+
+    fn port_recipe(&self) -> &PortRecipe {
+        let port = self.patched(|patch| patch.port.as_ref());
+        port.unwrap_or(&self.site.recipe.port)
+    }
+
+    /// The path that returns status 200 when the engine is healthy.
+    pub(crate) fn health(&self) -> String {
+        self.api_recipe().health.clone()
+    }
+
+    /// The arguments that set the port.
+    pub(crate) fn port_arguments(&self) -> Vec<Template> {
+        self.filled(&self.port_recipe().flag)
+    }
+
+    fn api(&self) -> Api {
+        let entry = self.site.entry;
+        let api = self.api_recipe().clone();
+        let port = self.port_recipe();
         let unique_prefixes = entry.unique_prefixes.as_ref();
         let unique_prefixes = unique_prefixes.or(api.unique_prefixes.as_ref());
         // An attached server may have cached any prompts before the run.
@@ -137,15 +161,17 @@ impl Layers<'_> {
             port: Port {
                 default: port.default,
                 fixed: entry.port.as_deref().copied(),
-                flag: self.filled(&port.flag),
+                flag: self.port_arguments(),
             },
             health: api.health,
             models: api.models,
             version: api.version,
             info: api.info,
             // The counters of one server are not those of a load that several share.
-            metrics: (api.metrics.filter(|_| !entry.has_several_urls()))
-                .map(MetricDefinitions::with_current_names),
+            metrics: (api
+                .metrics
+                .filter(|_| !entry.has_several_urls() && entry.roles.len() == 0))
+            .map(MetricDefinitions::with_current_names),
             unique_prefixes: unique_prefixes.map_or(may_be_warm, |unique| unique.value),
             reset: api.reset,
             restart_for_cells: api.restart_for_cells.value,

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::base::text::is_control;
 use crate::config::template::{Template, TemplatePart};
+use crate::plan::executor::members::Ports;
 
 /// A command line, split into groups between which a line may break.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +27,8 @@ pub(crate) struct LineContext<'a> {
     /// Folder of the matrix file; relative mounts start here.
     pub(crate) folder: Option<&'a Path>,
     pub(crate) port: u16,
+    /// The ports of an engine that consists of several processes.
+    pub(crate) ports: Ports,
     /// Names of the GPUs.
     pub(crate) devices: Vec<String>,
     /// Number of GPUs that the launch leases.
@@ -51,7 +54,7 @@ impl LineContext<'_> {
         let expands = |piece: &TemplatePart<'_>| {
             matches!(
                 piece,
-                TemplatePart::Secret(_) | TemplatePart::Placeholder("hf_home" | "venv" | "dir")
+                TemplatePart::Secret(_) | TemplatePart::Placeholder("hf_home" | "venv" | "dir" | "head_host")
             )
         };
         let pieces = text.parts();
@@ -80,6 +83,7 @@ impl LineContext<'_> {
                 TemplatePart::Placeholder("hf_home") => word.push_str("${HF_HOME:-$HOME/.cache/huggingface}"),
                 TemplatePart::Placeholder("venv") => word.push_str("$VIRTUAL_ENV"),
                 TemplatePart::Placeholder("dir") => word.push('.'),
+                TemplatePart::Placeholder("head_host") => word.push_str("$(hostname)"),
                 TemplatePart::Placeholder("port") => word.push_str(&self.port.to_string()),
                 TemplatePart::Placeholder(name) => word.push_str(name),
             }

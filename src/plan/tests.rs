@@ -254,3 +254,93 @@ proptest! {
         }
     }
 }
+
+/// The launches of a matrix that names shipped recipes.
+fn launches(matrix: &str) -> Vec<Launch> {
+    let source = Source::new("m.yaml".to_owned(), matrix.to_owned());
+    let (matrix, mistakes) = yaml::read::<Matrix>(&source);
+    assert!(
+        mistakes.is_empty(),
+        "{}",
+        yaml::render(&mistakes, &[source], false)
+    );
+    plan(&matrix.expect("it is valid"), &recipes()).launches
+}
+
+#[test]
+fn each_node_has_a_rank_with_its_share_of_the_gpus() {
+    let launches = launches(
+        "name: t\nengines:\n  - vllm: { executor: process, nodes: 2, venv: /v, version: v0.20.0 }\nmodels:\n  - Qwen/Qwen3-8B: { tp: 8, pp: 2 }\nscenarios: [random]\n",
+    );
+    let [launch] = &launches[..] else {
+        panic!("{launches:?}")
+    };
+    assert_eq!((launch.devices, launch.local_gpus(), launch.nodes()), (16, 8, 2));
+    let line = command::command_line(launch).to_line();
+    let rank =
+        |rank: u32| format!("--nnodes 2 --node-rank {rank} --master-addr \"$(hostname)\" --master-port 8005");
+    let (first, second) = line.split_once(" & ").expect("there are two");
+    assert!(
+        first.starts_with("CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 vllm serve"),
+        "{line}"
+    );
+    assert!(
+        first.contains(&rank(0)) && !first.contains("--headless"),
+        "{line}"
+    );
+    let srun = "srun --overlap --nodes=1 --ntasks=1 --cpu-bind=none --nodelist=\"$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | sed -n 2p)\" vllm serve";
+    assert!(second.starts_with(srun), "{line}");
+    assert!(
+        second.contains(&rank(1)) && second.contains(" --headless"),
+        "{line}"
+    );
+}
+
+#[test]
+fn roles_have_ports_gpus_and_addresses_of_one_another() {
+    let launches = launches(
+        r#"
+name: t
+engines:
+  - sglang:
+      executor: process
+      venv: /v
+      version: v0.5.5
+      args: [--mem-fraction-static, "0.8"]
+      roles:
+        prefill: { count: 2, gpus: 1, args: [--disaggregation-mode, prefill, --disaggregation-bootstrap-port, "{aux_port}"] }
+        decode: { gpus: 2, args: [--disaggregation-mode, decode, --tp, "2"] }
+        router:
+          endpoint: true
+          command: [python, -m, sglang_router.launch_router, --pd-disaggregation, --port, "{port}"]
+          health: /health
+          for_each: { prefill: [--prefill, "{url}", "{aux_port}"], decode: [--decode, "{url}"] }
+models: [m]
+scenarios: [random]
+"#,
+    );
+    let [launch] = &launches[..] else {
+        panic!("{launches:?}")
+    };
+    assert_eq!((launch.devices, launch.local_gpus(), launch.nodes()), (4, 4, 1));
+    let names: Vec<&str> = launch
+        .members()
+        .iter()
+        .map(|member| member.name.as_str())
+        .collect();
+    assert_eq!(names, ["prefill 1", "prefill 2", "decode", "router"]);
+    let line = command::command_line(launch).to_line();
+    for part in [
+        "CUDA_VISIBLE_DEVICES=0 ",
+        "--mem-fraction-static 0.8 --disaggregation-mode prefill --disaggregation-bootstrap-port 30002 --port 30001 & CUDA_VISIBLE_DEVICES=1 ",
+        "--disaggregation-bootstrap-port 30004 --port 30003 & CUDA_VISIBLE_DEVICES=2,3 ",
+        "--disaggregation-mode decode --tp 2 --port 30005 & python -m",
+        "--port 30000 --prefill http://127.0.0.1:30001 30002 --prefill http://127.0.0.1:30003 30004 --decode http://127.0.0.1:30005",
+    ] {
+        assert!(line.contains(part), "{part} is missing in {line}");
+    }
+    assert!(
+        launch.api.metrics.is_none(),
+        "the counters of one process are not those of the load"
+    );
+}

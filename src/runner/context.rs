@@ -49,6 +49,8 @@ pub(crate) struct HostEnv {
     pub(crate) machine: Machine,
     /// GPUs that the run uses.
     pub(crate) devices: Vec<u32>,
+    /// Names of the nodes of the job of a cluster that this run executes in, this host first; empty outside of one.
+    pub(crate) job_nodes: Vec<String>,
     /// Access to the GPUs; `None` if there is no library for them or they are simulated.
     pub(crate) gpus: Option<Arc<Gpus>>,
 }

@@ -76,7 +76,7 @@ fn devices_by_uuid(machine: &Machine, uuid: &str) -> Vec<u32> {
 
 /// The largest number of GPUs that a plan uses at one time.
 pub(super) fn gpus_needed(plan: &Plan) -> usize {
-    let launches = plan.launches.iter().map(|launch| launch.devices as usize);
+    let launches = plan.launches.iter().map(|launch| launch.local_gpus() as usize);
     match plan.parallel {
         true => launches.sum(),
         false => launches.max().unwrap_or(0),

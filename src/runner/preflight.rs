@@ -8,6 +8,7 @@ use std::path::Path;
 use futures_util::future::join_all;
 
 use crate::base::ids::LaunchId;
+use crate::base::text::pluralize;
 use crate::config::api::ServerTemplate;
 use crate::config::dataset::{Dataset, TemplateUse};
 use crate::engine::{self, ContainerChecks};
@@ -69,6 +70,7 @@ pub(crate) async fn unmet_requirements(
         if engine::takes_port(launch) {
             check_port(launch, &mut unmet);
         }
+        check_nodes(launch, host, &mut unmet);
         if let Some(lack) = engine::unmet_host_requirement(launch, path.as_deref()) {
             unmet.insert(UnmetRequirement::new(lack.problem, lack.help));
         }
@@ -198,6 +200,22 @@ fn check_gpu_instances(plan: &Plan, host: &HostEnv, unmet: &mut BTreeSet<UnmetRe
     }
 }
 
+/// A launch over more nodes than the job has.
+fn check_nodes(launch: &Launch, host: &HostEnv, unmet: &mut BTreeSet<UnmetRequirement>) {
+    let (needed, available) = (launch.nodes() as usize, host.job_nodes.len());
+    if needed <= available.max(1) {
+        return;
+    }
+    let place = match available {
+        0 => "this is not inside a job of a cluster".to_owned(),
+        count => format!("this job has {}", pluralize(count, "node", "nodes")),
+    };
+    unmet.insert(UnmetRequirement::new(
+        format!("the launch `{}` runs on {needed} nodes, and {place}", launch.id),
+        "submit the matrix as a job: `matrix run MATRIX --cluster NAME`",
+    ));
+}
+
 /// Launches that need more GPUs than available.
 fn check_devices(plan: &Plan, host: &HostEnv, unmet: &mut BTreeSet<UnmetRequirement>) {
     let (all, gpus) = (host.machine.gpus.len(), host.devices.len());
@@ -208,9 +226,9 @@ fn check_devices(plan: &Plan, host: &HostEnv, unmet: &mut BTreeSet<UnmetRequirem
     let large: Vec<&Launch> = plan
         .launches
         .iter()
-        .filter(|launch| launch.devices as usize > gpus && !launch.is_attached())
+        .filter(|launch| launch.local_gpus() as usize > gpus && !launch.is_attached())
         .collect();
-    let needed = large.iter().map(|launch| launch.devices).max().unwrap_or(0);
+    let needed = large.iter().map(|launch| launch.local_gpus()).max().unwrap_or(0);
     let needed = match needed {
         1 => "1 GPU".to_owned(),
         n => format!("{n} GPUs"),

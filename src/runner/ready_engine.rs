@@ -17,7 +17,7 @@ pub(crate) struct ReadyEngine {
     pub(crate) running: RunningEngine,
     /// The client for requests that do not belong to the load.
     pub(crate) control: ControlClient,
-    /// The same for the further servers of a matrix that share the load.
+    /// The same for further servers: those that share the load, and those behind a router.
     pub(crate) other_controls: Vec<ControlClient>,
     pub(crate) target: Target,
     pub(crate) facts: EngineFacts,

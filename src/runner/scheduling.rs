@@ -9,7 +9,7 @@ use crate::plan::{Launch, Plan, Start};
 /// Whether a launch must run alone: if the matrix does not allow concurrent launches, or if it leases no GPUs
 /// or all of them, since its computation then cannot be separated.
 pub(super) fn is_exclusive(plan: &Plan, launch: &Launch, devices: u32) -> bool {
-    !plan.parallel || launch.devices == 0 || launch.devices >= devices
+    !plan.parallel || launch.local_gpus() == 0 || launch.local_gpus() >= devices
 }
 
 /// Picks the largest waiting start that fits into the free GPUs (ties: plan order). A start that must run
@@ -35,12 +35,12 @@ pub(super) fn next_start(
             // Two starts of one launch are repeats, not concurrent launches.
             other.id != launch.id && (port.is_none() || port != other.api.port.fixed)
         });
-        launch.devices <= free && is_clear
+        launch.local_gpus() <= free && is_clear
     };
     together
         .enumerate()
         .filter(|(_, launch)| fits(launch))
-        .max_by_key(|(index, launch)| (launch.devices, std::cmp::Reverse(*index)))
+        .max_by_key(|(index, launch)| (launch.local_gpus(), std::cmp::Reverse(*index)))
         .map(|(index, _)| index)
 }
 

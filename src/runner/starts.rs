@@ -56,7 +56,7 @@ pub(crate) async fn run(
             let launch = run_context.plan.launch(&start.launch);
             running.push(launch);
             // The preflight has checked the total, and the scheduled start fits.
-            let lease = pool.acquire(launch.devices).await;
+            let lease = pool.acquire(launch.local_gpus()).await;
             let (prompt_store, activity, prefetch) = (&prompt_store, &activity, &prefetch);
             at_work.push(async move {
                 let context = LaunchContext {

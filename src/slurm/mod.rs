@@ -107,6 +107,14 @@ pub(crate) async fn submit(
     })
 }
 
+/// The names of the nodes in a list such as `node[1-2]`.
+pub(crate) async fn node_names(list: &str) -> Result<Vec<String>, SlurmError> {
+    let mut command = Command::new("scontrol");
+    command.args(["show", "hostnames", list]);
+    let printed = output("scontrol", command).await?;
+    Ok(printed.split_whitespace().map(str::to_owned).collect())
+}
+
 /// The state of a job.
 pub(crate) async fn job_status(job: &JobId) -> Result<JobStatus, SlurmError> {
     let mut command = Command::new("squeue");

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::base::text::pluralize;
-use crate::config::cluster::ClusterProfile;
+use crate::config::cluster::{ClusterProfile, JobSize};
 
 /// The format that [`parse_sinfo`] reads: one line for each node of each partition.
 pub(super) const SINFO_FORMAT: &str = "%N|%P|%T|%c|%m|%G|%f|%l|%a|%E";
@@ -51,7 +51,7 @@ impl Node {
 /// What a job asks for.
 pub(crate) struct JobNeeds<'a> {
     pub(crate) profile: &'a ClusterProfile,
-    pub(crate) gpus: u32,
+    pub(crate) size: JobSize,
     /// The partition that the environment names, for a profile without one.
     pub(crate) default_partition: Option<String>,
 }
@@ -141,8 +141,11 @@ fn lacking_nodes(nodes: &[&Node], needs: &JobNeeds<'_>, place: &str) -> Option<S
         .unwrap_or_default();
     let checks: [(String, NodeCheck<'_>); 4] = [
         (
-            format!("{} named `{gres}`", pluralize(needs.gpus as usize, "GPU", "GPUs")),
-            Box::new(|node| node.gres_count(&gres) >= needs.gpus),
+            format!(
+                "{} named `{gres}`",
+                pluralize(needs.size.gpus as usize, "GPU", "GPUs")
+            ),
+            Box::new(|node| node.gres_count(&gres) >= needs.size.gpus),
         ),
         (
             pluralize(cpus as usize, "processor", "processors"),
@@ -174,24 +177,45 @@ fn lacking_nodes(nodes: &[&Node], needs: &JobNeeds<'_>, place: &str) -> Option<S
         };
         return Some(format!("no node of {place} has {what}; {}", offers(nodes)));
     }
-    if suitable.iter().any(|node| node.is_usable()) {
+    let names = |nodes: &mut dyn Iterator<Item = &str>| nodes.collect::<BTreeSet<&str>>().len();
+    let wanted = needs.size.nodes as usize;
+    if names(
+        &mut suitable
+            .iter()
+            .filter(|node| node.is_usable())
+            .map(|node| node.name.as_str()),
+    ) >= wanted
+    {
         return None;
+    }
+    let existing = names(&mut suitable.iter().map(|node| node.name.as_str()));
+    if existing < wanted {
+        return Some(format!(
+            "the job requests {wanted} nodes, and {place} has {} with what it requests; {}",
+            pluralize(existing, "node", "nodes"),
+            offers(nodes)
+        ));
     }
     let named: Vec<String> = suitable
         .iter()
+        .filter(|node| !node.is_usable())
         .take(MAX_NAMED)
         .map(|node| match &node.reason {
             Some(reason) => format!("{} is {} ({reason})", node.name, node.state),
             None => format!("{} is {}", node.name, node.state),
         })
         .collect();
-    let rest = suitable.len() - named.len();
+    let rest = suitable.iter().filter(|node| !node.is_usable()).count() - named.len();
     let more = match rest {
         0 => String::new(),
         rest => format!(", and {rest} more"),
     };
     Some(format!(
-        "no node of {place} with what the job requests takes jobs: {}{more}",
+        "{} of {place} with what the job requests: {}{more}",
+        match wanted {
+            1 => "no node takes jobs".to_owned(),
+            wanted => format!("fewer than {wanted} nodes take jobs"),
+        },
         named.join(", ")
     ))
 }
@@ -336,7 +360,7 @@ mod tests {
         assert_eq!(nodes.len(), LINES.len());
         let needs = JobNeeds {
             profile: &profile,
-            gpus,
+            size: JobSize { nodes: 1, gpus },
             default_partition: None,
         };
         lacks(&nodes, &needs).join("\n")

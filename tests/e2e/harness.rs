@@ -127,6 +127,15 @@ impl Bench {
         runs.remove(0)
     }
 
+    /// The log of the one start of an engine.
+    pub fn engine_log(&self) -> String {
+        let launches = fs::read_dir(self.run_folder().join("launches")).expect("an engine was started");
+        let logs = launches.map(|start| start.expect("it can be read").path().join("engine.log"));
+        let mut logs = logs.filter(|log| log.exists()).collect::<Vec<_>>();
+        assert_eq!(logs.len(), 1, "one start is expected: {logs:?}");
+        fs::read_to_string(logs.remove(0)).expect("it can be read")
+    }
+
     pub fn finished(&self) -> Finished {
         Finished::read(&self.run_folder()).expect("the run can be read")
     }

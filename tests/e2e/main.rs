@@ -30,6 +30,7 @@ mod planted;
 mod report;
 mod responses;
 mod resume;
+mod roles;
 mod rows;
 mod search;
 mod secrets;

@@ -122,6 +122,7 @@ impl ContainerExit {
                 out_of_memory: self.code.is_some().then_some(self.is_out_of_memory),
             },
             fault: self.is_external.then_some(FailureClass::Infrastructure),
+            tail: None,
         }
     }
 

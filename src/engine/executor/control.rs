@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
-use crate::engine::endpoint::Endpoint;
+use crate::engine::endpoint::{Endpoint, OtherServer};
 use crate::engine::log::{FatalLine, Log};
 use crate::engine::ownership::OwnershipTags;
 use crate::engine::start_record::StartRecord;
@@ -73,6 +73,11 @@ pub(crate) trait Executor: Send + Sync {
         &[]
     }
 
+    /// Its servers besides the one that requests are sent to, which must be healthy too.
+    fn other_servers(&self) -> &[OtherServer] {
+        &[]
+    }
+
     fn allowed_listeners(&self) -> AllowedListeners;
 
     /// The record on disk by which a later run finds what this start leaves behind.
@@ -100,6 +105,8 @@ pub(crate) struct ExitCause {
     pub(crate) end: EngineExitStatus,
     /// Whose fault it is, if the executor knows that it is not the engine's.
     pub(crate) fault: Option<FailureClass>,
+    /// The lines of the log that belong to it, if the last ones of the log may not.
+    pub(crate) tail: Option<Vec<String>>,
 }
 
 impl ExitCause {

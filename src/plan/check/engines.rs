@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::diagnostics::{unknown_name, with_place};
-use super::{attached, axes, recipe};
+use super::{attached, axes, members, recipe};
 use crate::config::connections::routing_key_header_error;
 use crate::config::engine::{ApiRecipe, Executor, Recipe, Recipes};
 use crate::config::forms::{Named, OneOrMany};
@@ -122,6 +122,9 @@ fn check_execution(
         executors.any(|executor| has(executor::facts(*executor)))
     };
     let executors = entry.executor.as_ref().or(matrix.axes.executor.as_ref());
+    let default = recipe.executors.get(..1).unwrap_or_default();
+    let named_executors = executors.map_or(default, |executors| &executors.0);
+    members::check_members(named, recipe, named_executors, diagnostics);
     let is_contained = any(executors, |facts| facts.has_container);
     if let Some(change) = entry.container.as_ref().filter(|_| !is_contained) {
         diagnostics.push(

@@ -3,6 +3,7 @@
 use super::diagnostics::{unknown_name, with_place};
 use crate::base::ids::CellKey;
 use crate::config::dataset::DatasetName;
+use crate::config::engine::Devices;
 use crate::config::matrix::{Exclusion, Inclusion, Matrix, Override, engine_name};
 use crate::config::search::SearchVariable;
 use crate::config::template::Template;
@@ -41,8 +42,30 @@ pub(crate) fn check_point(site: &ResolveContext<'_>, point: &GridPoint) -> Vec<D
             );
         }
     }
+    diagnostics.extend(check_gpus_of_nodes(site, point));
     diagnostics.extend(check_fixed_axes(site, point));
     diagnostics
+}
+
+/// The error if the GPUs of an engine cannot be divided over its nodes.
+fn check_gpus_of_nodes(site: &ResolveContext<'_>, point: &GridPoint) -> Option<Diagnostic> {
+    let nodes = site.entry.nodes.as_ref()?;
+    let parallel = point.parallel;
+    let gpus = parallel.tp * parallel.pp * parallel.dp;
+    let devices = site.entry.devices.unwrap_or(site.recipe.devices);
+    let is_even = devices == Devices::None || gpus % nodes.value.get() == 0;
+    (!is_even).then(|| {
+        let message = format!(
+            "`{}` uses {gpus} GPUs, which cannot be divided over {} nodes",
+            site.engine, nodes.value
+        );
+        with_place(
+            Diagnostic::new(message),
+            nodes.place.as_ref(),
+            "the same number on each node",
+        )
+        .with_help("choose `tp` × `pp` × `dp` of the model as a multiple of `nodes`")
+    })
 }
 
 /// Axes that set a value which the scenario itself varies.

@@ -5,6 +5,7 @@ mod axes;
 mod diagnostics;
 mod engines;
 mod grid;
+mod members;
 mod protocol_support;
 mod recipe;
 mod repeats;

@@ -11,7 +11,7 @@ use crate::config::template::Template;
 use crate::config::yaml::{Diagnostic, SourceSpan, Spanned, backtick_list, nearest_name};
 
 /// The placeholders that a text of a matrix or recipe may contain.
-pub(crate) const PLACEHOLDERS: [&str; 14] = [
+pub(crate) const PLACEHOLDERS: [&str; 20] = [
     "model",
     "served_model_name",
     "served",
@@ -26,6 +26,12 @@ pub(crate) const PLACEHOLDERS: [&str; 14] = [
     "venv",
     "hf_home",
     "matrix",
+    "nodes",
+    "node_rank",
+    "head_host",
+    "head_port",
+    "aux_port",
+    "url",
 ];
 
 /// The errors of all arguments, variables and headers.
@@ -51,6 +57,11 @@ pub(super) fn check_templates(matrix: &Matrix, diagnostics: &mut Vec<Diagnostic>
         check_command_secrets(named, diagnostics);
         let body = &named.value.body.0;
         diagnostics.extend(secret_in_body(body, &format!("engine `{}`", named.name.value)));
+        for (_, role) in named.value.roles.iter() {
+            role.args.iter().for_each(|arg| check_template(arg, diagnostics));
+            check_secret_arguments(&role.args, diagnostics);
+            check_env(&role.env, diagnostics);
+        }
     }
     for named in matrix.scenarios.iter() {
         let body = &named.value.body.0;

@@ -5,6 +5,7 @@
 mod attach;
 mod container;
 mod imported;
+pub(crate) mod members;
 mod process;
 
 use serde::{Deserialize, Serialize};
@@ -12,7 +13,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) use attach::AttachedServer;
 pub(crate) use container::Container;
 pub(crate) use imported::ImportedLaunch;
-pub(crate) use process::{Process, Venv};
+pub(crate) use members::{Member, Ports, fill_ports, further_ports, member_command};
+pub(crate) use process::{Process, SRUN, Venv};
 
 use crate::config::engine::{Executor, Recipe};
 use crate::config::template::Template;
@@ -75,6 +77,11 @@ pub(crate) trait ExecutorSettings {
 
     /// Where the engine comes from, such as `container image`.
     fn engine_source(&self) -> &'static str;
+
+    /// The processes of an engine that consists of several; empty for others.
+    fn members(&self) -> &[Member] {
+        &[]
+    }
 
     /// The container, if it runs in one of the container daemon.
     fn container(&self) -> Option<&Container> {

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::engine::{ProcessEnvironment, ProcessRecipe};
 use crate::config::template::Template;
+use crate::plan::executor::members::{self, Member};
 use crate::plan::executor::{ExecutorSettings, ExecutorSpec, Facts};
 use crate::plan::layers::Layers;
 use crate::plan::shell::{CommandLine, LineContext, passes_variable};
@@ -33,6 +34,9 @@ pub(crate) struct Process {
     /// The variable that tells the process its leased GPUs, such as `CUDA_VISIBLE_DEVICES`.
     pub(crate) devices_env: Option<String>,
     pub(crate) venv: Option<Venv>,
+    /// The processes of an engine that consists of several; `command` and `env` are then without effect.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) members: Vec<Member>,
 }
 
 fn is_inherited(environment: &ProcessEnvironment) -> bool {
@@ -63,9 +67,12 @@ impl Process {
         let version = version.trim_start_matches('v');
         let packages = recipe.pip.iter();
         let wants_venv = entry.venv.is_some() || !recipe.pip.is_empty();
+        let command = layers.command_with_arguments(recipe.command.as_ref());
+        let env = layers.environment(&recipe.env);
         Self {
-            command: layers.command_with_arguments(recipe.command.as_ref()),
-            env: layers.environment(&recipe.env),
+            members: members::merge(layers, &command, &env),
+            command,
+            env,
             environment: entry.environment.unwrap_or(recipe.environment),
             dir: recipe.dir.as_ref().map(|dir| dir.fill_placeholders(layers.fill)),
             devices_env: recipe.devices_env.clone(),
@@ -113,7 +120,16 @@ impl ExecutorSettings for Process {
 
     fn other_templates(&self) -> Vec<&Template> {
         let venv = self.venv.iter().filter_map(|venv| venv.path.as_ref());
-        self.dir.iter().chain(venv).collect()
+        let members = self.members.iter().flat_map(|member| {
+            let peers = member.peers.iter().flat_map(|peer| &peer.arguments);
+            let env = member.env.iter().map(|(_, value)| value);
+            member.command.iter().chain(peers).chain(env)
+        });
+        self.dir.iter().chain(venv).chain(members).collect()
+    }
+
+    fn members(&self) -> &[Member] {
+        &self.members
     }
 
     fn pin(&self, _digest: Option<&str>) -> Result<ExecutorSpec, &'static str> {
@@ -121,13 +137,50 @@ impl ExecutorSettings for Process {
     }
 
     fn command_line(&self, context: &LineContext<'_>) -> CommandLine {
-        shell_command(self, context)
+        match self.members.is_empty() {
+            true => CommandLine(shell_command(&self.env, &context.arguments, context)),
+            false => members_command(self, context),
+        }
     }
 }
 
-fn shell_command(process: &Process, context: &LineContext<'_>) -> CommandLine {
-    let given: Vec<&(String, Template)> = process
-        .env
+/// How a shell inside a job of a cluster starts a process on another of its nodes.
+pub(crate) const SRUN: [&str; 5] = ["srun", "--overlap", "--nodes=1", "--ntasks=1", "--cpu-bind=none"];
+
+/// The commands of all processes, which a shell runs at the same time.
+fn members_command(process: &Process, context: &LineContext<'_>) -> CommandLine {
+    let mut groups = Vec::new();
+    let mut devices = context.devices.iter().cloned();
+    for (index, member) in process.members.iter().enumerate() {
+        let own: Vec<String> = devices.by_ref().take(member.local_gpus()).collect();
+        let mut env = member.env.clone();
+        if let Some(name) = process.devices_env.as_ref().filter(|_| !own.is_empty()) {
+            env.insert(0, (name.clone(), Template::new(own.join(","))));
+        }
+        let arguments = members::member_command(&process.members, index, &context.ports);
+        let mut words = shell_command(&env, &arguments, context);
+        if member.node > 0 {
+            let node = format!(
+                "--nodelist=\"$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | sed -n {}p)\"",
+                member.node + 1
+            );
+            let at = words.len() - 1;
+            words.splice(at..at, [SRUN.join(" "), node]);
+        }
+        groups.extend(words);
+        if index + 1 < process.members.len() {
+            groups.push("&".to_owned());
+        }
+    }
+    CommandLine(groups)
+}
+
+fn shell_command(
+    env: &[(String, Template)],
+    arguments: &[Template],
+    context: &LineContext<'_>,
+) -> Vec<String> {
+    let given: Vec<&(String, Template)> = env
         .iter()
         .filter(|(name, value)| !passes_variable(name, value))
         .collect();
@@ -143,8 +196,8 @@ fn shell_command(process: &Process, context: &LineContext<'_>) -> CommandLine {
         // A shell takes an assignment to another name for a program.
         groups.insert(0, "env".to_owned());
     }
-    groups.push(context.quote_all(&context.arguments));
-    CommandLine(groups)
+    groups.push(context.quote_all(arguments));
+    groups
 }
 
 /// Whether a POSIX shell can assign to a variable of that name.

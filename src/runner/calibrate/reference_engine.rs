@@ -71,6 +71,8 @@ impl<'a> ReferenceEngine<'a> {
             unremoved: Arc::default(),
             folder: host.folder.clone(),
             port,
+            further_ports: Vec::new(),
+            job_nodes: Vec::new(),
         };
         let logs = || -> Result<Logs, store::StoreError> {
             Ok(Logs {

@@ -15,7 +15,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval, interval_at};
 
 use crate::base::threads::InterruptibleRuntime;
-use crate::config::cluster::ClusterProfile;
+use crate::config::cluster::{ClusterProfile, JobSize};
 use crate::plan::job::{Job, files};
 use crate::slurm::{self, JobEnd, JobId, JobStatus, SlurmError};
 use folder::JobFolder;
@@ -31,7 +31,7 @@ const FILE_INTERVAL: Duration = Duration::from_millis(500);
 pub(crate) struct JobRequest<'a> {
     pub(crate) matrix: &'a str,
     pub(crate) profile: &'a ClusterProfile,
-    pub(crate) gpus: u32,
+    pub(crate) size: JobSize,
     /// The folder that contains the runs.
     pub(crate) results: &'a Path,
     pub(crate) program: PathBuf,
@@ -77,7 +77,7 @@ impl JobRequest<'_> {
         Job {
             matrix: self.matrix,
             profile: self.profile,
-            gpus: self.gpus,
+            size: self.size,
             folder,
             current_folder: &self.current_folder,
             program: &self.program,

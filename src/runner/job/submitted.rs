@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::base::threads::InterruptibleRuntime;
-use crate::config::cluster::ClusterProfile;
+use crate::config::cluster::{ClusterProfile, JobSize};
 use crate::plan::job::Job;
 use crate::slurm::{self, JobId, JobNeeds, SlurmError};
 
@@ -41,16 +41,16 @@ pub(crate) fn cancel_all(runtime: &InterruptibleRuntime) -> Result<Vec<Cancelled
     })
 }
 
-/// What the cluster lacks for a job with this many GPUs, with how to fix it. Nothing is submitted.
+/// What the cluster lacks for a job, with how to fix it. Nothing is submitted.
 pub(crate) fn lacks(
     runtime: &InterruptibleRuntime,
     profile: &ClusterProfile,
-    gpus: u32,
+    size: JobSize,
     variable: impl Fn(&str) -> Option<String>,
 ) -> Result<Vec<String>, SlurmError> {
     let needs = JobNeeds {
         profile,
-        gpus,
+        size,
         default_partition: variable(PARTITION_VARIABLE),
     };
     runtime.block_on(slurm::lacks(&needs))

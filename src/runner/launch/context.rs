@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::plan::command::{self, StartValues};
-use crate::plan::{Launch, Start};
+use crate::plan::{Launch, Ports, Start};
 use crate::runner::context::RunContext;
 use crate::runner::lease::Lease;
 use crate::runner::prefetch::ImagePrefetch;
@@ -35,11 +35,12 @@ impl LaunchContext<'_> {
     }
 
     /// The command line with port and GPUs of this start.
-    pub(super) fn exact_command(&self, port: u16) -> String {
+    pub(super) fn exact_command(&self, ports: &Ports) -> String {
         let devices = self.run_context.host.machine.device_names(self.lease.devices());
         let start_values = StartValues {
             folder: Some(&self.run_context.host.folder),
-            port: Some(port),
+            port: Some(ports.endpoint),
+            further_ports: Some(&ports.further),
             devices: Some(&devices),
         };
         command::command_line_with(self.launch, start_values).to_line()

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::base::clock;
 use crate::engine::{self, Listener, Logs, RunningEngine, StartContext};
 use crate::loadgen::{self, Target};
-use crate::plan::{Launch, Start};
+use crate::plan::{Launch, Ports, Start};
 use crate::results::record::cell::{EngineFacts, FailureClass, Phase, PhaseTime};
 use crate::results::record::event::Event;
 use crate::results::store::StoreError;
@@ -35,11 +35,8 @@ pub(super) async fn start_engine(context: &LaunchContext<'_>) -> Result<Option<R
         ..
     } = *context;
     let no_port = |error| LaunchFailure::new(FailureClass::Infrastructure, format!("no free port: {error}"));
-    let port = match launch.api.port.fixed {
-        Some(port) => port,
-        None => engine::free_port().map_err(no_port)?,
-    };
-    let exact = context.exact_command(port);
+    let ports = engine::ports_for(launch).map_err(no_port)?;
+    let exact = context.exact_command(&ports);
     run_context.events.emit(Event::LaunchBegan {
         launch: launch.id.clone(),
         start: start.start,
@@ -57,7 +54,7 @@ pub(super) async fn start_engine(context: &LaunchContext<'_>) -> Result<Option<R
     };
     let began = clock::now();
     let sampling = Sampling::begin(launch, lease.devices());
-    let Some(mut running) = start_process(context, port, &exact).await? else {
+    let Some(mut running) = start_process(context, ports, &exact).await? else {
         return Ok(None);
     };
     let ready = tokio::select! {
@@ -95,7 +92,7 @@ pub(super) async fn start_engine(context: &LaunchContext<'_>) -> Result<Option<R
 /// Starts the process or container of an engine; `None` if the run is stopped.
 async fn start_process(
     context: &LaunchContext<'_>,
-    port: u16,
+    ports: Ports,
     exact: &str,
 ) -> Result<Option<RunningEngine>, LaunchFailure> {
     let LaunchContext {
@@ -106,7 +103,7 @@ async fn start_process(
         shutdown,
         ..
     } = *context;
-    let context_for_engine = engine_context(run_context, start, lease, port);
+    let context_for_engine = engine_context(run_context, start, lease, ports);
     let logs = open_logs(run_context, launch, start)
         .map_err(|error| LaunchFailure::new(FailureClass::Infrastructure, error.to_string()))?;
     let report = |progress: engine::Progress| report_progress(run_context, launch, progress);
@@ -153,6 +150,7 @@ async fn with_telemetry(
         measurement_count: 0,
         control: running.endpoint().control_client(&run_context.host.http),
         other_controls: (running.other_endpoints().iter())
+            .chain(running.other_servers().iter().map(|other| &other.endpoint))
             .map(|endpoint| endpoint.control_client(&run_context.host.http))
             .collect(),
         running,
@@ -236,7 +234,12 @@ fn report_progress(run_context: &RunContext<'_>, launch: &Launch, progress: engi
     });
 }
 
-fn engine_context(run_context: &RunContext<'_>, start: &Start, lease: &Lease<'_>, port: u16) -> StartContext {
+fn engine_context(
+    run_context: &RunContext<'_>,
+    start: &Start,
+    lease: &Lease<'_>,
+    ports: Ports,
+) -> StartContext {
     let host = run_context.host;
     let secrets = host.secrets.clone();
     StartContext {
@@ -261,7 +264,9 @@ fn engine_context(run_context: &RunContext<'_>, start: &Start, lease: &Lease<'_>
         images: Arc::clone(&host.images),
         unremoved: Arc::clone(&host.orphans),
         folder: host.folder.clone(),
-        port,
+        port: ports.endpoint,
+        further_ports: ports.further,
+        job_nodes: host.job_nodes.clone(),
     }
 }
 

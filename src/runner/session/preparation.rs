@@ -18,6 +18,7 @@ use crate::runner::session::error::SessionError;
 use crate::runner::session::gpus;
 use crate::runner::session::observer::{Notice, Observer};
 use crate::runner::session::request::RunRequest;
+use crate::slurm;
 use crate::telemetry::machine;
 
 pub(super) struct PreparedHost {
@@ -74,6 +75,7 @@ pub(super) fn host_env(
         http: engine::http_client(),
         machine: about,
         devices: Vec::new(),
+        job_nodes: Vec::new(),
         gpus,
     })
 }
@@ -93,6 +95,9 @@ pub(super) async fn prepare(
     let swept = cleanup::sweep(&host.docker, &host.cache).await;
     report_sweep(&swept, plan, observer);
     host.devices = gpu_selection::choose_gpus(plan, &host, &allowed).await;
+    if plan.launches.iter().any(|launch| launch.nodes() > 1) {
+        host.job_nodes = job_nodes(environment, observer).await;
+    }
     if host.devices.len() < host.machine.gpus.len() {
         gpu_selection::restrict_to_leased(plan);
     }
@@ -113,6 +118,26 @@ pub(super) async fn prepare(
         removed: swept.removed,
         gpu_lock,
     })
+}
+
+/// The nodes of the job of a cluster that this run executes in, this host first; empty outside of one.
+async fn job_nodes(environment: &Environment, observer: &dyn Observer) -> Vec<String> {
+    let variables = ["SLURM_JOB_NODELIST", "SLURMD_NODENAME"].map(|name| environment.variable(name));
+    let [Some(list), Some(here)] = variables else {
+        return Vec::new();
+    };
+    match slurm::node_names(&list).await {
+        Ok(mut names) => {
+            names.sort_by_key(|name| *name != here);
+            names
+        }
+        Err(error) => {
+            observer.notice(Notice::Warning(format!(
+                "the nodes of this job are unknown: {error}"
+            )));
+            Vec::new()
+        }
+    }
 }
 
 fn report_sweep(swept: &SweepResult, plan: &Plan, observer: &dyn Observer) {

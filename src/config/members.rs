@@ -1,0 +1,44 @@
+//! Engines that consist of several processes: one on each of several nodes, or one for each role.
+
+use std::num::NonZeroU32;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::config::forms::OrderedMap;
+use crate::config::template::Template;
+use crate::config::yaml::Spanned;
+
+/// What an engine needs to run over several nodes: one process on each node, its rank. Arguments may contain `{nodes}`
+/// (the number of nodes), `{node_rank}` (from 0), `{head_host}` and `{head_port}` (where the ranks find rank 0).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct NodesRecipe {
+    /// Arguments of every rank, appended to the command.
+    pub(crate) args: Vec<Template>,
+    /// Further arguments of all ranks but rank 0, which is the one that answers requests.
+    pub(crate) other_args: Vec<Template>,
+}
+
+/// A role of an engine whose processes have different tasks, such as `prefill`, `decode` and `router`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RoleEntry {
+    /// Whether requests are sent to it. Exactly one role has it.
+    pub(crate) endpoint: Option<Spanned<bool>>,
+    /// Number of processes; default 1.
+    pub(crate) count: Option<Spanned<NonZeroU32>>,
+    /// GPUs of each process; default 0.
+    pub(crate) gpus: Option<u32>,
+    /// Command of the role; default: the engine's command with the engine's arguments.
+    pub(crate) command: Option<Vec<Template>>,
+    /// Arguments appended to the command.
+    pub(crate) args: Vec<Spanned<Template>>,
+    /// Environment variables added to those of the engine.
+    pub(crate) env: OrderedMap<Spanned<Template>>,
+    /// Path that returns status 200 when the process is healthy; default: that of the engine.
+    pub(crate) health: Option<String>,
+    /// Arguments that are appended once for each process of another role, such as
+    /// `{ decode: [--decode, "{url}"] }`. In them `{url}`, `{port}` and `{aux_port}` are those of that process.
+    pub(crate) for_each: OrderedMap<Vec<Template>>,
+}

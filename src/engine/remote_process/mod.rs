@@ -1,0 +1,141 @@
+//! A process on another node of the job of a cluster. `srun` starts `matrix __remote` there ([`serve`]), which starts the
+//! program below a shim as on this host, and ends it when its standard input ends: that is when this side stops it, or
+//! is gone.
+//!
+//! The program and its arguments are sent through the standard input, because schedulers record command lines and
+//! arguments may contain secrets.
+
+pub(super) mod serve;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal};
+use serde::{Deserialize, Serialize};
+use tokio::io::AsyncWriteExt;
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::time::timeout;
+
+use crate::plan::SRUN;
+
+/// Subcommand that starts the program on the other node.
+const REMOTE: &str = "__remote";
+/// Time for `srun` to end after the program has ended.
+const SRUN_TIMEOUT: Duration = Duration::from_secs(20);
+/// Time for the scheduler to end a step that `srun` gives up.
+const ABORT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What the other node needs to start a program.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct RemoteStart {
+    pub(super) run: String,
+    pub(super) start: String,
+    pub(super) program: PathBuf,
+    pub(super) args: Vec<String>,
+    /// Variables of the job that it does not inherit.
+    pub(super) withheld_variables: Vec<String>,
+    /// Variables added to the inherited ones.
+    pub(super) env: Vec<(String, String)>,
+    pub(super) dir: Option<PathBuf>,
+    /// The variable that names the GPUs, and how many of those of the node it names.
+    pub(super) gpus: Option<(String, u32)>,
+    pub(super) cache_dir: PathBuf,
+    /// Milliseconds between SIGTERM and SIGKILL.
+    pub(super) grace_ms: u64,
+}
+
+/// A process on another node, as seen from this one.
+pub(super) struct RemoteProcess {
+    srun: Child,
+    /// The other node ends the process when this is closed.
+    stdin: Option<ChildStdin>,
+    grace: Duration,
+    is_gone: bool,
+}
+
+impl RemoteProcess {
+    /// Starts a process on a node of the job. It and its descendants write stdout and stderr to `writer`.
+    pub(super) async fn spawn(
+        srun: &Path,
+        matrix: &Path,
+        node: &str,
+        start: &RemoteStart,
+        writer: &io::PipeWriter,
+    ) -> io::Result<Self> {
+        let mut command = Command::new(srun);
+        command
+            .args(&SRUN[1..])
+            .args(["--unbuffered", "--kill-on-bad-exit=1"])
+            .arg(format!("--nodelist={node}"))
+            .arg(matrix)
+            .arg(REMOTE)
+            .stdin(Stdio::piped())
+            .stdout(writer.try_clone()?)
+            .stderr(writer.try_clone()?)
+            .process_group(0);
+        let mut srun = command.spawn()?;
+        let mut stdin = srun.stdin.take().expect("it was requested");
+        let mut text = serde_json::to_vec(start).map_err(io::Error::other)?;
+        text.push(b'\n');
+        // If `srun` has ended, its exit says why.
+        let _ = stdin.write_all(&text).await;
+        Ok(Self {
+            srun,
+            stdin: Some(stdin),
+            grace: Duration::from_millis(start.grace_ms),
+            is_gone: false,
+        })
+    }
+
+    /// Pid of `srun`.
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.srun.id()
+    }
+
+    /// Whether [`RemoteProcess::stop`] saw its end.
+    pub(super) const fn is_gone(&self) -> bool {
+        self.is_gone
+    }
+
+    /// Waits for the process to exit. Cancel-safe; later calls give the same answer.
+    pub(super) async fn wait_for_exit(&mut self) -> io::Result<ExitStatus> {
+        self.srun.wait().await
+    }
+
+    /// Has the other node end the process, with SIGTERM and a grace period, and waits for it. Returns a description.
+    pub(super) async fn stop(&mut self) -> String {
+        if let Ok(Some(status)) = self.srun.try_wait() {
+            self.is_gone = true;
+            return format!("it had already ended ({status})");
+        }
+        drop(self.stdin.take());
+        if let Ok(Ok(status)) = timeout(self.grace + SRUN_TIMEOUT, self.srun.wait()).await {
+            self.is_gone = true;
+            return format!("it ended after it was asked to ({status})");
+        }
+        self.signal(Signal::TERM);
+        if let Ok(Ok(status)) = timeout(ABORT_TIMEOUT, self.srun.wait()).await {
+            self.is_gone = true;
+            return format!("the scheduler ended it ({status})");
+        }
+        "`srun` still runs, so it may too".to_owned()
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = self.srun.id().and_then(|pid| i32::try_from(pid).ok());
+        if let Some(pid) = pid.and_then(Pid::from_raw) {
+            let _ = rustix::process::kill_process(pid, signal);
+        }
+    }
+}
+
+impl Drop for RemoteProcess {
+    fn drop(&mut self) {
+        if !self.is_gone {
+            // `srun` has the scheduler kill the process.
+            self.signal(Signal::TERM);
+        }
+    }
+}

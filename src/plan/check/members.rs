@@ -1,0 +1,226 @@
+//! Checks engines that consist of several processes: over several nodes, or with several roles.
+
+use super::diagnostics::{unknown_name, with_place};
+use crate::config::engine::{Devices, Executor, Recipe};
+use crate::config::forms::Named;
+use crate::config::matrix::{EngineEntry, engine_name};
+use crate::config::members::RoleEntry;
+use crate::config::template::Template;
+use crate::config::yaml::{Diagnostic, SourceSpan, Spanned};
+
+/// Placeholders that have a value on several nodes only.
+const NODE_PLACEHOLDERS: [&str; 4] = ["nodes", "node_rank", "head_host", "head_port"];
+/// Placeholders that have a value in roles only.
+const ROLE_PLACEHOLDERS: [&str; 2] = ["aux_port", "url"];
+/// Largest number of processes of an engine.
+const MAX_PROCESSES: u32 = 256;
+
+/// Errors about the nodes and roles of an engine that runs with these executors.
+pub(super) fn check_members(
+    named: &Named<EngineEntry>,
+    recipe: &Recipe,
+    executors: &[Executor],
+    diagnostics: &mut Vec<Diagnostic>,
+) {
+    let entry = &named.value;
+    let nodes = entry.nodes.as_ref().filter(|nodes| nodes.value.get() > 1);
+    let first_role = entry.roles.iter().next().map(|(name, _)| name);
+    let place = nodes.map_or_else(
+        || first_role.and_then(|name| name.place.as_ref()),
+        |nodes| nodes.place.as_ref(),
+    );
+    let engine = engine_name(named);
+    let other = executors.iter().find(|executor| **executor != Executor::Process);
+    match (nodes, first_role) {
+        (None, None) => {}
+        (Some(_), Some(role)) => diagnostics.push(
+            with_place(
+                Diagnostic::new(format!("`{engine}` has both `nodes` and `roles`")),
+                role.place.as_ref(),
+                "roles run on one node",
+            )
+            .with_help("remove one of them"),
+        ),
+        (_, _) if other.is_some() => diagnostics.push(
+            with_place(
+                Diagnostic::new(format!(
+                    "`{engine}` consists of several processes, which the executor `{}` cannot start",
+                    other.map_or("", |executor| executor.name())
+                )),
+                place,
+                "needs `executor: process`",
+            )
+            .with_help("set `executor: process`; its `command` may start containers itself, as with `apptainer exec`"),
+        ),
+        (Some(nodes), None) => check_nodes(named, recipe, nodes.place.as_ref(), diagnostics),
+        (None, Some(_)) => check_roles(named, recipe, diagnostics),
+    }
+    check_placeholders(named, nodes.is_some(), diagnostics);
+}
+
+/// Errors about an engine that has no arguments for its ranks.
+fn check_nodes(
+    named: &Named<EngineEntry>,
+    recipe: &Recipe,
+    place: Option<&SourceSpan>,
+    diagnostics: &mut Vec<Diagnostic>,
+) {
+    let entry = &named.value;
+    let own = entry.args.iter().map(|arg| &arg.value);
+    let mut own = own.chain(entry.command.iter().flatten());
+    if recipe.nodes.is_none() && !own.any(|word| has_placeholder(word, &["node_rank"])) {
+        let message = format!(
+            "the recipe `{}` does not say how it runs over several nodes",
+            recipe.name
+        );
+        diagnostics.push(
+            with_place(Diagnostic::new(message), place, "needs arguments for its ranks").with_help(
+                "add `nodes:` to the recipe, such as `nodes: { args: [--nnodes, \"{nodes}\", --node-rank, \"{node_rank}\", --dist-init-addr, \"{head_host}:{head_port}\"] }`",
+            ),
+        );
+    }
+}
+
+fn check_roles(named: &Named<EngineEntry>, recipe: &Recipe, diagnostics: &mut Vec<Diagnostic>) {
+    let engine = engine_name(named);
+    let roles = &named.value.roles;
+    let place = named.name.place.as_ref();
+    let is_endpoint = |role: &RoleEntry| role.endpoint.as_ref().is_some_and(|endpoint| endpoint.value);
+    let mut endpoints = roles.iter().filter(|(_, role)| is_endpoint(role));
+    match (endpoints.next(), endpoints.next()) {
+        (None, _) => diagnostics.push(
+            with_place(
+                Diagnostic::new(format!(
+                    "no role of `{engine}` is the one that requests are sent to"
+                )),
+                place,
+                "needs an endpoint",
+            )
+            .with_help("add `endpoint: true` to that role, such as `router: { endpoint: true }`"),
+        ),
+        (Some(_), Some((second, _))) => diagnostics.push(
+            with_place(
+                Diagnostic::new(format!("`{engine}` has more than one role with `endpoint: true`")),
+                second.place.as_ref(),
+                "again",
+            )
+            .with_help("requests are sent to one process; put a router in front of several"),
+        ),
+        (Some((name, role)), None) if role.count.as_ref().is_some_and(|count| count.value.get() > 1) => {
+            diagnostics.push(
+                with_place(
+                    Diagnostic::new(format!(
+                        "the role `{name}` of `{engine}` is the endpoint, but has several processes"
+                    )),
+                    role.count.as_ref().and_then(|count| count.place.as_ref()),
+                    "more than one",
+                )
+                .with_help("remove `count`, or make a router the endpoint"),
+            );
+        }
+        (Some(_), None) => {}
+    }
+    let processes = roles
+        .iter()
+        .map(|(_, role)| role.count.as_ref().map_or(1, |count| count.value.get()));
+    if processes.fold(0_u32, u32::saturating_add) > MAX_PROCESSES {
+        let message = format!("`{engine}` has more than {MAX_PROCESSES} processes");
+        diagnostics.push(with_place(Diagnostic::new(message), place, "too many").with_help("lower `count`"));
+    }
+    let devices = named.value.devices.unwrap_or(recipe.devices);
+    if devices == Devices::Gpu && roles.iter().all(|(_, role)| role.gpus.unwrap_or(0) == 0) {
+        diagnostics.push(
+            with_place(
+                Diagnostic::new(format!("`{engine}` computes on GPUs, but none of its roles has any")),
+                place,
+                "needs `gpus` in its roles",
+            )
+            .with_help("add `gpus` to the roles that compute, such as `decode: { gpus: 4 }`, or `devices: none` to the engine"),
+        );
+    }
+    let names: Vec<&str> = roles.names().collect();
+    for (name, role) in roles.iter() {
+        check_role_name(name, diagnostics);
+        for (other, _) in role.for_each.iter() {
+            if other.value == name.value {
+                let message = format!("`for_each` of the role `{name}` names the role itself");
+                diagnostics.push(
+                    with_place(Diagnostic::new(message), other.place.as_ref(), "the same role")
+                        .with_help("name another role"),
+                );
+            } else if !names.contains(&other.as_str()) {
+                diagnostics.push(unknown_name(
+                    "role",
+                    other,
+                    &names,
+                    &format!("a role of `{engine}`"),
+                ));
+            }
+        }
+    }
+}
+
+/// Names appear in the log and in messages.
+fn check_role_name(name: &Spanned<String>, diagnostics: &mut Vec<Diagnostic>) {
+    let is_allowed = |letter: char| letter.is_ascii_alphanumeric() || "_-".contains(letter);
+    if name.is_empty() || !name.chars().all(is_allowed) {
+        let message = format!("`{}` cannot be the name of a role", name.escape_debug());
+        diagnostics.push(
+            with_place(Diagnostic::new(message), name.place.as_ref(), "not a valid name")
+                .with_help("use letters, digits, `_` and `-`"),
+        );
+    }
+}
+
+/// Errors about placeholders that have no value.
+fn check_placeholders(named: &Named<EngineEntry>, has_nodes: bool, diagnostics: &mut Vec<Diagnostic>) {
+    let entry = &named.value;
+    let mut refuse = |word: &Template, place: Option<&SourceSpan>, names: &[&str], help: &str| {
+        if let Some(name) = word.placeholders().find(|name| names.contains(name)) {
+            let message = format!("`{{{name}}}` has no value for `{}`", engine_name(named));
+            diagnostics.push(with_place(Diagnostic::new(message), place, "no value here").with_help(help));
+        }
+    };
+    let (roles_help, nodes_help) = (
+        "`{url}` is the address of another process of `for_each`, and `{aux_port}` a port of a role",
+        "set `nodes` of the engine, such as `nodes: 2`",
+    );
+    let own = entry.args.iter().map(|arg| (&arg.value, arg.place.as_ref()));
+    let env = entry
+        .env
+        .iter()
+        .map(|(_, value)| (&value.value, value.place.as_ref()));
+    let command = entry
+        .command
+        .iter()
+        .flatten()
+        .map(|word| (word, named.name.place.as_ref()));
+    for (word, place) in own.chain(env).chain(command) {
+        if !has_nodes {
+            refuse(word, place, &NODE_PLACEHOLDERS, nodes_help);
+        }
+        if entry.roles.len() == 0 {
+            refuse(word, place, &ROLE_PLACEHOLDERS, roles_help);
+        }
+    }
+    for (name, role) in entry.roles.iter() {
+        let args = role.args.iter().map(|arg| (&arg.value, arg.place.as_ref()));
+        let env = role
+            .env
+            .iter()
+            .map(|(_, value)| (&value.value, value.place.as_ref()));
+        let command = role
+            .command
+            .iter()
+            .flatten()
+            .map(|word| (word, name.place.as_ref()));
+        for (word, place) in args.chain(env).chain(command) {
+            refuse(word, place, &NODE_PLACEHOLDERS, nodes_help);
+            refuse(word, place, &["url"], roles_help);
+        }
+    }
+}
+
+fn has_placeholder(word: &Template, names: &[&str]) -> bool {
+    word.placeholders().any(|name| names.contains(&name))
+}

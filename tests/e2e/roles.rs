@@ -1,0 +1,72 @@
+//! Engines whose processes have different roles, on one host: simulated prefill and decode servers behind a router.
+
+use matrix::results::record::cell::MeasurementStatus;
+
+use crate::harness::{Bench, failure, summary};
+
+/// A matrix with an engine of two decode servers, a prefill server and a router. `decode` are further arguments of the
+/// decode servers.
+fn disaggregated(decode: &str, timeouts: &str) -> String {
+    format!(
+        r#"
+name: roles
+engines:
+  - sim:
+      as: split
+      timeouts: {timeouts}
+      roles:
+        prefill: {{ args: [--preset, fast, --disaggregation-mode, prefill] }}
+        decode: {{ count: 2, args: [--preset, fast, --disaggregation-mode, decode{decode}] }}
+        router:
+          endpoint: true
+          command: ["{{matrix}}", sim, --router, --port, "{{port}}"]
+          for_each: {{ prefill: [--prefill, "{{url}}"], decode: [--decode, "{{url}}"] }}
+models: [{{ m: {{ tokenizer: data/tokenizer.json }} }}]
+scenarios:
+  - load: {{ dataset: random-ids, prompts: 20, input_len: 40, output_len: 8, concurrency: 4, range_ratio: 1.0, warmup: 0 }}
+"#
+    )
+}
+
+#[test]
+fn requests_go_to_the_router_and_every_process_is_started_and_stopped() {
+    let bench = Bench::of(&disaggregated("", "{}"));
+    let ran = bench.run(&[]).exits(0);
+    ran.shows("20/0");
+    let run = bench.finished();
+    let summary = summary(&run, "split", "load");
+    assert_eq!(summary.status, MeasurementStatus::Done);
+    let log = bench.engine_log();
+    for process in ["prefill", "decode 1", "decode 2", "router"] {
+        let label = format!("[{process}] ");
+        assert!(
+            log.lines().any(|line| line.starts_with(&label)),
+            "{process}: {log}"
+        );
+    }
+    assert!(log.lines().all(|line| line.starts_with('[')), "{log}");
+    bench.leaves_no_process();
+}
+
+#[test]
+fn the_end_of_any_process_is_that_of_the_engine_and_its_log_is_quoted() {
+    let bench = Bench::of(&disaggregated(r#", --die-after, "6requests""#, "{}"));
+    let ran = bench.run(&[]).exits(3);
+    let run = bench.finished();
+    let (_, reason, tail) = failure(summary(&run, "split", "load"));
+    assert!(reason.contains("its process `decode "), "{reason}");
+    assert!(tail.lines().count() > 0, "{reason}");
+    assert!(tail.lines().all(|line| line.starts_with("[decode ")), "{tail}");
+    ran.says("its process `decode ");
+    bench.leaves_no_process();
+}
+
+#[test]
+fn an_engine_is_not_ready_before_all_its_servers_are() {
+    let bench = Bench::of(&disaggregated(r#", --hang-while-loading"#, "{ start: 3s }"));
+    bench.run(&[]).exits(3);
+    let run = bench.finished();
+    let (_, reason, _) = failure(summary(&run, "split", "load"));
+    assert!(reason.contains("3s"), "{reason}");
+    bench.leaves_no_process();
+}
