@@ -46,8 +46,16 @@ pub(crate) struct StartContext {
     pub(crate) port: u16,
     /// Ports of its further processes.
     pub(crate) further_ports: Vec<u16>,
-    /// Names of the nodes of the job that `matrix` runs in, this host first; empty outside of one.
-    pub(crate) job_nodes: Vec<String>,
+    pub(crate) job_nodes: JobNodes,
+}
+
+/// The nodes of the job of a cluster that `matrix` runs in; empty outside of one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct JobNodes {
+    /// Their names, this host first.
+    pub(crate) names: Vec<String>,
+    /// The address by which the other nodes reach this host.
+    pub(crate) head_host: Option<String>,
 }
 
 /// Log files of a start.
@@ -69,7 +77,7 @@ impl StartContext {
             "matrix" => Some(text(&self.matrix_binary)),
             "dir" => Some(text(&self.folder)),
             "hf_home" => self.hf_home.as_deref().map(text),
-            "head_host" => self.job_nodes.first().cloned(),
+            "head_host" => self.job_nodes.head_host.clone(),
             "venv" => venv.map(text),
             _ => None,
         }

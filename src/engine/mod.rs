@@ -39,7 +39,7 @@ pub(crate) use api::{CacheReset, fetch_facts, reset_caches};
 pub(crate) use api::{accept_length, check_model, is_path_missing};
 pub(crate) use attach::running_at;
 pub(crate) use attach::unmet_server;
-pub(crate) use context::{HelpContext, Logs, StartContext};
+pub(crate) use context::{HelpContext, JobNodes, Logs, StartContext};
 pub use docker::DockerError;
 pub(crate) use docker::{
     ContainerChecks, DockerEnv, Images, PullPolicy, UnremovedContainers, prefetch_image,

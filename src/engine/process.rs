@@ -24,11 +24,12 @@ use crate::engine::ownership::OwnershipTags;
 use crate::engine::port;
 use crate::engine::process_group::{ProcessGroup, SpawnSpec};
 use crate::engine::program::find_program;
-use crate::engine::remote_process::{RemoteProcess, RemoteStart};
+use crate::engine::remote_process::{self, RemoteProcess, RemoteStart};
 use crate::engine::running::RunningEngine;
 use crate::engine::start_record::StartRecord;
 use crate::engine::venv::{self, PreparedVenv, VenvRequest};
 use crate::plan::{Launch, Member, Ports, Process, SRUN, fill_ports, member_command};
+use crate::results::record::cell::FailureClass;
 use crate::results::record::post_mortem::EngineExitStatus;
 
 /// How long to wait for the end of the log after the process has ended. Descendants that still run keep the
@@ -203,7 +204,7 @@ impl SpawnOrder {
             devices_env,
         } = self;
         let absent = || std::io::Error::other(format!("the job has no node {}", node + 1));
-        let host = context.job_nodes.get(node as usize).ok_or_else(absent)?;
+        let host = context.job_nodes.names.get(node as usize).ok_or_else(absent)?;
         let path = context.path.as_deref().unwrap_or_default();
         let srun = find_program(SRUN[0], path, None, &context.redactor).map_err(std::io::Error::other)?;
         let gpus = member.map_or(0, |member| member.gpus);
@@ -351,19 +352,29 @@ impl ProcessEngine {
                 EngineExitStatus::default(),
             ),
         };
-        let name = process.name.as_deref();
-        let log_lines = name
-            .filter(|_| index != self.endpoint)
-            .map(|name| log.tail_of(&label(name)));
+        let Some(name) = &process.name else {
+            return ExitCause {
+                description,
+                fatal_line: None,
+                end,
+                fault: None,
+                tail: None,
+            };
+        };
+        let lines = log.tail_of(&label(name));
+        let scheduler = match process.place {
+            ProcessPlace::Here(_) => None,
+            ProcessPlace::Elsewhere(_) => lines
+                .iter()
+                .find_map(|line| remote_process::scheduler_error(line)),
+        };
+        let cause = scheduler.map_or_else(String::new, |error| format!(": {error}"));
         ExitCause {
-            description: match name {
-                Some(name) => format!("ended, because its process `{name}` {description}"),
-                None => description,
-            },
+            description: format!("ended, because its process `{name}` {description}{cause}"),
             fatal_line: None,
             end,
-            fault: None,
-            tail: log_lines,
+            fault: scheduler.map(|_| FailureClass::Infrastructure),
+            tail: Some(lines).filter(|_| index != self.endpoint),
         }
     }
 }

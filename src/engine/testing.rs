@@ -66,7 +66,7 @@ impl TestEnv {
             folder: self.path().to_owned(),
             port: free_port().unwrap(),
             further_ports: Vec::new(),
-            job_nodes: Vec::new(),
+            job_nodes: Default::default(),
         }
     }
 

@@ -270,7 +270,7 @@ fn launches(matrix: &str) -> Vec<Launch> {
 #[test]
 fn each_node_has_a_rank_with_its_share_of_the_gpus() {
     let launches = launches(
-        "name: t\nengines:\n  - vllm: { executor: process, nodes: 2, venv: /v, version: v0.20.0 }\nmodels:\n  - Qwen/Qwen3-8B: { tp: 8, pp: 2 }\nscenarios: [random]\n",
+        "name: t\nengines:\n  - vllm: { executor: process, nodes: 2, venv: /v, version: v0.20.0 }\nmodels:\n  - Qwen/Qwen3-8B: { tp: 8, pp: 2 }\nscenarios: [random-1k-1k]\n",
     );
     let [launch] = &launches[..] else {
         panic!("{launches:?}")
@@ -316,7 +316,7 @@ engines:
           health: /health
           for_each: { prefill: [--prefill, "{url}", "{aux_port}"], decode: [--decode, "{url}"] }
 models: [m]
-scenarios: [random]
+scenarios: [random-1k-1k]
 "#,
     );
     let [launch] = &launches[..] else {

@@ -103,7 +103,7 @@ fn calibration_host(
         http: engine::http_client(),
         machine: machine::read(&environment.tool),
         devices: Vec::new(),
-        job_nodes: Vec::new(),
+        job_nodes: Default::default(),
         gpus: None,
     })
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::base::ids::RunId;
 use crate::base::secrets::Redactor;
-use crate::engine::{DockerEnv, Images, UnremovedContainers};
+use crate::engine::{DockerEnv, Images, JobNodes, UnremovedContainers};
 use crate::loadgen::dataset::Caches;
 use crate::plan::{Plan, Start};
 use crate::results::record::cell::MeasurementStatus;
@@ -49,8 +49,8 @@ pub(crate) struct HostEnv {
     pub(crate) machine: Machine,
     /// GPUs that the run uses.
     pub(crate) devices: Vec<u32>,
-    /// Names of the nodes of the job of a cluster that this run executes in, this host first; empty outside of one.
-    pub(crate) job_nodes: Vec<String>,
+    /// The nodes of the job of a cluster that this run executes in, if a launch needs several.
+    pub(crate) job_nodes: JobNodes,
     /// Access to the GPUs; `None` if there is no library for them or they are simulated.
     pub(crate) gpus: Option<Arc<Gpus>>,
 }

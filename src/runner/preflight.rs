@@ -202,7 +202,7 @@ fn check_gpu_instances(plan: &Plan, host: &HostEnv, unmet: &mut BTreeSet<UnmetRe
 
 /// A launch over more nodes than the job has.
 fn check_nodes(launch: &Launch, host: &HostEnv, unmet: &mut BTreeSet<UnmetRequirement>) {
-    let (needed, available) = (launch.nodes() as usize, host.job_nodes.len());
+    let (needed, available) = (launch.nodes() as usize, host.job_nodes.names.len());
     if needed <= available.max(1) {
         return;
     }

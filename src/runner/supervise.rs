@@ -68,7 +68,7 @@ pub(crate) async fn drive(
             biased;
             driven = &mut driving => {
                 let driven = driven?;
-                let cut = match running.can_observe_exit() && lost_connections(&driven.records) {
+                let cut = match running.can_observe_exit() && may_follow_exit(running, &driven.records) {
                     true => exit_after_lost_connections(running).await,
                     false => None,
                 };
@@ -108,6 +108,12 @@ pub(crate) async fn drive(
     };
     halt.cancel();
     Ok((driving.await?, Some(cut)))
+}
+
+/// Whether requests failed as they do after the death of this engine. A router answers for its dead servers.
+fn may_follow_exit(running: &RunningEngine, requests: &[Request]) -> bool {
+    let has_failed = || requests.iter().any(|request| request.failure.is_some());
+    lost_connections(requests) || (!running.other_servers().is_empty() && has_failed())
 }
 
 /// Whether connections broke or were refused, as after an engine's death.

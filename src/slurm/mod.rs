@@ -115,6 +115,19 @@ pub(crate) async fn node_names(list: &str) -> Result<Vec<String>, SlurmError> {
     Ok(printed.split_whitespace().map(str::to_owned).collect())
 }
 
+/// The address by which Slurm reaches a node.
+pub(crate) async fn node_address(node: &str) -> Result<String, SlurmError> {
+    let mut command = Command::new("scontrol");
+    command.args(["show", "node", "--oneliner", node]);
+    let printed = output("scontrol", command).await?;
+    let mut fields = printed.split_whitespace();
+    let address = fields.find_map(|field| field.strip_prefix("NodeAddr="));
+    address.map(str::to_owned).ok_or(SlurmError::Unreadable {
+        command: "scontrol",
+        text: printed.clone(),
+    })
+}
+
 /// The state of a job.
 pub(crate) async fn job_status(job: &JobId) -> Result<JobStatus, SlurmError> {
     let mut command = Command::new("squeue");

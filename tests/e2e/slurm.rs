@@ -2,6 +2,7 @@
 //! tests are skipped by name.
 
 mod chaos;
+mod members;
 
 use std::fs;
 use std::path::PathBuf;

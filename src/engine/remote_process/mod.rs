@@ -131,11 +131,33 @@ impl RemoteProcess {
     }
 }
 
+/// The error in a line of the log by which the scheduler says that it could not start or keep the process. An error about
+/// the task is the process's own.
+pub(super) fn scheduler_error(line: &str) -> Option<&str> {
+    let error = &line[line.find("srun: error: ")?..];
+    (!error.contains(": task ")).then_some(error.trim())
+}
+
 impl Drop for RemoteProcess {
     fn drop(&mut self) {
         if !self.is_gone {
             // `srun` has the scheduler kill the process.
             self.signal(Signal::TERM);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_the_scheduler_are_not_those_of_the_process() {
+        let away = "srun: error: Unable to confirm allocation for job 95: Unable to contact slurm controller (connect failure)";
+        assert_eq!(scheduler_error(&format!("[rank 1] {away}")), Some(away));
+        assert!(scheduler_error("[rank 1] srun: error: Node failure on node2").is_some());
+        let own = "[rank 1] srun: error: node2: task 0: Exited with exit code 1";
+        assert_eq!(scheduler_error(own), None);
+        assert_eq!(scheduler_error("[rank 1] CUDA error: out of memory"), None);
     }
 }

@@ -72,7 +72,7 @@ impl<'a> ReferenceEngine<'a> {
             folder: host.folder.clone(),
             port,
             further_ports: Vec::new(),
-            job_nodes: Vec::new(),
+            job_nodes: Default::default(),
         };
         let logs = || -> Result<Logs, store::StoreError> {
             Ok(Logs {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::base::ids::RunId;
 use crate::base::secrets::{self, Redactor};
-use crate::engine::{self, Images};
+use crate::engine::{self, Images, JobNodes};
 use crate::plan::{Launch, Plan};
 use crate::runner::cleanup::{self, SweepResult};
 use crate::runner::context::HostEnv;
@@ -18,7 +18,7 @@ use crate::runner::session::error::SessionError;
 use crate::runner::session::gpus;
 use crate::runner::session::observer::{Notice, Observer};
 use crate::runner::session::request::RunRequest;
-use crate::slurm;
+use crate::slurm::{self, SlurmError};
 use crate::telemetry::machine;
 
 pub(super) struct PreparedHost {
@@ -75,7 +75,7 @@ pub(super) fn host_env(
         http: engine::http_client(),
         machine: about,
         devices: Vec::new(),
-        job_nodes: Vec::new(),
+        job_nodes: Default::default(),
         gpus,
     })
 }
@@ -120,24 +120,27 @@ pub(super) async fn prepare(
     })
 }
 
-/// The nodes of the job of a cluster that this run executes in, this host first; empty outside of one.
-async fn job_nodes(environment: &Environment, observer: &dyn Observer) -> Vec<String> {
+/// The nodes of the job of a cluster that this run executes in; empty outside of one.
+async fn job_nodes(environment: &Environment, observer: &dyn Observer) -> JobNodes {
     let variables = ["SLURM_JOB_NODELIST", "SLURMD_NODENAME"].map(|name| environment.variable(name));
     let [Some(list), Some(here)] = variables else {
-        return Vec::new();
+        return JobNodes::default();
     };
-    match slurm::node_names(&list).await {
-        Ok(mut names) => {
-            names.sort_by_key(|name| *name != here);
-            names
-        }
-        Err(error) => {
-            observer.notice(Notice::Warning(format!(
-                "the nodes of this job are unknown: {error}"
-            )));
-            Vec::new()
-        }
-    }
+    let found = async {
+        let mut names = slurm::node_names(&list).await?;
+        names.sort_by_key(|name| *name != here);
+        let head_host = slurm::node_address(&here).await?;
+        Ok::<_, SlurmError>(JobNodes {
+            names,
+            head_host: Some(head_host),
+        })
+    };
+    found.await.unwrap_or_else(|error| {
+        observer.notice(Notice::Warning(format!(
+            "the nodes of this job are unknown: {error}"
+        )));
+        JobNodes::default()
+    })
 }
 
 fn report_sweep(swept: &SweepResult, plan: &Plan, observer: &dyn Observer) {

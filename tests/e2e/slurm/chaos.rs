@@ -25,7 +25,8 @@ fn matrix() -> String {
             format!("  - s{number}: {{ dataset: random, prompts: {REQUESTS}, input_len: 16, output_len: 4, rate: 4, spacing: constant, range_ratio: 1.0, warmup: 0 }}\n")
         })
         .collect();
-    sims(&[("a", "vllm", ""), ("b", "sglang", "")], &scenarios)
+    // The second engine has a rank on each node.
+    sims(&[("a", "vllm", ""), ("b", "sglang", "")], &scenarios).replace("as: b,", "as: b, nodes: 2,")
 }
 
 fn pause(seconds: f64) {
@@ -102,8 +103,9 @@ fn newest(bench: &Bench) -> Option<String> {
 }
 
 /// The process that submits and follows.
-fn login(bench: &Bench) -> Child {
+fn login(bench: &Bench, repeats_failed: bool) -> Child {
     let mut args = vec!["run", "matrices/m.yaml", "--no-calibration", "--cluster", "test"];
+    args.extend(repeats_failed.then_some("--failed"));
     args.extend((!job_folders(bench).is_empty()).then_some("--resume"));
     let mut command = bench.command(&args);
     command.stdout(Stdio::null()).stderr(Stdio::null());
@@ -113,7 +115,7 @@ fn login(bench: &Bench) -> Child {
 /// Does one thing to the job or its cluster, and says which.
 fn disturb(cluster: &Cluster, bench: &Bench, login: &mut Child, draws: &mut Python) -> &'static str {
     let seconds = draws.random() * MOST_SECONDS;
-    let choice = (draws.random() * 7.0) as usize;
+    let choice = (draws.random() * 8.0) as usize;
     let Some(job) = newest(bench) else {
         return "nothing, as there is no job yet";
     };
@@ -146,6 +148,18 @@ fn disturb(cluster: &Cluster, bench: &Bench, login: &mut Child, draws: &mut Pyth
         5 => {
             cluster.answers("scontrol", &["requeue", &job]);
             "requeue"
+        }
+        6 => {
+            let is_rank = |process: &&String| process.contains("--node-rank") && !process.contains("__shim");
+            let processes = bench.survivors();
+            let Some(rank) = processes.iter().find(is_rank) else {
+                return "nothing, as no rank runs";
+            };
+            let (pid, _) = rank.split_once(':').expect("it begins with its pid");
+            // It may have ended.
+            let killed = Command::new("kill").args(["-9", pid]).status();
+            let _ = killed.expect("kill runs");
+            "kill -9 of a rank"
         }
         _ => {
             cluster.answers(
@@ -191,14 +205,16 @@ fn whatever_happens_every_cell_appears_exactly_once() {
     let mut done = 0;
     while done < rounds {
         let bench = cluster.bench(&matrix(), PROFILE);
-        let mut child = login(&bench);
+        let mut child = login(&bench, false);
         loop {
             pause(draws.random() * 2.0 * MOST_SECONDS);
             if let Some(status) = child.try_wait().expect("it can be asked") {
                 match status.code() {
                     Some(0) => break,
                     // Killed, interrupted, lost, or the controller was away.
-                    None | Some(4 | 6 | 130) => child = login(&bench),
+                    None | Some(4 | 6 | 130) => child = login(&bench, false),
+                    // A rank was killed.
+                    Some(3) => child = login(&bench, true),
                     other => panic!("seed {seed}: exit code {other:?}"),
                 }
                 continue;

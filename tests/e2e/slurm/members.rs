@@ -1,0 +1,87 @@
+//! Engines of several processes in a job: ranks on two nodes.
+
+use std::process::Command;
+
+use super::{LOAD, PROFILE, cluster, measured_once, run};
+use crate::harness::{Bench, failure, sims, summary};
+
+/// A load of about ten seconds.
+const LONG: &str = "  - load: { dataset: random, prompts: 20, input_len: 40, output_len: 4, rate: 2, spacing: constant, range_ratio: 1.0, warmup: 0 }\n";
+
+/// A simulated engine over two nodes, with further arguments.
+fn two_nodes(args: &str, scenarios: &str) -> String {
+    sims(&[("two", "vllm", args)], scenarios).replace("as: two,", "as: two, nodes: 2,")
+}
+
+/// The processes of the engine on the second node.
+fn remote_processes(bench: &Bench) -> Vec<String> {
+    let mut all = bench.survivors();
+    all.retain(|process| process.contains("--node-rank 1"));
+    all
+}
+
+#[test]
+fn each_node_runs_a_rank_and_the_head_waits_for_it() {
+    let Some(cluster) = cluster() else { return };
+    let bench = cluster.bench(&two_nodes("", LOAD), PROFILE);
+    let refused = bench.run(&[]).exits(4);
+    refused.says("runs on 2 nodes, and this is not inside a job of a cluster");
+    let planned = bench.call(&["plan", "matrices/m.yaml", "--cluster", "test"]);
+    planned
+        .exits(0)
+        .shows("#SBATCH --nodes=2\n")
+        .shows("srun --overlap");
+    run(&bench, &[]).exits(0).shows("12/0");
+    measured_once(&bench, 1);
+    let log = bench.engine_log();
+    for line in ["[rank 0] INFO", "rank 1 joined (1 of 1)", "[rank 1] INFO"] {
+        assert!(log.contains(line), "{line}: {log}");
+    }
+    bench.leaves_no_process();
+}
+
+#[test]
+fn the_end_of_a_rank_on_another_node_is_that_of_the_engine_and_its_log_is_quoted() {
+    let Some(cluster) = cluster() else { return };
+    // The head notices nothing, as in a collective operation that waits without end.
+    let faults = "--fault-rank, \"1\", --die-after, 3s, --rank-loss, hang";
+    let bench = cluster.bench(&two_nodes(faults, LONG), PROFILE);
+    run(&bench, &[]).exits(3);
+    let run = bench.finished();
+    let (_, reason, tail) = failure(summary(&run, "two", "load"));
+    assert!(
+        reason.contains("its process `rank 1` ended (exit status: 1)"),
+        "{reason}"
+    );
+    assert!(tail.lines().all(|line| line.starts_with("[rank 1] ")), "{tail}");
+    assert!(tail.contains("fatal error"), "{tail}");
+    bench.leaves_no_process();
+}
+
+#[test]
+fn nothing_is_left_on_another_node_when_the_job_is_cancelled() {
+    let Some(cluster) = cluster() else { return };
+    let bench = cluster.bench(&two_nodes("", LONG), PROFILE);
+    let mut login = bench.begin(&["run", "matrices/m.yaml", "--no-calibration", "--cluster", "test"]);
+    bench.until("the second rank runs", || !remote_processes(&bench).is_empty());
+    bench.until_journal("\"cell-began\"");
+    bench.call(&["clean", "--jobs"]).exits(0);
+    login.wait().expect("it is a child");
+    bench.leaves_no_process();
+    run(&bench, &["--resume"]).exits(0).shows("1 done");
+}
+
+#[test]
+fn a_killed_run_leaves_no_rank_on_another_node() {
+    let Some(cluster) = cluster() else { return };
+    let bench = cluster.bench(&two_nodes("", LONG), PROFILE);
+    let mut login = bench.begin(&["run", "matrices/m.yaml", "--no-calibration", "--cluster", "test"]);
+    bench.until("the second rank runs", || !remote_processes(&bench).is_empty());
+    bench.until_journal("\"cell-began\"");
+    let pattern = format!("--job-folder {}", bench.results().join("jobs").display());
+    let killed = Command::new("pkill").args(["-9", "-f", "--", &pattern]).status();
+    assert!(killed.expect("pkill runs").success());
+    login.wait().expect("it is a child");
+    bench.until("the second rank ended", || remote_processes(&bench).is_empty());
+    bench.leaves_no_process();
+}
