@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::base::units::{Bytes, HumanDuration};
+use crate::base::units::HumanDuration;
 use crate::cli::named::variant_parser;
-use crate::sim::{
-    ApiKey, Dialect, DieAfter, FalseHealth, Faults, HugeLine, Loading, Options, PRESETS, Preset, Schedule,
-    Timing,
-};
+use crate::sim::{ApiKey, Dialect, Options, PRESETS, Preset, Schedule, Timing};
+
+mod faults;
+
+use faults::{ProcessFaultArgs, ResponseFaultArgs};
 
 /// Serve a simulated engine: a real HTTP server without a model or GPU, to try, test and calibrate `matrix`.
 ///
@@ -34,6 +35,27 @@ pub(crate) struct SimArgs {
     /// The served model name; may be repeated. The preset's model by default.
     #[arg(long, value_name = "NAME")]
     model: Vec<String>,
+    /// The number of GPUs (tensor-parallel size): makes the preset faster and its KV cache larger.
+    #[arg(long, visible_alias = "gpus", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    tp: u32,
+    /// A key that requests to `/v1/...` and `/generate` must carry as `Authorization: Bearer KEY`.
+    #[arg(long, value_name = "KEY", env = "MATRIX_SIM_API_KEY", hide_env_values = true)]
+    api_key: Option<ApiKey>,
+    #[command(flatten)]
+    engine: EngineArgs,
+    #[command(flatten)]
+    batching: BatchingArgs,
+    #[command(flatten)]
+    timing: TimingArgs,
+    #[command(flatten)]
+    faults: ProcessFaultArgs,
+    #[command(flatten)]
+    response_faults: ResponseFaultArgs,
+}
+
+/// What only servers that compute responses have.
+#[derive(Args, Clone, Debug)]
+struct EngineArgs {
     /// The version that the engine reports.
     #[arg(long, value_name = "VERSION", default_value = "0.0.0-sim")]
     version_string: String,
@@ -43,15 +65,9 @@ pub(crate) struct SimArgs {
     /// The quantization that SGLang's server info reports, such as `fp8`; none by default.
     #[arg(long, value_name = "KIND")]
     quantization: Option<String>,
-    /// The number of GPUs (tensor-parallel size): makes the preset faster and its KV cache larger.
-    #[arg(long, visible_alias = "gpus", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
-    tp: u32,
     /// The largest sum of prompt and output tokens of a request. By default the preset's, but at most the size of the KV cache.
     #[arg(long, value_name = "TOKENS")]
     max_model_len: Option<usize>,
-    /// A key that requests to `/v1/...` and `/generate` must carry as `Authorization: Bearer KEY`.
-    #[arg(long, value_name = "KEY", env = "MATRIX_SIM_API_KEY", hide_env_values = true)]
-    api_key: Option<ApiKey>,
     /// Seed of all random draws.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -68,13 +84,6 @@ pub(crate) struct SimArgs {
     /// The average number of tokens per event while another request is in flight; 1 merges no tokens.
     #[arg(long, value_name = "TOKENS", default_value_t = 1)]
     merge_chunks: u32,
-
-    #[command(flatten)]
-    batching: BatchingArgs,
-    #[command(flatten)]
-    timing: TimingArgs,
-    #[command(flatten)]
-    faults: FaultArgs,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -135,108 +144,6 @@ struct TimingArgs {
     burst_bytes: usize,
 }
 
-#[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Injected faults")]
-struct FaultArgs {
-    /// Duration of loading, such as `3s`; connections are refused until it ends.
-    #[arg(long, value_name = "TIME", default_value = "0s")]
-    start_delay: HumanDuration,
-    /// Accepts connections while loading and responds with status 503.
-    #[arg(long)]
-    listen_while_loading: bool,
-    /// Exits with status 1 and resets all connections: at a time since the start (`200ms`), once that many tokens were
-    /// written (`40tokens`), or once that many generation requests have ended (`3requests`).
-    #[arg(long, value_name = "WHEN")]
-    die_after: Option<DieAfter>,
-    /// Exits with status 1 while loading, after this time; loading does not end before.
-    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "0s", conflicts_with = "hang_while_loading")]
-    die_while_loading: Option<HumanDuration>,
-    /// Never ends loading the model.
-    #[arg(long)]
-    hang_while_loading: bool,
-    /// Responds to nothing after N generation requests; connections are still accepted, and streams in progress end.
-    #[arg(long, value_name = "N")]
-    hang_after: Option<u64>,
-    /// Stops listening once N generation requests have arrived; open connections end with their response.
-    #[arg(long, value_name = "N")]
-    refuse: Option<u64>,
-    /// Ends every N-th stream halfway with an error event.
-    #[arg(long, value_name = "N")]
-    error_event_every: Option<u64>,
-    /// Cuts every N-th response inside a chunk and closes the connection.
-    #[arg(long, value_name = "N")]
-    half_stream_every: Option<u64>,
-    /// Writes invalid data in the middle of every N-th stream.
-    #[arg(long, value_name = "N")]
-    garbage_every: Option<u64>,
-    /// Writes one huge line in the middle of every N-th stream; `--huge-line-bytes` is its size.
-    #[arg(long, value_name = "N")]
-    huge_line_every: Option<u64>,
-    /// The size of the line of `--huge-line-every`, such as `32MiB`.
-    #[arg(long, value_name = "SIZE", default_value = "32MiB")]
-    huge_line_bytes: Bytes,
-    /// Never ends every N-th stream: tokens continue beyond the requested number.
-    #[arg(long, value_name = "N")]
-    endless_stream_every: Option<u64>,
-    /// Responds to every N-th generation request with status 500.
-    #[arg(long, value_name = "N")]
-    http_error_every: Option<u64>,
-    /// Reports good health although generation requests get no response (`hang`) or a response without a token (`empty`).
-    #[arg(long, value_parser = variant_parser::<FalseHealth>(), value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "hang")]
-    lying_health: Option<FalseHealth>,
-    /// Reports success for a cache reset but resets nothing.
-    #[arg(long)]
-    fake_reset: bool,
-    /// Ends every output after this share of the requested tokens, such as `50%`, although `ignore_eos` is set.
-    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
-    early_end: Option<f64>,
-    /// Writes additional tokens, as a share of the requested number, such as `100%`.
-    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
-    extra_output: Option<f64>,
-    /// Reads and reports only the first N tokens of each prompt.
-    #[arg(long, value_name = "N")]
-    truncate_prompts: Option<usize>,
-    /// Repeats the same token in every output.
-    #[arg(long)]
-    same_token: bool,
-    /// Generates requests to their end although their clients disconnected.
-    #[arg(long)]
-    ignore_disconnects: bool,
-    /// Makes this share of the JSON answers and tool calls wrong, such as `10%`: text before the JSON, a missing end, or another type or tool.
-    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
-    wrong_answers: Option<f64>,
-    /// Reports no token counts.
-    #[arg(long)]
-    hide_usage: bool,
-    /// Reports the requested number of output tokens, whatever number was written.
-    #[arg(long)]
-    claim_full_length: bool,
-    /// Serves the model under another name than that of `--model`.
-    #[arg(long)]
-    wrong_model: bool,
-    /// Lists another model name at `/v1/models` after N generation requests.
-    #[arg(long, value_name = "N")]
-    rename_after: Option<u64>,
-    /// Resets all metrics to 0 after N generation requests, like an engine that was restarted.
-    #[arg(long, value_name = "N")]
-    forget_metrics_after: Option<u64>,
-    /// Does not respond to `/metrics` after N generation requests.
-    #[arg(long, value_name = "N")]
-    hang_metrics_after: Option<u64>,
-    /// Keeps running after a SIGTERM.
-    #[arg(long)]
-    ignore_sigterm: bool,
-    /// Leaves a child process in the same process group, which runs for ten minutes.
-    #[arg(long)]
-    leak_child: bool,
-    /// Writes this much to the log when the engine is ready, such as `1GB`, as fast as possible.
-    #[arg(long, value_name = "SIZE")]
-    log_flood: Option<Bytes>,
-    /// Leaves a file of this size in `/dev/shm`, like engines with shared memory that are killed.
-    #[arg(long, value_name = "SIZE")]
-    leave_shm: Option<Bytes>,
-}
-
 fn parse_preset(name: &str) -> Result<&'static Preset, String> {
     Preset::by_name(name).ok_or_else(|| {
         let names: Vec<_> = PRESETS.iter().map(|preset| preset.name).collect();
@@ -267,6 +174,7 @@ pub(super) fn parse_share(text: &str) -> Result<f64, String> {
 impl SimArgs {
     /// The options of these flags, or a message for users if the flags contradict each other.
     pub(crate) fn into_options(self) -> Result<Options, String> {
+        let engine = self.engine;
         let preset = self.batching.preset;
         let cost = self.batching.cost_model(self.tp)?;
         let kv_tokens = cost.kv_tokens / cost.block_tokens.max(1) * cost.block_tokens;
@@ -281,21 +189,21 @@ impl SimArgs {
             } else {
                 self.model
             },
-            version: self.version_string,
-            quantization: self.quantization,
-            hides_cached: self.hide_cached_tokens,
+            version: engine.version_string,
+            quantization: engine.quantization,
+            hides_cached: engine.hide_cached_tokens,
             tp: self.tp,
-            max_model_len: self.max_model_len.unwrap_or(preset.max_model_len.min(fits)),
+            max_model_len: engine.max_model_len.unwrap_or(preset.max_model_len.min(fits)),
             api_key: self.api_key,
-            seed: self.seed,
+            seed: engine.seed,
             timing: exact.unwrap_or(Timing::Batched(cost)),
-            eos_rate: self.eos_rate,
-            merge_chunks: self.merge_chunks,
-            metrics: self.enable_metrics,
-            truth: self.truth,
+            eos_rate: engine.eos_rate,
+            merge_chunks: engine.merge_chunks,
+            metrics: engine.enable_metrics,
+            truth: engine.truth,
             start_delay: self.faults.start_delay.duration(),
             listen_while_loading: self.faults.listen_while_loading,
-            faults: self.faults.into_faults(),
+            faults: self.faults.into_faults(self.response_faults),
         };
         options.check().map_err(|fault| fault.to_string())?;
         Ok(options)
@@ -339,51 +247,12 @@ impl TimingArgs {
     }
 }
 
-impl FaultArgs {
-    fn into_faults(self) -> Faults {
-        let bytes = usize::try_from(self.huge_line_bytes.0).unwrap_or(usize::MAX);
-        Faults {
-            die_after: self.die_after,
-            loading: match (self.die_while_loading, self.hang_while_loading) {
-                (Some(after), _) => Loading::Dies(after.duration()),
-                (None, true) => Loading::Hangs,
-                (None, false) => Loading::Ends,
-            },
-            hang_after: self.hang_after,
-            refuse_after: self.refuse,
-            error_event_every: self.error_event_every,
-            half_stream_every: self.half_stream_every,
-            garbage_every: self.garbage_every,
-            huge_line: self.huge_line_every.map(|every| HugeLine { every, bytes }),
-            endless_stream_every: self.endless_stream_every,
-            http_error_every: self.http_error_every,
-            false_health: self.lying_health,
-            fake_reset: self.fake_reset,
-            early_end: self.early_end,
-            extra_output: self.extra_output,
-            truncate_prompts: self.truncate_prompts,
-            same_token: self.same_token,
-            ignore_disconnects: self.ignore_disconnects,
-            wrong_answers: self.wrong_answers,
-            hide_usage: self.hide_usage,
-            claim_full_length: self.claim_full_length,
-            wrong_model: self.wrong_model,
-            rename_after: self.rename_after,
-            forget_metrics_after: self.forget_metrics_after,
-            hang_metrics_after: self.hang_metrics_after,
-            ignore_sigterm: self.ignore_sigterm,
-            leak_child: self.leak_child,
-            log_flood: self.log_flood.map(|bytes| bytes.0),
-            leave_shm: self.leave_shm.map(|size| size.0),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::sim::{DieAfter, FalseHealth, HugeLine, Loading};
 
     #[derive(Debug, Parser)]
     struct Sim {

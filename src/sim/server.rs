@@ -3,55 +3,27 @@
 use std::convert::Infallible;
 use std::future::pending;
 use std::net::SocketAddr;
-use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use thiserror::Error;
 use tokio::net::{TcpListener, TcpSocket};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::sim::connection;
 use crate::sim::engine::Engine;
-use crate::sim::faults::DieAfter;
-use crate::sim::options::{Options, OptionsError, Timing};
+use crate::sim::options::{Options, Timing};
+use crate::sim::process::{self, Log, SimError};
 use crate::sim::scheduler;
 use crate::sim::startup;
-
-/// Receives lines of the engine's log, without line ends.
-pub(crate) type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Length of the kernel's accept queue; `net.core.somaxconn` may limit it.
 const BACKLOG: u32 = 4096;
 
 /// How long connections may take to end when the engine stops.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Why a simulated engine failed.
-#[derive(Debug, Error)]
-pub(crate) enum SimError {
-    #[error(transparent)]
-    Options(#[from] OptionsError),
-    #[error("cannot listen on {address}: {source}; choose another `--port`, or 0 for a free one")]
-    Bind {
-        address: SocketAddr,
-        /// The error of the operating system.
-        source: std::io::Error,
-    },
-    /// A thread, a signal handler or a child process could not be created.
-    #[error("cannot start the simulated engine: {0}; see the limits of this user (`ulimit -a`)")]
-    System(#[from] std::io::Error),
-    /// A fault ended the engine. All connections have been reset, and the process must exit with this status.
-    #[error("the simulated engine crashed as requested (exit status: {status})")]
-    InjectedDeath {
-        /// Exit status of the process.
-        status: u8,
-    },
-}
 
 /// Serves until `stop` is cancelled, SIGTERM or SIGINT arrives, or a fault ends the engine. `log` receives
 /// the lines that an engine would print. `on_ready` is called with the bound address once connections are
@@ -65,26 +37,14 @@ pub(crate) async fn serve(
     options.check()?;
     let address = SocketAddr::new(options.host, options.port);
     let (socket, bound) = bind(address).map_err(|source| SimError::Bind { address, source })?;
-    if options.faults.leak_child {
-        leak_child(&log)?;
-    }
-    let shared = options.faults.leave_shm;
-    // Kept open while serving, because engines keep their shared memory mapped.
-    let _shared = shared.map(|bytes| leave_shm(bytes, bound.port())).transpose()?;
+    let _shared = process::leave_behind(&options.faults, bound.port(), &log)?;
     let tasks = TaskTracker::new();
     let engine = start_engine(options, &tasks)?;
     let _close = engine.closing.clone().drop_guard();
-    let lifetime = engine.options.faults.die_after;
-    let result = tokio::select! {
-        biased;
-        () = stop.cancelled() => Ok(()),
-        signal = wait_for_stop_signal(engine.options.faults.ignore_sigterm, &log) => signal.map_err(SimError::System),
-        () = engine.died.cancelled() => Err(startup::log_death(&*log)),
-        () = wait_for_death(lifetime) => Err(startup::log_death(&*log)),
-        end = load_and_accept(socket, bound, &engine, &log, on_ready, &tasks) => match end {
-            Err(error) => Err(error),
-        },
-    };
+    let (faults, died) = (&engine.options.faults, &engine.died);
+    let work = load_and_accept(socket, bound, &engine, &log, on_ready, &tasks);
+    let work = async { work.await.map(|never| match never {}) };
+    let result = process::run_until_end(faults, &log, &stop, died, work).await;
     if matches!(result, Err(SimError::InjectedDeath { .. })) {
         engine.died.cancel();
     }
@@ -93,20 +53,6 @@ pub(crate) async fn serve(
     // A connection that does not end in time ends with the process.
     let _ = tokio::time::timeout(CLOSE_TIMEOUT, tasks.wait()).await;
     result
-}
-
-/// Creates a file in shared memory that is left behind.
-fn leave_shm(bytes: u64, port: u16) -> std::io::Result<std::fs::File> {
-    use std::os::unix::fs::OpenOptionsExt;
-    let path = format!("/dev/shm/matrix-sim-{port}-{}", std::process::id());
-    let mut file = std::fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(path)?;
-    std::io::copy(&mut std::io::Read::take(std::io::repeat(1), bytes), &mut file)?;
-    Ok(file)
 }
 
 fn bind(address: SocketAddr) -> std::io::Result<(TcpSocket, SocketAddr)> {
@@ -146,7 +92,7 @@ async fn load_and_accept(
         })
     };
     let loaded = async {
-        startup::load(engine, &**log).await?;
+        startup::load(&engine.options, &engine.timer, &**log).await?;
         engine.is_ready.store(true, Relaxed);
         Ok::<(), SimError>(())
     };
@@ -173,11 +119,7 @@ async fn load_and_accept(
 fn log_ready(bound: SocketAddr, engine: &Engine, log: &Log) {
     startup::log_line(&**log, &format!("Uvicorn running on http://{bound} (simulated)"));
     startup::log_line(&**log, startup::ready_line(engine.options.dialect));
-    if let Some(bytes) = engine.options.faults.log_flood {
-        let log = Arc::clone(log);
-        // Blocks while the log is read slowly; ends with the process.
-        std::thread::spawn(move || startup::flood_log(&*log, bytes));
-    }
+    process::flood_log(&engine.options.faults, log);
 }
 
 async fn accept(listener: TcpListener, engine: &Arc<Engine>, tasks: &TaskTracker) -> Infallible {
@@ -197,40 +139,4 @@ async fn accept(listener: TcpListener, engine: &Arc<Engine>, tasks: &TaskTracker
     }
     drop(listener);
     pending().await
-}
-
-async fn wait_for_death(lifetime: Option<DieAfter>) {
-    match lifetime {
-        Some(DieAfter::Time(time)) => tokio::time::sleep(time).await,
-        _ => pending().await,
-    }
-}
-
-async fn wait_for_stop_signal(ignores_sigterm: bool, log: &Log) -> std::io::Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    loop {
-        tokio::select! {
-            _ = interrupt.recv() => return Ok(()),
-            _ = terminate.recv() => {
-                if !ignores_sigterm {
-                    return Ok(());
-                }
-                startup::log_line(&**log, "SIGTERM ignored, as requested");
-            }
-        }
-    }
-}
-
-fn leak_child(log: &Log) -> std::io::Result<()> {
-    let child = tokio::process::Command::new("sleep")
-        .arg("600")
-        .stdin(Stdio::null())
-        .kill_on_drop(false)
-        .spawn()?;
-    let id = child
-        .id()
-        .map_or_else(|| "ended already".to_owned(), |id| id.to_string());
-    startup::log_line(&**log, &format!("left a child process behind: pid {id}"));
-    Ok(())
 }

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use crate::base::clock;
-use crate::sim::SimError;
-use crate::sim::engine::Engine;
 use crate::sim::faults::{LAST_WORDS, Loading};
 use crate::sim::options::{Dialect, Options, Timing};
+use crate::sim::process::SimError;
+use crate::sim::timer::PreciseTimer;
 
 /// A log line, and the fraction of loading after which it is written.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,8 +16,11 @@ struct LogLine {
 }
 
 /// Writes each line at its time and returns when loading ends. Fails if the engine crashes during loading.
-pub(crate) async fn load(engine: &Engine, log: &(dyn Fn(&str) + Send + Sync)) -> Result<(), SimError> {
-    let options = &engine.options;
+pub(crate) async fn load(
+    options: &Options,
+    timer: &PreciseTimer,
+    log: &(dyn Fn(&str) + Send + Sync),
+) -> Result<(), SimError> {
     let start = clock::now();
     for line in log_lines(options) {
         let at = options.start_delay.mul_f64(line.share);
@@ -25,20 +28,20 @@ pub(crate) async fn load(engine: &Engine, log: &(dyn Fn(&str) + Send + Sync)) ->
             && line.share > 0.0
             && after <= at
         {
-            engine.timer.sleep_until(start.plus(after)).await;
+            timer.sleep_until(start.plus(after)).await;
             return Err(log_death(log));
         }
         if options.faults.loading == Loading::Hangs && line.share > 0.5 {
             std::future::pending::<()>().await;
         }
-        engine.timer.sleep_until(start.plus(at)).await;
+        timer.sleep_until(start.plus(at)).await;
         log_line(log, &line.text);
     }
     if let Loading::Dies(after) = options.faults.loading {
-        engine.timer.sleep_until(start.plus(after)).await;
+        timer.sleep_until(start.plus(after)).await;
         return Err(log_death(log));
     }
-    engine.timer.sleep_until(start.plus(options.start_delay)).await;
+    timer.sleep_until(start.plus(options.start_delay)).await;
     Ok(())
 }
 
