@@ -7,11 +7,13 @@ use clap::Args;
 
 use crate::base::units::HumanDuration;
 use crate::cli::named::variant_parser;
-use crate::sim::{ApiKey, Dialect, Options, PRESETS, Preset, Schedule, Timing};
+use crate::sim::{ApiKey, Dialect, Faults, Options, PRESETS, Preset, Schedule, Timing};
 
 mod faults;
+mod processes;
 
 use faults::{ProcessFaultArgs, ResponseFaultArgs};
+use processes::RankArgs;
 
 /// Serve a simulated engine: a real HTTP server without a model or GPU, to try, test and calibrate `matrix`.
 ///
@@ -43,6 +45,8 @@ pub(crate) struct SimArgs {
     api_key: Option<ApiKey>,
     #[command(flatten)]
     engine: EngineArgs,
+    #[command(flatten)]
+    ranks: RankArgs,
     #[command(flatten)]
     batching: BatchingArgs,
     #[command(flatten)]
@@ -175,6 +179,8 @@ impl SimArgs {
     /// The options of these flags, or a message for users if the flags contradict each other.
     pub(crate) fn into_options(self) -> Result<Options, String> {
         let engine = self.engine;
+        let is_faulty = self.ranks.has_faults();
+        let ranks = self.ranks.into_ranks()?;
         let preset = self.batching.preset;
         let cost = self.batching.cost_model(self.tp)?;
         let kv_tokens = cost.kv_tokens / cost.block_tokens.max(1) * cost.block_tokens;
@@ -203,7 +209,11 @@ impl SimArgs {
             truth: engine.truth,
             start_delay: self.faults.start_delay.duration(),
             listen_while_loading: self.faults.listen_while_loading,
-            faults: self.faults.into_faults(self.response_faults),
+            ranks,
+            faults: match is_faulty {
+                true => self.faults.into_faults(self.response_faults),
+                false => Faults::default(),
+            },
         };
         options.check().map_err(|fault| fault.to_string())?;
         Ok(options)
@@ -252,7 +262,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::sim::{DieAfter, FalseHealth, HugeLine, Loading};
+    use crate::sim::{DieAfter, FalseHealth, HugeLine, Loading, RankLoss};
 
     #[derive(Debug, Parser)]
     struct Sim {
@@ -354,5 +364,40 @@ mod tests {
     #[test]
     fn a_key_does_not_show_in_debug_output() {
         assert!(!format!("{:?}", options("--api-key topsecret")).contains("topsecret"));
+    }
+
+    #[test]
+    fn ranks_need_the_address_of_their_head() {
+        let head = "--head-host node1 --head-port 29500";
+        assert_eq!(options("--nodes 1").unwrap().ranks, None);
+        assert_eq!(options(head).unwrap().ranks, None);
+        let ranks = options(&format!("--nodes 2 --node-rank 1 {head} --rank-loss hang")).unwrap();
+        let ranks = ranks.ranks.unwrap();
+        assert_eq!((ranks.nodes, ranks.node_rank), (2, 1));
+        assert_eq!((ranks.head_host.as_str(), ranks.head_port), ("node1", 29500));
+        assert_eq!(ranks.rank_loss, RankLoss::Hang);
+        assert_eq!(ranks.join_timeout, Duration::from_secs(600));
+        for (flags, part) in [
+            ("--nodes 2", "`--nodes 2` needs `--head-host`"),
+            ("--nodes 2 --head-host h", "`--nodes 2` needs `--head-port`"),
+            ("--node-rank 1", "`--node-rank` is 1, but `--nodes` is 1"),
+            ("--nodes 2 --node-rank 2", "use at most 1"),
+            ("--nodes 2 --fault-rank 2", "`--fault-rank` is 2"),
+            ("--nodes 0", "0 is not in"),
+            ("--head-port 0", "0 is not in"),
+        ] {
+            let error = options(flags).unwrap_err();
+            assert!(error.contains(part), "{flags}: {error}");
+        }
+    }
+
+    #[test]
+    fn faults_can_be_those_of_one_rank() {
+        let flags =
+            "--nodes 2 --head-host h --head-port 1 --fault-rank 1 --die-after 1s --http-error-every 2";
+        assert_eq!(options(flags).unwrap().faults, Faults::default());
+        let faults = options(&format!("{flags} --node-rank 1")).unwrap().faults;
+        assert_eq!(faults.die_after, Some(DieAfter::Time(Duration::from_secs(1))));
+        assert_eq!(faults.http_error_every, Some(2));
     }
 }

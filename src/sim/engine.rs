@@ -1,6 +1,6 @@
 //! State that all connections share: options, counters, the channel to the batch, and how the engine ends.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -26,6 +26,8 @@ pub(crate) struct Engine {
     /// in flight must be able to send without waiting.
     pub(crate) batch_commands: Option<UnboundedSender<BatchCommand>>,
     pub(crate) is_ready: AtomicBool,
+    /// Number of ranks that have not joined this head.
+    pub(crate) missing_ranks: AtomicUsize,
     /// Number of generation requests received.
     pub(crate) requests: AtomicU64,
     ended_requests: AtomicU64,
@@ -34,6 +36,8 @@ pub(crate) struct Engine {
     /// Cancelled when a fault ends the engine; connections are reset.
     pub(crate) died: CancellationToken,
     pub(crate) closing: CancellationToken,
+    /// Cancelled when the engine waits for a lost rank for ever: no token is generated any more.
+    pub(crate) stalled: CancellationToken,
     /// Cancelled when the engine stops listening.
     pub(crate) refusing: CancellationToken,
     /// A JSON line per finished request. The lock is taken once per request, which costs little.
@@ -47,6 +51,7 @@ impl Engine {
     ) -> std::io::Result<Self> {
         Ok(Self {
             options,
+            missing_ranks: AtomicUsize::new(0),
             metrics: Metrics::default(),
             timer: PreciseTimer::start()?,
             batch_commands: commands,
@@ -56,6 +61,7 @@ impl Engine {
             structured: AtomicU64::new(0),
             died: CancellationToken::new(),
             closing: CancellationToken::new(),
+            stalled: CancellationToken::new(),
             refusing: CancellationToken::new(),
             truth: Mutex::new(Vec::new()),
         })
@@ -79,6 +85,13 @@ impl Engine {
     /// Whether requests that arrive now are not answered.
     pub(crate) fn is_hanging(&self) -> bool {
         self.options.faults.hangs_at(self.requests.load(Relaxed))
+    }
+
+    /// Never returns if the engine has stalled.
+    pub(crate) async fn wait_if_stalled(&self) {
+        if self.stalled.is_cancelled() {
+            std::future::pending().await
+        }
     }
 
     /// Without batching, sets the power as if 256 requests in flight were a full batch.

@@ -80,31 +80,25 @@ pub(crate) async fn answer_request(
         KeepAlive::Close
     };
     if !engine.is_ready.load(Relaxed) {
-        connection
-            .reply(
-                &request,
-                &error_reply(engine, 503, "the model is still being loaded"),
-                keep_alive,
-            )
-            .await?;
+        let reply = match engine.missing_ranks.load(Relaxed) {
+            0 => error_reply(engine, 503, "the model is still being loaded"),
+            missing => error_reply(engine, 503, &format!("ranks that have not joined: {missing}")),
+        };
+        connection.reply(&request, &reply, keep_alive).await?;
         return Ok(keep_alive);
     }
     let number = matches!(route, Route::Generate(_) | Route::Rerank).then(|| engine.next_number());
-    if engine.is_hanging() {
+    let is_stalled =
+        engine.stalled.is_cancelled() && (number.is_some() || matches!(route, Route::ResetCache));
+    if is_stalled || engine.is_hanging() {
         connection.wait_for_close().await;
         return Ok(KeepAlive::Close);
     }
     if engine.refusing.is_cancelled() {
         keep_alive = KeepAlive::Close;
     }
-    if needs_key(&request.head.path)
-        && let Some(key) = &engine.options.api_key
-        && !key.matches(request.head.header("authorization"))
-    {
-        connection
-            .reply(&request, &error_reply(engine, 401, "Unauthorized"), keep_alive)
-            .await?;
-        return Ok(keep_alive);
+    if !is_authorized(engine, &request) {
+        return refuse_key(connection, engine, &request, keep_alive).await;
     }
     if let Some(number) = number {
         return compute(connection, engine, &mut request, route, number, keep_alive).await;
@@ -114,8 +108,23 @@ pub(crate) async fn answer_request(
     Ok(keep_alive)
 }
 
-fn needs_key(path: &str) -> bool {
-    path.starts_with("/v1/") || path == "/generate"
+/// Whether the request carries the key, if its path needs one.
+fn is_authorized(engine: &Engine, request: &Request) -> bool {
+    let path = request.head.path.as_str();
+    let needs_key = path.starts_with("/v1/") || path == "/generate";
+    let key = engine.options.api_key.as_ref().filter(|_| needs_key);
+    key.is_none_or(|key| key.matches(request.head.header("authorization")))
+}
+
+async fn refuse_key(
+    connection: &mut Connection<'_>,
+    engine: &Engine,
+    request: &Request,
+    keep_alive: KeepAlive,
+) -> std::io::Result<KeepAlive> {
+    let reply = error_reply(engine, 401, "Unauthorized");
+    connection.reply(request, &reply, keep_alive).await?;
+    Ok(keep_alive)
 }
 
 /// Answers a request that the model computes.

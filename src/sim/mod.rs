@@ -4,7 +4,8 @@
 //! **Simulated:** the endpoints, answers and metric names of SGLang, vLLM and LMDeploy that a benchmark uses;
 //! loading with its log; continuous batching with chunked prefill, a limited KV cache, queueing, preemption
 //! and a prefix cache under a cost model; alternatively exact times for every token, or output at full speed;
-//! and faults of real engines ([`Faults`]).
+//! and faults of real engines ([`Faults`]). Also an engine of several processes: ranks on several nodes
+//! ([`ranks`]).
 //!
 //! **Not simulated:** language. There is no model and no tokenizer. Answers consist of common words, one per
 //! token, and the tokens of text prompts are estimated. Where a request demands JSON of a schema or a tool call, the
@@ -26,6 +27,7 @@ mod options;
 mod power;
 mod presets;
 mod process;
+mod ranks;
 mod rerank;
 mod rng;
 mod scheduler;
@@ -44,4 +46,5 @@ pub(crate) use faults::{DieAfter, FalseHealth, Faults, HugeLine, Loading};
 pub(crate) use options::{ApiKey, Dialect, Options, Schedule, Timing};
 pub(crate) use presets::{PRESETS, Preset};
 pub(crate) use process::SimError;
+pub(crate) use ranks::{RankLoss, Ranks};
 pub(crate) use server::serve;

@@ -10,6 +10,7 @@ use thiserror::Error;
 use crate::sim::batching::CostModel;
 use crate::sim::faults::Faults;
 use crate::sim::presets::Preset;
+use crate::sim::ranks::Ranks;
 
 /// The engine whose endpoints, answers and metric names are imitated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -115,6 +116,8 @@ pub(crate) struct Options {
     pub(crate) start_delay: Duration,
     /// Whether the port is open while loading and answers 503; otherwise connections are refused.
     pub(crate) listen_while_loading: bool,
+    /// Its place among the ranks of an engine over several nodes; `None` on a single node.
+    pub(crate) ranks: Option<Ranks>,
     pub(crate) faults: Faults,
 }
 
@@ -141,6 +144,7 @@ impl Default for Options {
             truth: false,
             start_delay: Duration::ZERO,
             listen_while_loading: false,
+            ranks: None,
             faults: Faults::default(),
         }
     }
@@ -195,6 +199,14 @@ impl Options {
             &self.merge_chunks,
             "use at least 1 token",
         )?;
+        if let Some(ranks) = &self.ranks {
+            ensure(
+                ranks.node_rank < ranks.nodes,
+                "--node-rank",
+                &ranks.node_rank,
+                "ranks count from 0, so use a number below `--nodes`",
+            )?;
+        }
         if let Some(share) = self.faults.early_end {
             ensure(is_share(share), "--early-end", &share, "use a share from 0 to 1")?;
         }

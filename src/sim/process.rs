@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::sim::faults::{DieAfter, Faults};
 use crate::sim::options::OptionsError;
+use crate::sim::ranks::JoinError;
 use crate::sim::startup;
 
 /// Receives lines of the engine's log, without line ends.
@@ -27,6 +28,13 @@ pub(crate) enum SimError {
         /// The error of the operating system.
         source: std::io::Error,
     },
+    #[error(
+        "cannot listen for other ranks on {address}: {source}; choose another `--head-port`, the same on every node"
+    )]
+    BindHead {
+        address: SocketAddr,
+        source: std::io::Error,
+    },
     /// A thread, a signal handler or a child process could not be created.
     #[error("cannot start the simulated engine: {0}; see the limits of this user (`ulimit -a`)")]
     System(#[from] std::io::Error),
@@ -36,6 +44,13 @@ pub(crate) enum SimError {
         /// Exit status of the process.
         status: u8,
     },
+    /// A rank could not join the head.
+    #[error(transparent)]
+    Join(#[from] JoinError),
+    /// The connection to another rank ended. All connections of clients have been reset, and the process must exit
+    /// with status 1.
+    #[error("rank {rank} was lost")]
+    RankLost { rank: u32 },
 }
 
 /// Does `work` until it ends, `stop` is cancelled, SIGTERM or SIGINT arrives, or a fault ends the process. `died` is

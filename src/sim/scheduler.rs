@@ -58,6 +58,10 @@ pub(crate) async fn run_batch(
             () = engine.timer.sleep_until(epoch.plus(batch.clock() + took)) => {}
             () = engine.closing.cancelled() => return,
         }
+        if engine.stalled.is_cancelled() {
+            // The step never ends.
+            return engine.closing.cancelled().await;
+        }
         for emission in batch.finish_step() {
             let (id, is_last) = (emission.id, emission.is_last);
             let is_heard = listeners

@@ -16,6 +16,7 @@ use crate::sim::connection;
 use crate::sim::engine::Engine;
 use crate::sim::options::{Options, Timing};
 use crate::sim::process::{self, Log, SimError};
+use crate::sim::ranks::{Head, follow_head};
 use crate::sim::scheduler;
 use crate::sim::startup;
 
@@ -27,7 +28,8 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Serves until `stop` is cancelled, SIGTERM or SIGINT arrives, or a fault ends the engine. `log` receives
 /// the lines that an engine would print. `on_ready` is called with the bound address once connections are
-/// accepted; with [`Options::listen_while_loading`] this is before loading ends.
+/// accepted; with [`Options::listen_while_loading`] this is before loading ends. A rank other than the head serves
+/// nothing: it lives as long as its head.
 pub(crate) async fn serve(
     options: Options,
     log: Log,
@@ -35,17 +37,26 @@ pub(crate) async fn serve(
     stop: CancellationToken,
 ) -> Result<(), SimError> {
     options.check()?;
+    if let Some(ranks) = &options.ranks
+        && ranks.node_rank > 0
+    {
+        return follow_head(&options, ranks, &log, &stop).await;
+    }
     let address = SocketAddr::new(options.host, options.port);
     let (socket, bound) = bind(address).map_err(|source| SimError::Bind { address, source })?;
+    let head = options.ranks.clone().map(Head::listen).transpose()?;
     let _shared = process::leave_behind(&options.faults, bound.port(), &log)?;
     let tasks = TaskTracker::new();
     let engine = start_engine(options, &tasks)?;
     let _close = engine.closing.clone().drop_guard();
     let (faults, died) = (&engine.options.faults, &engine.died);
-    let work = load_and_accept(socket, bound, &engine, &log, on_ready, &tasks);
+    let work = load_and_accept(socket, bound, head, &engine, &log, on_ready, &tasks);
     let work = async { work.await.map(|never| match never {}) };
     let result = process::run_until_end(faults, &log, &stop, died, work).await;
-    if matches!(result, Err(SimError::InjectedDeath { .. })) {
+    if matches!(
+        result,
+        Err(SimError::InjectedDeath { .. } | SimError::RankLost { .. })
+    ) {
         engine.died.cancel();
     }
     engine.closing.cancel();
@@ -80,6 +91,7 @@ fn start_engine(options: Options, tasks: &TaskTracker) -> std::io::Result<Arc<En
 async fn load_and_accept(
     socket: TcpSocket,
     bound: SocketAddr,
+    head: Option<Head>,
     engine: &Arc<Engine>,
     log: &Log,
     on_ready: impl FnOnce(SocketAddr),
@@ -91,29 +103,50 @@ async fn load_and_accept(
             source,
         })
     };
+    // A head answers while it waits for the other ranks.
+    let listens_early = engine.options.listen_while_loading || head.is_some();
+    let mut progress = head.as_ref().map(Head::progress);
+    let ranks = async {
+        match head {
+            Some(head) => head.lead(engine, log).await,
+            None => pending().await,
+        }
+    };
     let loaded = async {
+        if let Some(progress) = &mut progress {
+            progress.all_joined().await;
+        }
         startup::load(&engine.options, &engine.timer, &**log).await?;
+        if let Some(progress) = &mut progress {
+            progress.all_loaded().await;
+        }
         engine.is_ready.store(true, Relaxed);
         Ok::<(), SimError>(())
     };
-    if engine.options.listen_while_loading {
+    let serving = async {
+        if listens_early {
+            let listener = listen(socket)?;
+            on_ready(bound);
+            let loading = async {
+                loaded.await?;
+                log_ready(bound, engine, log);
+                pending().await
+            };
+            return tokio::select! {
+                end = loading => end,
+                end = accept(listener, engine, tasks) => Ok(end),
+            };
+        }
+        loaded.await?;
         let listener = listen(socket)?;
+        log_ready(bound, engine, log);
         on_ready(bound);
-        let stop_signal = async {
-            loaded.await?;
-            log_ready(bound, engine, log);
-            pending().await
-        };
-        return tokio::select! {
-            end = stop_signal => end,
-            end = accept(listener, engine, tasks) => Ok(end),
-        };
+        Ok(accept(listener, engine, tasks).await)
+    };
+    tokio::select! {
+        end = serving => end,
+        end = ranks => end,
     }
-    loaded.await?;
-    let listener = listen(socket)?;
-    log_ready(bound, engine, log);
-    on_ready(bound);
-    Ok(accept(listener, engine, tasks).await)
 }
 
 fn log_ready(bound: SocketAddr, engine: &Engine, log: &Log) {

@@ -58,6 +58,11 @@ pub(crate) fn log_line(log: &(dyn Fn(&str) + Send + Sync), text: &str) {
     log(&format!("INFO {} {text}", clock::timestamp()));
 }
 
+/// Writes an error with time and level, as engines do.
+pub(crate) fn log_error(log: &(dyn Fn(&str) + Send + Sync), text: &str) {
+    log(&format!("ERROR {} {text}", clock::timestamp()));
+}
+
 /// Writes lines until they have `bytes` bytes.
 pub(crate) fn flood_log(log: &(dyn Fn(&str) + Send + Sync), bytes: u64) {
     let filler = "x".repeat(180);
@@ -79,13 +84,17 @@ pub(crate) fn ready_line(dialect: Dialect) -> &'static str {
 
 fn log_lines(options: &Options) -> Vec<LogLine> {
     let line = |share, text: String| LogLine { share, text };
+    let mut part = String::new();
+    if let Some(ranks) = &options.ranks {
+        part.push_str(&format!(", rank {} of {}", ranks.node_rank, ranks.nodes));
+    }
     let model = &options.models[0];
     let seconds = |share: f64| Duration::mul_f64(options.start_delay, share).as_secs_f64();
     let mut lines = vec![
         line(
             0.0,
             format!(
-                "simulated {:?} {} (no model, no GPU): tp {}",
+                "simulated {:?} {} (no model, no GPU): tp {}{part}",
                 options.dialect, options.version, options.tp
             ),
         ),

@@ -393,6 +393,10 @@ impl SseStream {
                 () = engine.timer.sleep_until(due) => {}
                 () = connection.wait_for_close() => return Ok(KeepAlive::Close),
             }
+            if engine.stalled.is_cancelled() {
+                connection.wait_for_close().await;
+                return Ok(KeepAlive::Close);
+            }
             active.count_write(1);
             self.write_tokens(1, None, connection).await?;
             active.check_die_after();

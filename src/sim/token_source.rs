@@ -108,6 +108,7 @@ impl TokenSource {
                 remaining,
             } => {
                 engine.timer.sleep_until(*due).await;
+                engine.wait_if_stalled().await;
                 *due = due.plus(vary(schedule.itl, schedule.spread, rng));
                 *remaining -= 1;
                 Some(Token {
@@ -116,6 +117,7 @@ impl TokenSource {
                 })
             }
             Self::Flood { remaining } => {
+                engine.wait_if_stalled().await;
                 *remaining -= 1;
                 Some(Token {
                     cached: 0,

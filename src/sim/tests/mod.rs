@@ -1,6 +1,7 @@
 //! Tests of the server over real loopback sockets with a minimal client.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use crate::sim::{Dialect, Options, SimError, serve};
 
 mod dialects;
 mod faults;
+mod ranks;
 mod timing;
 
 /// Timeout that is longer than any step here takes, even on a busy machine.
@@ -122,6 +124,18 @@ impl Sim {
             .find(|line| line.starts_with(&format!("{name}{{")))
             .expect(name);
         line.rsplit(' ').next().unwrap().parse().unwrap()
+    }
+}
+
+/// A free port below those that the kernel gives to outgoing connections, which no other call returns.
+pub(super) fn free_port() -> u16 {
+    static CALLS: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let call = CALLS.fetch_add(1, Ordering::Relaxed);
+        let port = 20_000 + ((std::process::id() * 31 + call) % 12_000) as u16;
+        if std::net::TcpListener::bind(("0.0.0.0", port)).is_ok() {
+            return port;
+        }
     }
 }
 
