@@ -7,13 +7,15 @@ use clap::Args;
 
 use crate::base::units::HumanDuration;
 use crate::cli::named::variant_parser;
-use crate::sim::{ApiKey, Dialect, Faults, Options, PRESETS, Preset, Schedule, Timing};
+use crate::sim::{
+    ApiKey, Dialect, DieAfter, DisaggregationMode, Faults, Options, PRESETS, Preset, Role, Schedule, Timing,
+};
 
 mod faults;
 mod processes;
 
 use faults::{ProcessFaultArgs, ResponseFaultArgs};
-use processes::RankArgs;
+use processes::{RankArgs, RouterArgs};
 
 /// Serve a simulated engine: a real HTTP server without a model or GPU, to try, test and calibrate `matrix`.
 ///
@@ -47,6 +49,8 @@ pub(crate) struct SimArgs {
     engine: EngineArgs,
     #[command(flatten)]
     ranks: RankArgs,
+    #[command(flatten)]
+    router: RouterArgs,
     #[command(flatten)]
     batching: BatchingArgs,
     #[command(flatten)]
@@ -88,6 +92,10 @@ struct EngineArgs {
     /// The average number of tokens per event while another request is in flight; 1 merges no tokens.
     #[arg(long, value_name = "TOKENS", default_value_t = 1)]
     merge_chunks: u32,
+    /// Serves one part of an engine whose prompts and outputs are computed by different servers: `prefill` computes prompts,
+    /// `decode` receives their KV cache, so that the first token takes one decode step.
+    #[arg(long, value_name = "PART", value_parser = variant_parser::<DisaggregationMode>())]
+    disaggregation_mode: Option<DisaggregationMode>,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -181,6 +189,20 @@ impl SimArgs {
         let engine = self.engine;
         let is_faulty = self.ranks.has_faults();
         let ranks = self.ranks.into_ranks()?;
+        let role = match self.router.into_targets() {
+            Some(_) if ranks.is_some() => {
+                return Err("a router is a single process; leave out `--nodes`".to_owned());
+            }
+            Some(_) if !matches!(self.faults.die_after, None | Some(DieAfter::Time(_))) => {
+                return Err(
+                    "a router counts neither tokens nor requests; write `--die-after` as a time".to_owned(),
+                );
+            }
+            Some(targets) => Role::Router(targets),
+            None => engine
+                .disaggregation_mode
+                .map_or(Role::Engine, Role::Disaggregated),
+        };
         let preset = self.batching.preset;
         let cost = self.batching.cost_model(self.tp)?;
         let kv_tokens = cost.kv_tokens / cost.block_tokens.max(1) * cost.block_tokens;
@@ -209,6 +231,7 @@ impl SimArgs {
             truth: engine.truth,
             start_delay: self.faults.start_delay.duration(),
             listen_while_loading: self.faults.listen_while_loading,
+            role,
             ranks,
             faults: match is_faulty {
                 true => self.faults.into_faults(self.response_faults),
@@ -262,7 +285,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::sim::{DieAfter, FalseHealth, HugeLine, Loading, RankLoss};
+    use crate::sim::{FalseHealth, HugeLine, Loading, RankLoss};
 
     #[derive(Debug, Parser)]
     struct Sim {
@@ -399,5 +422,61 @@ mod tests {
         let faults = options(&format!("{flags} --node-rank 1")).unwrap().faults;
         assert_eq!(faults.die_after, Some(DieAfter::Time(Duration::from_secs(1))));
         assert_eq!(faults.http_error_every, Some(2));
+    }
+
+    #[test]
+    fn a_router_takes_servers_and_refuses_what_it_does_not_compute() {
+        let servers = "--router --prefill http://a:1 --decode http://b:2 --decode http://c:3";
+        let Role::Router(targets) = options(&format!("{servers} --model m --tp 2 --die-after 1s"))
+            .unwrap()
+            .role
+        else {
+            panic!("it is a router");
+        };
+        let names =
+            |urls: &[crate::sim::UpstreamUrl]| urls.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(names(&targets.prefill), ["http://a:1"]);
+        assert_eq!(names(&targets.decode), ["http://b:2", "http://c:3"]);
+        for flag in [
+            "--step 1ms",
+            "--flood",
+            "--http-error-every 1",
+            "--eos-rate 0.5",
+            "--disaggregation-mode decode",
+        ] {
+            let error = options(&format!("{servers} {flag}")).unwrap_err();
+            let name = flag.split(' ').next().unwrap();
+            assert!(
+                error.contains("'--router' cannot be used with") && error.contains(name),
+                "{error}"
+            );
+        }
+        for (flags, part) in [
+            ("--router --prefill http://a:1", "--decode"),
+            ("--router --decode http://a:1", "--prefill"),
+            ("--prefill http://a:1", "--router"),
+            (
+                "--router --prefill a:1 --decode http://b:2",
+                "did you mean `http://a:1`?",
+            ),
+            (&format!("{servers} --die-after 3requests"), "as a time"),
+            (
+                &format!("{servers} --nodes 2 --head-host h --head-port 1"),
+                "a router is a single process",
+            ),
+        ] {
+            let error = options(flags).unwrap_err();
+            assert!(error.contains(part), "{flags}: {error}");
+        }
+    }
+
+    #[test]
+    fn parts_of_an_engine_have_the_names_of_sglang() {
+        let role = |flags: &str| options(flags).unwrap().role;
+        assert_eq!(role(""), Role::Engine);
+        let decode = role("--disaggregation-mode decode");
+        assert_eq!(decode, Role::Disaggregated(DisaggregationMode::Decode));
+        let prefill = role("--disaggregation-mode prefill --nodes 2 --head-host h --head-port 1");
+        assert_eq!(prefill, Role::Disaggregated(DisaggregationMode::Prefill));
     }
 }

@@ -145,19 +145,19 @@ impl Reply {
     }
 }
 
-/// Answers the requests of a connection until one side closes it. A crashing engine resets the connection, so
-/// that the client sees a broken stream.
+/// Answers the requests of a connection until one side closes it. A crashing engine, or a router whose upstream breaks
+/// off, resets the connection, so that the client sees a broken stream.
 pub(crate) async fn serve(mut stream: TcpStream, engine: Arc<Engine>) {
     // Without it, small events wait for acknowledgements. The socket refuses it only if it is about to fail.
     let _ = stream.set_nodelay(true);
-    tokio::select! {
+    let end = tokio::select! {
         biased;
-        () = engine.died.cancelled() => {}
-        () = engine.closing.cancelled() => {}
+        () = engine.died.cancelled() => Ok(()),
+        () = engine.closing.cancelled() => Ok(()),
         // A broken connection affects only its client.
-        _ = serve_requests(&mut stream, &engine) => {}
-    }
-    if engine.died.is_cancelled() {
+        end = serve_requests(&mut stream, &engine) => end,
+    };
+    if end.is_err() || engine.died.is_cancelled() {
         let _ = stream.set_zero_linger();
     }
 }

@@ -13,6 +13,8 @@ use crate::sim::dialect::FinishReason;
 use crate::sim::faults::DieAfter;
 use crate::sim::metrics::Metrics;
 use crate::sim::options::Options;
+use crate::sim::role::Role;
+use crate::sim::router::Router;
 use crate::sim::scheduler::BatchCommand;
 use crate::sim::timer::PreciseTimer;
 
@@ -26,6 +28,8 @@ pub(crate) struct Engine {
     /// in flight must be able to send without waiting.
     pub(crate) batch_commands: Option<UnboundedSender<BatchCommand>>,
     pub(crate) is_ready: AtomicBool,
+    /// The servers behind it, if it is a router.
+    pub(crate) router: Option<Router>,
     /// Number of ranks that have not joined this head.
     pub(crate) missing_ranks: AtomicUsize,
     /// Number of generation requests received.
@@ -49,8 +53,13 @@ impl Engine {
         options: Options,
         commands: Option<UnboundedSender<BatchCommand>>,
     ) -> std::io::Result<Self> {
+        let router = match &options.role {
+            Role::Router(targets) => Some(Router::new(targets)),
+            Role::Engine | Role::Disaggregated(_) => None,
+        };
         Ok(Self {
             options,
+            router,
             missing_ranks: AtomicUsize::new(0),
             metrics: Metrics::default(),
             timer: PreciseTimer::start()?,

@@ -87,6 +87,12 @@ pub(crate) async fn answer_request(
         connection.reply(&request, &reply, keep_alive).await?;
         return Ok(keep_alive);
     }
+    if let Some(router) = &engine.router {
+        return match is_authorized(engine, &request) {
+            true => router.answer(connection, engine, &request, keep_alive).await,
+            false => refuse_key(connection, engine, &request, keep_alive).await,
+        };
+    }
     let number = matches!(route, Route::Generate(_) | Route::Rerank).then(|| engine.next_number());
     let is_stalled =
         engine.stalled.is_cancelled() && (number.is_some() || matches!(route, Route::ResetCache));
@@ -334,11 +340,11 @@ async fn try_flush(engine: &Engine) -> bool {
     orders.send(BatchCommand::Flush(sender)).is_ok() && matches!(answer.await, Ok(Ok(())))
 }
 
-fn not_found() -> Reply {
+pub(crate) fn not_found() -> Reply {
     Reply::json(404, r#"{"detail":"Not Found"}"#)
 }
 
-fn error_reply(engine: &Engine, status: u16, message: &str) -> Reply {
+pub(crate) fn error_reply(engine: &Engine, status: u16, message: &str) -> Reply {
     Reply::json(status, error_body(engine.options.dialect, status, message))
 }
 

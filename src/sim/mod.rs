@@ -4,8 +4,8 @@
 //! **Simulated:** the endpoints, answers and metric names of SGLang, vLLM and LMDeploy that a benchmark uses;
 //! loading with its log; continuous batching with chunked prefill, a limited KV cache, queueing, preemption
 //! and a prefix cache under a cost model; alternatively exact times for every token, or output at full speed;
-//! and faults of real engines ([`Faults`]). Also an engine of several processes: ranks on several nodes
-//! ([`ranks`]).
+//! and faults of real engines ([`Faults`]). Also an engine of several processes: ranks on several nodes ([`ranks`]), and
+//! prefill servers, decode servers and their router ([`role`]).
 //!
 //! **Not simulated:** language. There is no model and no tokenizer. Answers consist of common words, one per
 //! token, and the tokens of text prompts are estimated. Where a request demands JSON of a schema or a tool call, the
@@ -30,6 +30,8 @@ mod process;
 mod ranks;
 mod rerank;
 mod rng;
+mod role;
+mod router;
 mod scheduler;
 mod server;
 mod startup;
@@ -40,6 +42,7 @@ mod tests;
 mod text;
 mod timer;
 mod token_source;
+mod upstream;
 
 pub(crate) use batching::CostModel;
 pub(crate) use faults::{DieAfter, FalseHealth, Faults, HugeLine, Loading};
@@ -47,4 +50,5 @@ pub(crate) use options::{ApiKey, Dialect, Options, Schedule, Timing};
 pub(crate) use presets::{PRESETS, Preset};
 pub(crate) use process::SimError;
 pub(crate) use ranks::{RankLoss, Ranks};
+pub(crate) use role::{DisaggregationMode, Role, RouterTargets, UpstreamUrl};
 pub(crate) use server::serve;

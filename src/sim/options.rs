@@ -11,6 +11,7 @@ use crate::sim::batching::CostModel;
 use crate::sim::faults::Faults;
 use crate::sim::presets::Preset;
 use crate::sim::ranks::Ranks;
+use crate::sim::role::Role;
 
 /// The engine whose endpoints, answers and metric names are imitated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -116,6 +117,8 @@ pub(crate) struct Options {
     pub(crate) start_delay: Duration,
     /// Whether the port is open while loading and answers 503; otherwise connections are refused.
     pub(crate) listen_while_loading: bool,
+    /// The part of an engine's work that it does.
+    pub(crate) role: Role,
     /// Its place among the ranks of an engine over several nodes; `None` on a single node.
     pub(crate) ranks: Option<Ranks>,
     pub(crate) faults: Faults,
@@ -144,6 +147,7 @@ impl Default for Options {
             truth: false,
             start_delay: Duration::ZERO,
             listen_while_loading: false,
+            role: Role::Engine,
             ranks: None,
             faults: Faults::default(),
         }

@@ -13,6 +13,7 @@ use crate::base::clock;
 use crate::sim::batching::{Batch, CacheInUse, CostModel, Submission, TokenEvent};
 use crate::sim::engine::Engine;
 use crate::sim::metrics::Gauges;
+use crate::sim::role::{DisaggregationMode, Role};
 
 /// A message from a connection to the batch.
 #[derive(Debug)]
@@ -33,6 +34,9 @@ pub(crate) async fn run_batch(
     let epoch = clock::now();
     let (kv_tokens, full) = (cost.kv_tokens, cost.max_running);
     let mut batch = Batch::new(cost, engine.options.seed);
+    if engine.options.role == Role::Disaggregated(DisaggregationMode::Decode) {
+        batch.receive_prompts();
+    }
     let mut listeners: HashMap<u64, UnboundedSender<TokenEvent>> = HashMap::new();
     loop {
         while let Ok(command) = commands.try_recv() {

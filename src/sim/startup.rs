@@ -6,6 +6,7 @@ use crate::base::clock;
 use crate::sim::faults::{LAST_WORDS, Loading};
 use crate::sim::options::{Dialect, Options, Timing};
 use crate::sim::process::SimError;
+use crate::sim::role::Role;
 use crate::sim::timer::PreciseTimer;
 
 /// A log line, and the fraction of loading after which it is written.
@@ -85,6 +86,17 @@ pub(crate) fn ready_line(dialect: Dialect) -> &'static str {
 fn log_lines(options: &Options) -> Vec<LogLine> {
     let line = |share, text: String| LogLine { share, text };
     let mut part = String::new();
+    match &options.role {
+        Role::Router(targets) => {
+            let (prefill, decode) = (targets.prefill.len(), targets.decode.len());
+            let text = format!(
+                "simulated router (no model, no GPU): prefill servers {prefill}, decode servers {decode}"
+            );
+            return vec![line(0.0, text)];
+        }
+        Role::Disaggregated(mode) => part.push_str(&format!(", disaggregation mode {mode}")),
+        Role::Engine => {}
+    }
     if let Some(ranks) = &options.ranks {
         part.push_str(&format!(", rank {} of {}", ranks.node_rank, ranks.nodes));
     }

@@ -10,6 +10,7 @@ use crate::sim::dialect::GenerationRequest;
 use crate::sim::engine::Engine;
 use crate::sim::options::{Schedule, Timing};
 use crate::sim::rng::Rng;
+use crate::sim::role::{DisaggregationMode, Role};
 use crate::sim::scheduler::BatchCommand;
 
 #[derive(Debug)]
@@ -80,7 +81,12 @@ impl TokenSource {
             }
             (Timing::Exact(schedule), _) => {
                 let mut rng = Rng::new(engine.options.seed, submission.key);
-                let due = arrived.plus(vary(schedule.ttft, schedule.spread, &mut rng));
+                // A decode server receives the KV cache of the prompt, so that its first token is one like the others.
+                let first = match engine.options.role {
+                    Role::Disaggregated(DisaggregationMode::Decode) => schedule.itl,
+                    _ => schedule.ttft,
+                };
+                let due = arrived.plus(vary(first, schedule.spread, &mut rng));
                 Self::Exact {
                     due,
                     schedule: *schedule,

@@ -89,6 +89,13 @@ impl RequestHead {
         }
     }
 
+    /// All headers in order, with their names as sent.
+    pub(crate) fn headers(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.headers
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_slice()))
+    }
+
     /// Returns the first header of this name if it is text. The case of the name does not matter.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.values(name).next()
@@ -337,6 +344,7 @@ pub(crate) const fn reason(status: u16) -> &'static str {
         429 => "Too Many Requests",
         431 => "Request Header Fields Too Large",
         500 => "Internal Server Error",
+        502 => "Bad Gateway",
         503 => "Service Unavailable",
         _ => "Unknown",
     }

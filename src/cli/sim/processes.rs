@@ -1,10 +1,12 @@
-//! Flags of `matrix sim` for engines of several processes.
+//! Flags of `matrix sim` for engines of several processes: ranks on several nodes, and routers.
 
-use clap::Args;
+use clap::{Args, Command, Id};
 
+use super::faults::ResponseFaultArgs;
+use super::{BatchingArgs, EngineArgs, TimingArgs};
 use crate::base::units::HumanDuration;
 use crate::cli::named::variant_parser;
-use crate::sim::{RankLoss, Ranks};
+use crate::sim::{RankLoss, Ranks, RouterTargets, UpstreamUrl};
 
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Ranks of an engine over several nodes")]
@@ -72,4 +74,44 @@ impl RankArgs {
             rank_loss: self.rank_loss,
         }))
     }
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Router of prefill and decode servers")]
+pub(super) struct RouterArgs {
+    /// Serves a router, which computes nothing: it has a prefill server compute each prompt, then passes on the response of a
+    /// decode server. The servers of each kind take turns. `--model` and `--tp` have no effect on it.
+    #[arg(long, requires_all = ["prefill", "decode"], conflicts_with_all = flags_of_computing())]
+    router: bool,
+    /// The address of a prefill server, such as `http://node1:8000`; may be repeated.
+    #[arg(long, value_name = "URL", requires = "router")]
+    prefill: Vec<UpstreamUrl>,
+    /// The address of a decode server; may be repeated. The first one answers `/v1/models` and `/version`.
+    #[arg(long, value_name = "URL", requires = "router")]
+    decode: Vec<UpstreamUrl>,
+}
+
+impl RouterArgs {
+    pub(super) fn into_targets(self) -> Option<RouterTargets> {
+        self.router.then_some(RouterTargets {
+            prefill: self.prefill,
+            decode: self.decode,
+        })
+    }
+}
+
+/// The flags that have no effect on a router.
+fn flags_of_computing() -> Vec<Id> {
+    fn flags<A: Args>() -> Vec<Id> {
+        let command = A::augment_args(Command::new("sim"));
+        let ids = command.get_arguments().map(|flag| flag.get_id().clone());
+        ids.collect()
+    }
+    [
+        flags::<EngineArgs>(),
+        flags::<BatchingArgs>(),
+        flags::<TimingArgs>(),
+        flags::<ResponseFaultArgs>(),
+    ]
+    .concat()
 }

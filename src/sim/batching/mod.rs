@@ -91,6 +91,8 @@ pub(crate) struct Batch {
     queue_times: Vec<Duration>,
     clock: Duration,
     rng: Rng,
+    /// Whether other servers compute the prompts.
+    receives_prompts: bool,
 }
 
 impl Batch {
@@ -105,7 +107,14 @@ impl Batch {
             queue_times: Vec::new(),
             clock: Duration::ZERO,
             rng: Rng::new(seed, 0x57e9),
+            receives_prompts: false,
         }
+    }
+
+    /// From now on, the KV cache of each prompt arrives with its request, except that of the last token, which is
+    /// computed with the first token of the output. A preempted request is computed again here.
+    pub(crate) fn receive_prompts(&mut self) {
+        self.receives_prompts = true;
     }
 
     /// Queues a request that arrived at `now` on the batch's clock. Prompt and answer together must fit in
@@ -266,7 +275,13 @@ impl Batch {
             } else {
                 0
             };
-            let computed = cached_blocks * self.cost.block_tokens;
+            let cached = cached_blocks * self.cost.block_tokens;
+            let is_received = self.receives_prompts && next.cached.is_none();
+            let computed = if is_received {
+                next.known_tokens() - 1
+            } else {
+                cached
+            };
             let share = (next.known_tokens() - computed).min(*budget);
             let fresh = (computed + share).div_ceil(self.cost.block_tokens) - cached_blocks;
             if fresh + self.blocks.unused_prefix_len(&next.hashes[..cached_blocks]) > self.blocks.available()
@@ -277,22 +292,23 @@ impl Batch {
             self.blocks.acquire(&sequence.hashes[..cached_blocks]);
             assert!(self.blocks.allocate(fresh), "the room was just counted");
             (sequence.sealed, sequence.private, sequence.computed) = (cached_blocks, fresh, computed);
+            sequence.is_received = is_received;
             *budget -= share;
             shares.push(share);
-            self.count_admission(&mut sequence, computed);
+            self.count_admission(&mut sequence, cached);
             self.running.push(sequence);
         }
     }
 
-    fn count_admission(&mut self, sequence: &mut Sequence, computed: usize) {
+    fn count_admission(&mut self, sequence: &mut Sequence, cached: usize) {
         if sequence.cached.is_some() {
             return;
         }
-        sequence.cached = Some(computed);
+        sequence.cached = Some(cached);
         self.totals.prompt_tokens += sequence.prompt as u64;
         if self.cost.prefix_cache {
             self.totals.prefix_queries += sequence.prompt as u64;
-            self.totals.prefix_hits += computed as u64;
+            self.totals.prefix_hits += cached as u64;
         }
         self.queue_times
             .push(self.clock.saturating_sub(sequence.submitted));
@@ -312,7 +328,8 @@ impl Batch {
     fn step_duration(&mut self, shares: &[usize]) -> Duration {
         let (mut decoding, mut context, mut prefill) = (0u32, 0usize, 0usize);
         for (sequence, share) in self.running.iter().zip(shares) {
-            if *share == 1 && sequence.generated > 0 && sequence.uncomputed_tokens() == 1 {
+            let is_decoding = sequence.generated > 0 || sequence.is_received;
+            if *share == 1 && is_decoding && sequence.uncomputed_tokens() == 1 {
                 decoding += 1;
                 context += sequence.computed;
             } else {

@@ -37,6 +37,8 @@ pub(crate) struct Sequence {
     pub(crate) private: usize,
     /// Prompt tokens found in the prefix cache at the first admission; `None` before it.
     pub(crate) cached: Option<usize>,
+    /// Whether the KV cache of its prompt came from another server at this admission.
+    pub(crate) is_received: bool,
     /// Time of submission on the batch's clock.
     pub(crate) submitted: Duration,
 }
@@ -56,6 +58,7 @@ impl Sequence {
             sealed: 0,
             private: 0,
             cached: None,
+            is_received: false,
             submitted: now,
         };
         for id in submission.prompt {

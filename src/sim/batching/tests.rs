@@ -314,3 +314,40 @@ proptest::proptest! {
         proptest::prop_assert_eq!(batch.kv_usage(), 0.0);
     }
 }
+
+#[test]
+fn a_received_prompt_costs_one_decode_step_and_is_in_the_prefix_cache_afterwards() {
+    let mut batch = Batch::new(cost(), 1);
+    batch.receive_prompts();
+    batch.submit(submission(1, 100, 3), Duration::ZERO);
+    let tokens = run_all(&mut batch);
+    let moments: Vec<_> = tokens.iter().map(|(at, _)| at.as_micros()).collect();
+    assert_eq!(moments, [10_100, 20_200, 30_300]);
+    // More than the tokens of one step, and with a prefix that is known.
+    batch.submit(submission(1, 2_000, 1), batch.clock());
+    let tokens = run_all(&mut batch);
+    assert_eq!((tokens.len(), tokens[0].1.cached), (1, 96));
+    assert_eq!(batch.kv_usage(), 0.0);
+    assert_eq!(batch.totals().prefix_hits, 96);
+}
+
+#[test]
+fn a_received_prompt_that_is_preempted_is_computed() {
+    let small = CostModel {
+        kv_tokens: 160,
+        ..cost()
+    };
+    let run = |receives: bool| {
+        let mut batch = Batch::new(small.clone(), 1);
+        if receives {
+            batch.receive_prompts();
+        }
+        batch.submit(submission(1, 60, 60), Duration::ZERO);
+        batch.submit(submission(2, 60, 60), Duration::ZERO);
+        let tokens = run_all(&mut batch);
+        assert_eq!(counts(&tokens), HashMap::from([(1, 60), (2, 60)]));
+        assert!(batch.totals().preemptions > 0);
+        batch.clock()
+    };
+    assert!(run(true) < run(false));
+}

@@ -18,6 +18,7 @@ use crate::sim::{Dialect, Options, SimError, serve};
 mod dialects;
 mod faults;
 mod ranks;
+mod router;
 mod timing;
 
 /// Timeout that is longer than any step here takes, even on a busy machine.
