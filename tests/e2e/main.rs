@@ -37,6 +37,7 @@ mod secrets;
 mod server;
 mod sessions;
 mod sglang;
+mod sim_processes;
 mod situations;
 #[path = "../support/skip.rs"]
 mod skip;
