@@ -31,6 +31,8 @@ pub struct MeasurementContext {
     pub window_s: f64,
     /// Devices of the launch. Other devices of the host are left out.
     pub devices: Vec<u32>,
+    /// Number of further GPUs of the launch, on nodes that are not sampled.
+    pub unsampled_devices: u32,
     /// Power of each device before the engine was started, where it was measured.
     pub idle_w: BTreeMap<u32, f64>,
     /// Processes on each device that do not belong to the engine.
@@ -81,7 +83,7 @@ pub fn summarize_telemetry(
 
 /// Returns the energy of all devices of the launch. `None` if one of them reports none.
 fn gpu_energy(samples: &[Sample], gpus: &[GpuWindow], about: &MeasurementContext) -> Option<Energy> {
-    if gpus.is_empty() || gpus.len() < about.devices.len() {
+    if gpus.is_empty() || gpus.len() < about.devices.len() || about.unsampled_devices > 0 {
         return None;
     }
     let sum_over_gpus =

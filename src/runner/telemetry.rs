@@ -35,6 +35,8 @@ pub(crate) struct Sampling {
     pub(crate) devices: Vec<u32>,
     /// State of the GPUs before the engine was started, and the processes on them.
     watch: GpuWatch,
+    /// Number of further GPUs of the launch, on other nodes.
+    unsampled_devices: u32,
     is_simulated: bool,
     /// Bus addresses of the GPUs.
     bus_addresses: Vec<String>,
@@ -53,6 +55,7 @@ impl Sampling {
     pub(crate) fn begin(launch: &Launch, devices: &[u32]) -> Self {
         Self {
             devices: devices.to_vec(),
+            unsampled_devices: launch.devices - launch.local_gpus(),
             is_simulated: launch.engine.simulated,
             ..Self::default()
         }
@@ -194,6 +197,7 @@ impl Sampling {
         let about = MeasurementContext {
             window_s: window.end.since(window.start).as_secs_f64(),
             devices: self.devices.clone(),
+            unsampled_devices: self.unsampled_devices,
             idle_w: self.watch.idle_w(),
             foreign: self
                 .devices

@@ -24,6 +24,7 @@ fn engine(at_s: f64, values: &[(&str, f64)]) -> Sample {
 
 fn about(seconds: f64, devices: &[u32]) -> MeasurementContext {
     MeasurementContext {
+        unsampled_devices: 0,
         window_s: seconds,
         devices: devices.to_vec(),
         ..MeasurementContext::default()

@@ -135,6 +135,16 @@ fn started_settings(launch: &Launch) -> Facts {
         facts.insert("image name".to_owned(), image.to_owned());
     }
     facts.insert("checkpoint".to_owned(), launch.checkpoint.clone());
+    add_flags(&mut facts, command, "");
+    for (name, value) in launch.place.settings().env() {
+        facts.insert(format!("variable {name}"), value.to_string());
+    }
+    add_processes(&mut facts, launch);
+    facts
+}
+
+/// Adds the flags of a command, whose names get the suffix.
+fn add_flags(facts: &mut Facts, command: &[Template], suffix: &str) {
     let mut flag: Option<String> = None;
     for word in command.iter().map(Template::as_str) {
         let (name, value) = match word.split_once('=') {
@@ -142,17 +152,37 @@ fn started_settings(launch: &Launch) -> Facts {
             _ => (word, None),
         };
         if is_flag(name) {
-            let name = setting_name(name);
-            add_flag(&mut facts, &name, value);
+            let name = format!("{}{suffix}", setting_name(name));
+            add_flag(facts, &name, value);
             flag = value.is_none().then_some(name);
         } else if let Some(flag) = &flag {
-            add_flag(&mut facts, flag, Some(word));
+            add_flag(facts, flag, Some(word));
         }
     }
-    for (name, value) in launch.place.settings().env() {
-        facts.insert(format!("variable {name}"), value.to_string());
+}
+
+/// Adds what the processes of an engine with roles are and do, and the number of nodes.
+fn add_processes(facts: &mut Facts, launch: &Launch) {
+    let members = launch.members();
+    if launch.nodes() > 1 {
+        facts.insert("nodes".to_owned(), launch.nodes().to_string());
+    } else if !members.is_empty() {
+        let names: Vec<String> = (members.iter())
+            .map(|member| match member.gpus {
+                0 => member.name.clone(),
+                1 => format!("{} (1 GPU)", member.name),
+                gpus => format!("{} ({gpus} GPUs)", member.name),
+            })
+            .collect();
+        facts.insert("processes".to_owned(), names.join(", "));
+        for member in members {
+            let suffix = format!(" of {}", member.name);
+            add_flags(facts, &member.command, &suffix);
+            for (name, value) in &member.env {
+                facts.insert(format!("variable {name}{suffix}"), value.to_string());
+            }
+        }
     }
-    facts
 }
 
 /// Returns the settings that an attached server reports. Empty for other engines, whose settings are known.

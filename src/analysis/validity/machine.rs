@@ -2,6 +2,7 @@
 
 use super::evidence::Evidence;
 use super::reason::{new_reason, percent};
+use crate::base::text::pluralize;
 use crate::base::units::Bytes;
 use crate::config::validity::ValidityBounds;
 use crate::results::record::engine_change::EngineChange;
@@ -331,6 +332,14 @@ fn judge_telemetry_gaps(evidence: &Evidence<'_>, telemetry: &Telemetry, reasons:
     let is_pretended = evidence.machine.is_some_and(|machine| machine.gpus_pretended);
     if evidence.launch.devices > 0 && !is_watched && !is_pretended {
         silent_sources.push("no telemetry source read the GPUs".to_owned());
+        weight = Some(Verdict::Suspect);
+    }
+    let other_nodes = evidence.launch.nodes() - 1;
+    if other_nodes > 0 && !evidence.launch.engine.simulated {
+        silent_sources.push(format!(
+            "nothing was sampled on {}",
+            pluralize(other_nodes as usize, "other node", "other nodes")
+        ));
         weight = Some(Verdict::Suspect);
     }
     if let Some(weight) = weight {

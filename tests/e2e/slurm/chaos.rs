@@ -75,8 +75,18 @@ impl Cluster {
         ran.expect("Slurm is installed").success()
     }
 
-    /// The node of a job, if it runs.
-    fn node(&self, job: &str) -> Option<String> {
+    /// One of the nodes of a job, at random; `node1` if it does not run.
+    fn node(&self, job: &str, draws: &mut Python) -> String {
+        let names = self
+            .nodes(job)
+            .map(|list| self.ask("scontrol", &["show", "hostnames", &list]));
+        let names = names.unwrap_or_else(|| "node1".to_owned());
+        let names: Vec<&str> = names.split_whitespace().collect();
+        names[(draws.random() * names.len() as f64) as usize].to_owned()
+    }
+
+    /// The list of the nodes of a job, if it runs.
+    fn nodes(&self, job: &str) -> Option<String> {
         let ran = Command::new("squeue")
             .args([
                 "--noheader",
@@ -133,12 +143,12 @@ fn disturb(cluster: &Cluster, bench: &Bench, login: &mut Child, draws: &mut Pyth
             "restart of slurmctld"
         }
         3 => {
-            let node = cluster.node(&job).unwrap_or_else(|| "node1".to_owned());
+            let node = cluster.node(&job, draws);
             cluster.without(&["node", &node], seconds);
             "restart of slurmd"
         }
         4 => {
-            let node = cluster.node(&job).unwrap_or_else(|| "node1".to_owned());
+            let node = cluster.node(&job, draws);
             let name = format!("NodeName={node}");
             cluster.answers("scontrol", &["update", &name, "State=DRAIN", "Reason=chaos"]);
             pause(seconds);

@@ -1,0 +1,52 @@
+//! A process of an engine, here or on another node of the job.
+
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use crate::engine::process_group::ProcessGroup;
+use crate::engine::remote_process::RemoteProcess;
+
+/// A process of the engine.
+pub(super) struct EngineProcess {
+    /// Its name among several; `None` for an engine of one process.
+    pub(super) name: Option<String>,
+    pub(super) place: ProcessPlace,
+}
+
+pub(super) enum ProcessPlace {
+    Here(ProcessGroup),
+    /// On another node of the job.
+    Elsewhere(RemoteProcess),
+}
+
+impl EngineProcess {
+    pub(super) async fn wait_for_exit(&mut self) -> std::io::Result<ExitStatus> {
+        match &mut self.place {
+            ProcessPlace::Here(group) => group.wait_for_exit().await,
+            ProcessPlace::Elsewhere(remote) => remote.wait_for_exit().await,
+        }
+    }
+
+    /// Stops it and describes its end.
+    pub(super) async fn stop(&mut self, grace: Duration) -> String {
+        let description = match &mut self.place {
+            ProcessPlace::Here(group) => group.stop(grace).await,
+            ProcessPlace::Elsewhere(remote) => remote.stop().await,
+        };
+        self.named(description)
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        match &self.place {
+            ProcessPlace::Here(group) => group.is_gone(),
+            ProcessPlace::Elsewhere(remote) => remote.is_gone(),
+        }
+    }
+
+    fn named(&self, text: String) -> String {
+        match &self.name {
+            Some(name) => format!("{name}: {text}"),
+            None => text,
+        }
+    }
+}
