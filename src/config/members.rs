@@ -28,7 +28,9 @@ pub(crate) struct RoleEntry {
     pub(crate) endpoint: Option<Spanned<bool>>,
     /// Number of processes; default 1.
     pub(crate) count: Option<Spanned<NonZeroU32>>,
-    /// GPUs of each process; default 0.
+    /// Tensor-parallel size of each process, the value of `{tp}` in its command; default: that of the model.
+    pub(crate) tp: Option<NonZeroU32>,
+    /// GPUs of each process; default: `tp` of the role, otherwise 0.
     pub(crate) gpus: Option<u32>,
     /// Command of the role; default: the engine's command with the engine's arguments.
     pub(crate) command: Option<Vec<Template>>,
@@ -41,4 +43,16 @@ pub(crate) struct RoleEntry {
     /// Arguments that are appended once for each process of another role, such as
     /// `{ decode: [--decode, "{url}"] }`. In them `{url}`, `{port}` and `{aux_port}` are those of that process.
     pub(crate) for_each: OrderedMap<Vec<Template>>,
+}
+
+impl RoleEntry {
+    /// Number of processes.
+    pub(crate) fn processes(&self) -> u32 {
+        self.count.as_ref().map_or(1, |count| count.value.get())
+    }
+
+    /// GPUs of each process.
+    pub(crate) fn gpus_each(&self) -> u32 {
+        self.gpus.or(self.tp.map(NonZeroU32::get)).unwrap_or(0)
+    }
 }

@@ -24,6 +24,17 @@ impl<'a> Layers<'a> {
         self.patches.iter().rev().find_map(|patch| read(patch))
     }
 
+    /// The same layers with other values of placeholders.
+    pub(crate) fn with_fill<'b>(&'b self, fill: &'b dyn Fn(&str) -> Option<String>) -> Layers<'b> {
+        Layers {
+            site: self.site,
+            point: self.point,
+            patches: self.patches.clone(),
+            overrides: self.overrides.clone(),
+            fill,
+        }
+    }
+
     pub(crate) fn filled<'t>(&self, texts: impl IntoIterator<Item = &'t Template>) -> Vec<Template> {
         texts
             .into_iter()
@@ -74,7 +85,7 @@ impl<'a> Layers<'a> {
 
     /// The command with the arguments of all layers. The command is that of the matrix entry, else of a patch,
     /// else of the recipe's container or process (`of_executor`), else of the recipe.
-    pub(crate) fn command_with_arguments(&self, of_executor: Option<&'a Vec<Template>>) -> Vec<Template> {
+    pub(crate) fn command_with_arguments(&self, of_executor: Option<&Vec<Template>>) -> Vec<Template> {
         let patched = self.patched(|patch| patch.command.as_ref());
         let command = self.site.entry.command.as_ref().or(patched).or(of_executor);
         let command = command.or(self.site.recipe.command.as_ref());

@@ -309,7 +309,7 @@ engines:
       args: [--mem-fraction-static, "0.8"]
       roles:
         prefill: { count: 2, gpus: 1, args: [--disaggregation-mode, prefill, --disaggregation-bootstrap-port, "{aux_port}"] }
-        decode: { gpus: 2, args: [--disaggregation-mode, decode, --tp, "2"] }
+        decode: { tp: 2, args: [--disaggregation-mode, decode] }
         router:
           endpoint: true
           command: [python, -m, sglang_router.launch_router, --pd-disaggregation, --port, "{port}"]
@@ -334,7 +334,8 @@ scenarios: [random-1k-1k]
         "CUDA_VISIBLE_DEVICES=0 ",
         "--mem-fraction-static 0.8 --disaggregation-mode prefill --disaggregation-bootstrap-port 30002 --port 30001 & CUDA_VISIBLE_DEVICES=1 ",
         "--disaggregation-bootstrap-port 30004 --port 30003 & CUDA_VISIBLE_DEVICES=2,3 ",
-        "--disaggregation-mode decode --tp 2 --port 30005 & python -m",
+        "CUDA_VISIBLE_DEVICES=2,3 python3 -m sglang.launch_server --model-path m --tp 2 ",
+        "--disaggregation-mode decode --port 30005 & python -m",
         "--port 30000 --prefill http://127.0.0.1:30001 30002 --prefill http://127.0.0.1:30003 30004 --decode http://127.0.0.1:30005",
     ] {
         assert!(line.contains(part), "{part} is missing in {line}");

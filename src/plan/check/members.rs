@@ -120,22 +120,20 @@ fn check_roles(named: &Named<EngineEntry>, recipe: &Recipe, diagnostics: &mut Ve
         }
         (Some(_), None) => {}
     }
-    let processes = roles
-        .iter()
-        .map(|(_, role)| role.count.as_ref().map_or(1, |count| count.value.get()));
+    let processes = roles.iter().map(|(_, role)| role.processes());
     if processes.fold(0_u32, u32::saturating_add) > MAX_PROCESSES {
         let message = format!("`{engine}` has more than {MAX_PROCESSES} processes");
         diagnostics.push(with_place(Diagnostic::new(message), place, "too many").with_help("lower `count`"));
     }
     let devices = named.value.devices.unwrap_or(recipe.devices);
-    if devices == Devices::Gpu && roles.iter().all(|(_, role)| role.gpus.unwrap_or(0) == 0) {
+    if devices == Devices::Gpu && roles.iter().all(|(_, role)| role.gpus_each() == 0) {
         diagnostics.push(
             with_place(
                 Diagnostic::new(format!("`{engine}` computes on GPUs, but none of its roles has any")),
                 place,
-                "needs `gpus` in its roles",
+                "needs `tp` or `gpus` in its roles",
             )
-            .with_help("add `gpus` to the roles that compute, such as `decode: { gpus: 4 }`, or `devices: none` to the engine"),
+            .with_help("add `tp` or `gpus` to the roles that compute, such as `decode: { tp: 4 }`, or `devices: none` to the engine"),
         );
     }
     let names: Vec<&str> = roles.names().collect();

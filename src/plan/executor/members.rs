@@ -125,38 +125,42 @@ pub(crate) fn member_command(members: &[Member], index: usize, ports: &Ports) ->
     words
 }
 
-/// The processes of the engine at one grid point; empty if it is a single process. `command` and `env` are those of
-/// the engine.
-pub(super) fn merge(layers: &Layers<'_>, command: &[Template], env: &[(String, Template)]) -> Vec<Member> {
+/// The processes of the engine at one grid point; empty if it is a single process. `base` returns command and environment
+/// of the engine.
+pub(super) fn merge(layers: &Layers<'_>, base: Base<'_>) -> Vec<Member> {
     let entry = layers.site.entry;
     match entry.nodes.as_ref().map_or(1, |nodes| nodes.value.get()) {
-        1 => roles(layers, command, env),
-        nodes => ranks(layers, nodes, command, env),
+        1 => {
+            let roles = entry.roles.iter();
+            roles
+                .flat_map(|(name, role)| of_role(layers, base, name, role))
+                .collect()
+        }
+        nodes => ranks(layers, nodes, base),
     }
 }
 
-fn ranks(layers: &Layers<'_>, nodes: u32, command: &[Template], env: &[(String, Template)]) -> Vec<Member> {
+/// Returns the command and the environment of an engine.
+type Base<'b> = &'b dyn Fn(&Layers<'_>) -> (Vec<Template>, Vec<(String, Template)>);
+
+fn ranks(layers: &Layers<'_>, nodes: u32, base: Base<'_>) -> Vec<Member> {
     let recipe = layers.site.recipe.nodes.clone().unwrap_or_default();
     let gpus = layers.devices() / nodes;
     let rank = |rank: u32| {
-        let fill = |text: &Template| {
-            text.fill_placeholders(&|name| match name {
-                "node_rank" => Some(rank.to_string()),
-                "nodes" => Some(nodes.to_string()),
-                _ => None,
-            })
+        let fill = |name: &str| match name {
+            "node_rank" => Some(rank.to_string()),
+            "nodes" => Some(nodes.to_string()),
+            name => (layers.fill)(name),
         };
-        let own = layers.filled(&recipe.args);
-        let other = layers.filled(recipe.other_args.iter().filter(|_| rank > 0));
-        let words: Vec<Template> = command.iter().chain(&own).chain(&other).map(fill).collect();
+        let layers = layers.with_fill(&fill);
+        let (mut command, env) = base(&layers);
+        command.extend(layers.filled(&recipe.args));
+        command.extend(layers.filled(recipe.other_args.iter().filter(|_| rank > 0)));
         Member {
             name: format!("rank {rank}"),
             node: rank,
-            command: with_port(words, layers),
-            env: env
-                .iter()
-                .map(|(name, value)| (name.clone(), fill(value)))
-                .collect(),
+            command: with_port(command, &layers),
+            env,
             gpus,
             health: (rank == 0).then(|| layers.health()),
             is_endpoint: rank == 0,
@@ -166,35 +170,37 @@ fn ranks(layers: &Layers<'_>, nodes: u32, command: &[Template], env: &[(String, 
     (0..nodes).map(rank).collect()
 }
 
-fn roles(layers: &Layers<'_>, command: &[Template], env: &[(String, Template)]) -> Vec<Member> {
-    let roles = &layers.site.entry.roles;
-    let mut members = Vec::new();
-    for (role, entry) in roles.iter() {
-        for number in 1..=count(entry) {
-            let own = entry.command.as_ref().map(|command| layers.filled(command));
-            let mut words = own.unwrap_or_else(|| command.to_vec());
-            words.extend(layers.filled(entry.args.iter().map(|arg| &arg.value)));
-            let added = entry
-                .env
-                .iter()
-                .map(|(name, value)| (name.value.clone(), value.value.clone()));
-            let added = added.map(|(name, value)| (name, value.fill_placeholders(layers.fill)));
-            members.push(Member {
-                name: member_name(&role.value, entry, number),
-                node: 0,
-                command: match entry.command.is_some() {
-                    true => words,
-                    false => with_port(words, layers),
-                },
-                env: env.iter().cloned().chain(added).collect(),
-                gpus: entry.gpus.unwrap_or(0),
-                health: Some(entry.health.clone().unwrap_or_else(|| layers.health())),
-                is_endpoint: entry.endpoint.as_ref().is_some_and(|endpoint| endpoint.value),
-                peers: peers(layers, entry),
-            });
-        }
+fn of_role(layers: &Layers<'_>, base: Base<'_>, name: &str, role: &RoleEntry) -> Vec<Member> {
+    let fill = |name: &str| match (name, role.tp) {
+        ("tp", Some(tp)) => Some(tp.to_string()),
+        _ => (layers.fill)(name),
+    };
+    let layers = &layers.with_fill(&fill);
+    let (mut command, mut env) = base(layers);
+    if let Some(own) = &role.command {
+        command = layers.filled(own);
     }
-    members
+    command.extend(layers.filled(role.args.iter().map(|arg| &arg.value)));
+    if role.command.is_none() {
+        command = with_port(command, layers);
+    }
+    let added = role.env.iter();
+    env.extend(added.map(|(name, value)| (name.value.clone(), value.value.fill_placeholders(layers.fill))));
+    let member = Member {
+        name: String::new(),
+        node: 0,
+        command,
+        env,
+        gpus: role.gpus_each(),
+        health: Some(role.health.clone().unwrap_or_else(|| layers.health())),
+        is_endpoint: role.endpoint.as_ref().is_some_and(|endpoint| endpoint.value),
+        peers: peers(layers, role),
+    };
+    let named = |number| Member {
+        name: member_name(name, role, number),
+        ..member.clone()
+    };
+    (1..=role.processes()).map(named).collect()
 }
 
 fn peers(layers: &Layers<'_>, entry: &RoleEntry) -> Vec<Peer> {
@@ -204,7 +210,7 @@ fn peers(layers: &Layers<'_>, entry: &RoleEntry) -> Vec<Peer> {
         let Some(other_entry) = roles.get(&other.value) else {
             continue;
         };
-        for number in 1..=count(other_entry) {
+        for number in 1..=other_entry.processes() {
             peers.push(Peer {
                 name: member_name(&other.value, other_entry, number),
                 arguments: layers.filled(arguments),
@@ -216,15 +222,11 @@ fn peers(layers: &Layers<'_>, entry: &RoleEntry) -> Vec<Peer> {
 
 /// Number of GPUs of all roles.
 pub(crate) fn gpus_of_roles<'a>(roles: impl Iterator<Item = &'a RoleEntry>) -> u32 {
-    roles.map(|role| count(role) * role.gpus.unwrap_or(0)).sum()
-}
-
-fn count(entry: &RoleEntry) -> u32 {
-    entry.count.as_ref().map_or(1, |count| count.value.get())
+    roles.map(|role| role.processes() * role.gpus_each()).sum()
 }
 
 fn member_name(role: &str, entry: &RoleEntry, number: u32) -> String {
-    match count(entry) {
+    match entry.processes() {
         1 => role.to_owned(),
         _ => format!("{role} {number}"),
     }

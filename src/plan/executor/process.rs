@@ -67,10 +67,13 @@ impl Process {
         let version = version.trim_start_matches('v');
         let packages = recipe.pip.iter();
         let wants_venv = entry.venv.is_some() || !recipe.pip.is_empty();
-        let command = layers.command_with_arguments(recipe.command.as_ref());
-        let env = layers.environment(&recipe.env);
+        let base = |layers: &Layers<'_>| {
+            let command = layers.command_with_arguments(recipe.command.as_ref());
+            (command, layers.environment(&recipe.env))
+        };
+        let (command, env) = base(layers);
         Self {
-            members: members::merge(layers, &command, &env),
+            members: members::merge(layers, &base),
             command,
             env,
             environment: entry.environment.unwrap_or(recipe.environment),
