@@ -85,16 +85,21 @@ pub(crate) async fn check_flags(launches: &[Launch], context: &HelpContext<'_>) 
     }
 }
 
-/// The long flags of a launch without values, up to `--`.
+/// The long flags of a launch without values, up to `--`. Of its further processes, those that run the same program count.
 fn long_flags(launch: &Launch) -> BTreeSet<String> {
     // With a port other than the default, the arguments that set the port are included.
     let argv = launch.command_args(launch.api.port.default.wrapping_add(1));
-    argv.iter()
-        .map(Template::as_str)
-        .take_while(|word| *word != "--")
-        .filter_map(flag_parser::long_flag)
-        .map(str::to_owned)
-        .collect()
+    let is_argument = |word: &&Template| !word.as_str().starts_with("--");
+    let program: Vec<&Template> = argv.iter().take_while(is_argument).collect();
+    let members = launch.members().iter().map(|member| &member.command);
+    let same = members.filter(|command| command.iter().take(program.len()).eq(program.iter().copied()));
+    let flags = std::iter::once(&argv).chain(same).flat_map(|command| {
+        let words = command.iter().map(Template::as_str);
+        words
+            .take_while(|word| *word != "--")
+            .filter_map(flag_parser::long_flag)
+    });
+    flags.map(str::to_owned).collect()
 }
 
 /// The flags in the help of a container's image, cached by image id.

@@ -6,7 +6,7 @@ use crate::harness::{Bench, failure, summary};
 
 /// A matrix with an engine of two decode servers, a prefill server and a router. `decode` are further arguments of the
 /// decode servers.
-fn disaggregated(decode: &str, timeouts: &str) -> String {
+pub fn disaggregated(decode: &str, timeouts: &str) -> String {
     format!(
         r#"
 name: roles
@@ -69,4 +69,15 @@ fn an_engine_is_not_ready_before_all_its_servers_are() {
     let (_, reason, _) = failure(summary(&run, "split", "load"));
     assert!(reason.contains("3s"), "{reason}");
     bench.leaves_no_process();
+}
+
+#[test]
+fn flags_of_roles_are_checked_before_anything_starts() {
+    let bench = Bench::of(&disaggregated(r#", --no-such-flag"#, "{}"));
+    bench
+        .call(&["check", "matrices/m.yaml", "--ask-engines"])
+        .exits(2)
+        .says("`--no-such-flag`");
+    bench.run(&[]).exits(2).says("`--no-such-flag`");
+    assert!(!bench.results().exists(), "nothing was begun");
 }

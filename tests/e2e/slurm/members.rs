@@ -1,4 +1,4 @@
-//! Engines of several processes in a job: ranks on two nodes.
+//! Engines of several processes in a job: ranks on two nodes, and roles.
 
 use std::process::Command;
 
@@ -83,5 +83,38 @@ fn a_killed_run_leaves_no_rank_on_another_node() {
     assert!(killed.expect("pkill runs").success());
     login.wait().expect("it is a child");
     bench.until("the second rank ended", || remote_processes(&bench).is_empty());
+    bench.leaves_no_process();
+}
+
+#[test]
+fn an_engine_with_roles_runs_in_a_job() {
+    let Some(cluster) = cluster() else { return };
+    let bench = cluster.bench(&crate::roles::disaggregated("", "{}"), PROFILE);
+    run(&bench, &[]).exits(0).shows("20/0");
+    measured_once(&bench, 1);
+    bench.leaves_no_process();
+}
+
+#[test]
+fn a_secret_reaches_a_rank_and_no_command_line_of_the_scheduler() {
+    let Some(cluster) = cluster() else { return };
+    let secret = "hush-4711-hush";
+    let matrix = two_nodes("", LONG).replace("nodes: 2,", "nodes: 2, env: { HUB_KEY: \"${HUB_KEY}\" },");
+    let bench = cluster.bench(&matrix, PROFILE).variable("HUB_KEY", secret);
+    let mut login = bench.begin(&["run", "matrices/m.yaml", "--no-calibration", "--cluster", "test"]);
+    bench.until("the second rank runs", || !remote_processes(&bench).is_empty());
+    let all = bench.survivors();
+    let scheduler: Vec<&String> = all.iter().filter(|process| process.contains("srun")).collect();
+    assert!(!scheduler.is_empty(), "{all:?}");
+    assert!(all.iter().all(|process| !process.contains(secret)), "{all:?}");
+    let rank = remote_processes(&bench).remove(0);
+    let (pid, _) = rank.split_once(':').expect("it begins with its pid");
+    let environ = std::fs::read(format!("/proc/{pid}/environ")).expect("it runs");
+    assert!(
+        String::from_utf8_lossy(&environ).contains(&format!("HUB_KEY={secret}")),
+        "{rank}"
+    );
+    bench.call(&["clean", "--jobs"]).exits(0);
+    login.wait().expect("it is a child");
     bench.leaves_no_process();
 }
