@@ -158,7 +158,7 @@ pub(crate) struct CheckArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct CleanArgs {
-    /// Also cancel all jobs of this user that `matrix run --cluster` has submitted to Slurm, including those that run.
+    /// Also cancel all jobs of this user that `matrix` has submitted to Slurm, including those that run.
     #[arg(long)]
     pub(crate) jobs: bool,
 }
@@ -186,6 +186,15 @@ pub(crate) struct PlanArgs {
 /// `matrix run`.
 #[derive(Args, Debug)]
 pub(crate) struct RunCommand {
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+// A comment for the documentation would become the help of the commands.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct JobArgs {
     /// Run as a job of this cluster: the name of a profile, `clusters/<name>.yaml` beside the matrix or in
     /// `~/.config/matrix/clusters`, or its path. This host then only submits the job and shows it.
     #[arg(long, conflicts_with = "gpus", value_name = "NAME")]
@@ -193,8 +202,6 @@ pub(crate) struct RunCommand {
     /// The folder of the job that executes this command on a node of the cluster.
     #[arg(long, hide = true, requires = "cluster", value_name = "DIR")]
     pub(crate) job_folder: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) run: RunArgs,
 }
 
 /// What `matrix run` and the commands that run a matrix have in common.

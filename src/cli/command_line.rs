@@ -19,6 +19,18 @@ pub(crate) fn repeat_command() -> String {
     command(&own_arguments())
 }
 
+/// Whether this process was given a flag, such as `--webhook`, rather than its variable.
+pub(crate) fn is_given(flag: &str) -> bool {
+    has_flag(&own_arguments(), flag)
+}
+
+fn has_flag(args: &[String], flag: &str) -> bool {
+    args.iter().any(|arg| {
+        arg.strip_prefix(flag)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
+    })
+}
+
 fn own_arguments() -> Vec<String> {
     let args = std::env::args_os().skip(1);
     args.map(|arg| arg.to_string_lossy().into_owned()).collect()
@@ -89,6 +101,17 @@ pub(crate) fn shell_quote(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_flag_is_found_with_its_value_beside_it_or_after_it() {
+        let has = |text: &str| {
+            let args: Vec<String> = text.split(' ').map(str::to_owned).collect();
+            has_flag(&args, "--webhook")
+        };
+        assert!(has("nightly m.yaml --webhook https://a/b"));
+        assert!(has("nightly --webhook=https://a/b m.yaml"));
+        assert!(!has("nightly m.yaml --junit webhook --webhooks"));
+    }
 
     #[test]
     fn the_command_that_goes_on_has_all_arguments_and_the_run() {

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::RunArgs;
 use super::cache::CacheArgs;
 use super::sim::parse_share;
+use super::{JobArgs, RunArgs};
 use crate::base::units::HumanDuration;
 use crate::config::select::{self, Selector};
 
@@ -104,7 +104,7 @@ pub(crate) struct JudgeArgs {
 /// Measures the same engine in two arms that alternate, A B B A. The differences between its starts show the smallest change that can be
 /// detected; the result is saved in the cache folder. These flags set the number of starts; `repeats` of the matrix is ignored, except for
 /// `per_start`.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(after_long_help = "\
 The saved value is the upper bound of the noise (80 % confidence) with its degrees of freedom. Comparisons use it as an estimate of the variance: three starts per side \
 are then enough. It never widens the bound for `same`. It is used only on the host that measured it (recognised by GPU UUIDs, DMI UUID or machine id): for the same cell \
@@ -112,6 +112,8 @@ with any version of the engine, else for the same model and scenario, else for t
 In simulations (2000 runs, seed 20261122) with a noise of 1 %, five starts per side show a change of 2.4 %. `--target 2%` is then reported as reached in at most 15 % of \
 runs, and the bound saved after such a stop is above the true noise in about 75 %. With `--target` each arm has at least five starts.")]
 pub(crate) struct NoiseArgs {
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
     #[command(flatten)]
     pub(crate) run: RunArgs,
     /// Number of starts of each arm; `--target` may add more.
@@ -180,7 +182,7 @@ pub(crate) struct BaselineMoveArgs {
 /// `matrix nightly`.
 ///
 /// Example: `matrix nightly matrices/nightly.yaml --junit junit.xml --keep 720h`
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(after_long_help = "\
 Verdicts are those of `matrix compare`. The standard error includes the differences between nightly runs, which are estimated from the history. To confirm a suspected \
 loss, the same nightly run starts baseline and candidate in turn, and only these starts decide. Losses that do not fit `--budget` stay `undecided`.\n\n\
@@ -189,6 +191,8 @@ loss of 5 % is found in 92 to 100 %, and at most 4.7 % of unchanged cells need f
 Exit codes: 0 nothing got worse, or there is no baseline yet; 1 a metric or the reliability got worse; 3 a cell failed, is missing or invalid; 5 there is a baseline, but nothing \
 could be judged or a suspected loss stayed undecided.")]
 pub(crate) struct NightlyArgs {
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
     #[command(flatten)]
     pub(crate) run: RunArgs,
     /// How verdicts are computed.
@@ -206,7 +210,7 @@ pub(crate) struct NightlyArgs {
     #[arg(long, value_name = "TIME")]
     pub(crate) budget: Option<HumanDuration>,
     /// URL that gets a message when a finding is new or has ended: an incoming webhook of Slack, or a service that reads the same JSON. Each
-    /// change is sent once.
+    /// change is sent once. With `--cluster` only the variable is allowed, because others may read the script of a job.
     #[arg(long, env = "MATRIX_WEBHOOK", hide_env_values = true, value_name = "URL")]
     pub(crate) webhook: Option<String>,
     /// Write the findings as JUnit XML into this file.
@@ -248,7 +252,7 @@ pub(crate) struct HistoryArgs {
 /// bad. `--starts` sets the number of starts; `repeats` of the matrix is ignored, except for `per_start`.
 ///
 /// Example: `matrix bisect matrices/bisect.yaml --only model=~8B,scenario=sharegpt`
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(after_long_help = "\
 The first and the last version are measured first, in turn. One loss then decides the search: the metric and cell with the largest loss, or crashed starts and failed requests if \
 no metric got worse. After `worse` the search continues among earlier versions, after `same` or `better` among later ones. The first version is started again in turn with each \
@@ -256,6 +260,8 @@ version. If a version is `unclear`, the search ends with exit code 5 and prints 
 pair of versions is a separate run; `--resume` continues the newest search that measured the first and the last version.\n\n\
 Exit codes: 0 the last version is not worse than the first; 1 the first bad version was found; 5 undecided.")]
 pub(crate) struct BisectArgs {
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
     #[command(flatten)]
     pub(crate) run: RunArgs,
     /// How verdicts are computed.

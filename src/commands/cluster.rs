@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::base::text::{line_start, pluralize};
 use crate::base::threads;
-use crate::cli::{self, PlanArgs, RunArgs, command_line};
+use crate::cli::{self, JobArgs, PlanArgs, RunArgs, command_line};
 use crate::commands::environment::environment;
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::matrix_file::{diagnostics_error, load, print_notes, select};
@@ -15,11 +15,12 @@ use crate::commands::session_error::session_error;
 use crate::config::cluster::ClusterProfile;
 use crate::config::yaml::{self, Diagnostic, Source};
 use crate::exit::Exit;
+use crate::plan::Plan;
 use crate::plan::job::{size_of, time_limit_of};
 use crate::results::store::durations::last_durations;
 use crate::runner::check_flags;
 use crate::runner::host_error;
-use crate::runner::job::{self, JobError, JobNotice, JobOutcome, JobRequest, run_job};
+use crate::runner::job::{self, JobCommand, JobError, JobNotice, JobOutcome, JobRequest, run_job};
 use crate::runner::load_matrix::{LoadedMatrix, read_bytes};
 use crate::runner::session;
 use crate::runner::session::error::{ResumeError, SessionError};
@@ -29,22 +30,64 @@ const MAX_PROFILE_MIB: u64 = 1;
 /// The variable of `sbatch` that sets the time limit.
 const TIME_LIMIT_VARIABLE: &str = "SBATCH_TIMELIMIT";
 
-/// `matrix run --cluster NAME` on a login node.
-pub(crate) fn execute(args: &RunArgs, cluster: &str, colors: Colors) -> Outcome {
-    let mut loaded = load(&args.matrix, colors)?;
-    if let Some(only) = &args.only {
-        select(&mut loaded.plan, only)?;
+/// A command that runs a matrix, as it was checked before a job is submitted.
+pub(crate) struct JobPlan {
+    pub(crate) command: JobCommand,
+    /// The matrix with the cells that the command measures.
+    pub(crate) loaded: LoadedMatrix,
+    /// All launches that the command may start, if they are more than those of the matrix.
+    pub(crate) all_launches: Option<Plan>,
+}
+
+impl JobPlan {
+    /// Reads the matrix and selects its cells.
+    pub(crate) fn load(command: JobCommand, args: &RunArgs, colors: Colors) -> Result<Self, CommandError> {
+        let mut loaded = load(&args.matrix, colors)?;
+        if let Some(only) = &args.only {
+            select(&mut loaded.plan, only)?;
+        }
+        Ok(Self {
+            command,
+            loaded,
+            all_launches: None,
+        })
     }
-    let profile = timed(profile(cluster, &loaded.folder, colors)?, &loaded, &args.results);
+}
+
+/// Executes a command that runs a matrix: on this host, which may be a node that executes a job with the given folder, or
+/// as a job of a cluster, which repeats the command on its node. `prepare` checks what can be checked without a node.
+pub(crate) fn execute(
+    place: &JobArgs,
+    args: &RunArgs,
+    colors: Colors,
+    prepare: impl FnOnce() -> Result<JobPlan, CommandError>,
+    measure: impl FnOnce(&RunArgs, Option<&Path>) -> Outcome,
+) -> Outcome {
+    match (&place.cluster, &place.job_folder) {
+        (Some(cluster), None) => submit(&prepare()?, args, cluster, colors),
+        (_, None) => measure(args, None),
+        (_, Some(folder)) => in_job(folder, args, |args| measure(args, Some(folder))),
+    }
+}
+
+/// Submits a job for a command on a login node, or finds the one to resume, and shows it.
+fn submit(plan: &JobPlan, args: &RunArgs, cluster: &str, colors: Colors) -> Outcome {
+    let loaded = &plan.loaded;
+    let mut profile = profile(cluster, &loaded.folder, colors)?;
+    if plan.command.measures_the_plan() {
+        profile = timed(profile, loaded, &args.results);
+    }
     if args.resume.is_none() {
-        print_notes(&loaded);
+        print_notes(loaded);
     }
-    check_engine_flags(&loaded, args, colors)?;
-    let has_run = has_run(args, &loaded, colors)?;
+    check_engine_flags(loaded, args, colors)?;
+    let has_run = has_run(args, plan, colors)?;
     let request = JobRequest {
+        command: plan.command,
+        size: size_of(plan.all_launches.as_ref().unwrap_or(&loaded.plan), &profile),
         resume: args.resume.clone(),
         has_run,
-        ..request(&args.results, &loaded, &profile)?
+        ..request(&args.results, loaded, &profile)?
     };
     let runtime = threads::runtime()?;
     if args.resume.is_none() {
@@ -88,9 +131,9 @@ pub(crate) fn execute(args: &RunArgs, cluster: &str, colors: Colors) -> Outcome 
     }
 }
 
-/// `matrix run --job-folder DIR` on a node: continues the run of the job if it was started before, and records its
+/// A command with `--job-folder DIR` on a node: continues the run of the job if it was started before, and records the
 /// exit code.
-pub(crate) fn in_job(folder: &Path, args: &RunArgs, run: impl FnOnce(&RunArgs) -> Outcome) -> Outcome {
+fn in_job(folder: &Path, args: &RunArgs, run: impl FnOnce(&RunArgs) -> Outcome) -> Outcome {
     let args = RunArgs {
         resume: job::recorded_run(folder).or_else(|| args.resume.clone()),
         ..args.clone()
@@ -148,6 +191,7 @@ fn request<'a>(
     profile: &'a ClusterProfile,
 ) -> Result<JobRequest<'a>, CommandError> {
     Ok(JobRequest {
+        command: JobCommand::Run,
         matrix: &loaded.plan.matrix,
         profile,
         size: size_of(&loaded.plan, profile),
@@ -226,16 +270,16 @@ fn check_engine_flags(loaded: &LoadedMatrix, args: &RunArgs, colors: Colors) -> 
 
 /// Whether there is a run to continue. A job may have been cancelled before it began one; without a job too, an error
 /// says before the queue that there is no such run.
-fn has_run(args: &RunArgs, loaded: &LoadedMatrix, colors: Colors) -> Result<bool, CommandError> {
+fn has_run(args: &RunArgs, plan: &JobPlan, colors: Colors) -> Result<bool, CommandError> {
+    let JobPlan { command, loaded, .. } = plan;
+    let has_job = |run: &str| job::has_job(&args.results, &loaded.plan.matrix, *command, run);
     let Some(run) = &args.resume else {
         return Ok(false);
     };
     match session::resumed_run(&run_request(args, loaded.clone())) {
         Ok(_) => Ok(true),
         // `--failed` and `--yes` need a run.
-        Err(SessionError::Resume(ResumeError::NoRun { .. }))
-            if !args.failed && !args.yes && job::has_job(&args.results, &loaded.plan.matrix, run) =>
-        {
+        Err(SessionError::Resume(ResumeError::NoRun { .. })) if !args.failed && !args.yes && has_job(run) => {
             Ok(false)
         }
         Err(error) => Err(session_error(error, colors)),

@@ -1,5 +1,7 @@
 //! `matrix noise`: measures how much the metrics of this host vary between two arms of the same engine.
 
+use std::path::Path;
+
 use anyhow::Context;
 
 use crate::analysis::compare::decision::DEFAULT_BOUND;
@@ -9,6 +11,7 @@ use crate::analysis::compare::noise::{self, NoiseFigures, STARTS_PER_SIDE};
 use crate::analysis::metrics::Metric;
 use crate::base::clock;
 use crate::cli::regression::NoiseArgs;
+use crate::commands::cluster::{self, JobPlan};
 use crate::commands::compare::{gating_metrics, run_stats};
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::matrix_file::load;
@@ -19,22 +22,51 @@ use crate::exit::Exit;
 use crate::report;
 use crate::results::record::cell_stats::{Noise, RunStats};
 use crate::results::store::{self, Run};
+use crate::runner::job::JobCommand;
 use crate::runner::session::request::ExtraStarts;
 
 /// Starts in one round of both arms, A B B A.
 const STARTS_PER_ROUND: u32 = 4;
 
-/// Measures noise and saves it. The `target_ci` of the matrix is ignored.
 pub(crate) fn execute(args: &NoiseArgs, colors: Colors) -> Outcome {
+    let prepare = || prepare_job(args, colors);
+    cluster::execute(&args.job, &args.run, colors, prepare, |run, job_folder| {
+        let args = NoiseArgs {
+            run: run.clone(),
+            ..args.clone()
+        };
+        measure_noise(&args, job_folder, colors)
+    })
+}
+
+/// Checks what a measurement in a job needs.
+fn prepare_job(args: &NoiseArgs, colors: Colors) -> Result<JobPlan, CommandError> {
+    gating_metrics(&args.gate)?;
+    let starts = 2 * starts_of_arm(args)?;
+    let mut plan = JobPlan::load(JobCommand::Noise, &args.run, colors)?;
+    plan.loaded.plan.plan_noise(starts);
+    Ok(plan)
+}
+
+/// Measures noise on this host, which may be a node that executes a job with that folder, and saves it. The `target_ci`
+/// of the matrix is ignored.
+fn measure_noise(args: &NoiseArgs, job_folder: Option<&Path>, colors: Colors) -> Outcome {
     let gates = gating_metrics(&args.gate)?;
-    let starts = planned_starts(args)?;
+    let of_arm = starts_of_arm(args)?;
+    if of_arm > args.starts {
+        eprint(&format!(
+            "note: `--starts {}` is raised to {of_arm}: with fewer starts, `--target` is too often reached by chance\n",
+            args.starts
+        ));
+    }
+    let starts = 2 * of_arm;
     let choose = |run: &Run| extra_starts(args, run, &gates);
     let mut request = run_request(&args.run, load(&args.run.matrix, colors)?);
     request.matrix.plan.plan_noise(starts);
     request.extra_starts = ExtraStarts::Chosen(&choose);
     let view = RunView {
         args: &args.run,
-        job_folder: None,
+        job_folder,
         min_change: DEFAULT_BOUND,
         colors,
     };
@@ -49,15 +81,9 @@ pub(crate) fn execute(args: &NoiseArgs, colors: Colors) -> Outcome {
     Ok(measured.exit)
 }
 
-/// Starts of each launch, for both arms together.
-fn planned_starts(args: &NoiseArgs) -> Result<u32, CommandError> {
+/// Starts of each launch in one arm. Those of both arms together must be within `--most`.
+fn starts_of_arm(args: &NoiseArgs) -> Result<u32, CommandError> {
     let of_arm = args.starts.max(args.target.map_or(0, |_| STARTS_PER_SIDE as u32));
-    if of_arm > args.starts {
-        eprint(&format!(
-            "note: `--starts {}` is raised to {of_arm}: with fewer starts, `--target` is too often reached by chance\n",
-            args.starts
-        ));
-    }
     let starts = 2 * of_arm;
     if args.target.is_some() && starts > args.most {
         return Err(CommandError::usage(format!(
@@ -65,7 +91,7 @@ fn planned_starts(args: &NoiseArgs) -> Result<u32, CommandError> {
             args.most
         )));
     }
-    Ok(starts)
+    Ok(of_arm)
 }
 
 /// Another round of A B B A for all cells, unless the target or `--most` is reached.

@@ -4,20 +4,20 @@ use std::path::Path;
 
 use crate::analysis::compare::decision::DEFAULT_BOUND;
 use crate::cli::{RunArgs, RunCommand, command_line};
-use crate::commands::cluster;
+use crate::commands::cluster::{self, JobPlan};
 use crate::commands::error::Outcome;
 use crate::commands::matrix_file::load;
 use crate::commands::measure::{RunView, measure, run_request};
 use crate::commands::output::{Colors, print};
 use crate::exit::Exit;
+use crate::runner::job::JobCommand;
 use crate::runner::session::outcome::MeasurementCounts;
 
 pub(crate) fn execute(command: &RunCommand, colors: Colors) -> Outcome {
-    match (&command.cluster, &command.job_folder) {
-        (Some(cluster), None) => cluster::execute(&command.run, cluster, colors),
-        (_, None) => run(&command.run, None, colors),
-        (_, Some(folder)) => cluster::in_job(folder, &command.run, |args| run(args, Some(folder), colors)),
-    }
+    let prepare = || JobPlan::load(JobCommand::Run, &command.run, colors);
+    cluster::execute(&command.job, &command.run, colors, prepare, |args, job_folder| {
+        run(args, job_folder, colors)
+    })
 }
 
 /// Runs a matrix on this host, which may be a node that executes a job with that folder.

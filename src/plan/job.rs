@@ -37,6 +37,8 @@ pub(crate) struct Job<'a> {
 /// Names of files in the folder of a job.
 pub(crate) mod files {
     pub(crate) const SCRIPT: &str = "job.sh";
+    /// The command that the job executes, and its matrix.
+    pub(crate) const REQUEST: &str = "request.json";
     pub(crate) const SUBMISSION: &str = "job.json";
     /// The name of the job's run.
     pub(crate) const RUN: &str = "run";

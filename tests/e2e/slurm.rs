@@ -3,6 +3,7 @@
 
 mod chaos;
 mod members;
+mod nightly;
 
 use std::fs;
 use std::path::PathBuf;

@@ -2,6 +2,8 @@
 
 mod probe;
 
+use std::path::Path;
+
 use crate::analysis::compare::bisection::{self, Bisection, Loss};
 use crate::analysis::compare::decision::{MIN_STARTS_NOISE_KNOWN, MIN_STARTS_NOISE_UNKNOWN};
 use crate::analysis::compare::machine_facts::machine_facts;
@@ -11,6 +13,7 @@ use crate::analysis::compare::pairwise::row::Row;
 use crate::analysis::compare::verdict::Verdict;
 use crate::analysis::metrics::Metric;
 use crate::cli::regression::BisectArgs;
+use crate::commands::cluster::{self, JobPlan};
 use crate::commands::compare::gating_metrics;
 use crate::commands::environment::environment;
 use crate::commands::error::{CommandError, Outcome};
@@ -22,35 +25,42 @@ use crate::exit::Exit;
 use crate::plan::Plan;
 use crate::results::record::cell_stats::Noise;
 use crate::results::store;
+use crate::runner::job::JobCommand;
 use crate::runner::session::gpus;
 use probe::Probe;
 
-/// Searches for the first bad version.
 pub(crate) fn execute(args: &BisectArgs, colors: Colors) -> Outcome {
+    let prepare = || prepare_job(args, colors);
+    cluster::execute(&args.job, &args.run, colors, prepare, |run, job_folder| {
+        let args = BisectArgs {
+            run: run.clone(),
+            ..args.clone()
+        };
+        search_versions(&args, job_folder, colors)
+    })
+}
+
+/// Checks what a search in a job needs.
+fn prepare_job(args: &BisectArgs, colors: Colors) -> Result<JobPlan, CommandError> {
+    let plan = JobPlan::load(JobCommand::Bisect, &args.run, colors)?;
+    check_plan(args, &plan.loaded.plan)?;
+    Ok(plan)
+}
+
+/// Searches for the first bad version on this host, which may be a node that executes a job with that folder.
+fn search_versions(args: &BisectArgs, job_folder: Option<&Path>, colors: Colors) -> Outcome {
     let matrix = load(&args.run.matrix, colors)?;
     let mut plan = matrix.plan.clone();
     if let Some(only) = &args.run.only {
         select(&mut plan, only)?;
     }
-    let versions = bisection::versions(&plan);
-    if versions.len() < 3 {
-        return Err(CommandError::usage(format!(
-            "error: a search needs at least three versions, and {} are selected\n  = help: list them in order, such as `sglang: {{ version: [v0.5.0, v0.5.1, v0.5.2] }}`, the first is good, the last is bad\n",
-            versions.len()
-        )));
-    }
-    let gates = gating_metrics(&args.judging.gate)?;
-    if let Some((cell, why)) = bisection::too_few_requests(&plan, &gates) {
-        return Err(CommandError::usage(format!(
-            "error: nothing could be judged: {why}\n  = help: raise `prompts` of `{}`\n",
-            cell.scenario.name
-        )));
-    }
+    let (versions, gates) = check_plan(args, &plan)?;
     let starts = required_starts(args, &plan, &gates)?;
     search(
         &versions,
         Probe {
             args,
+            job_folder,
             colors,
             starts,
             gates,
@@ -58,6 +68,25 @@ pub(crate) fn execute(args: &BisectArgs, colors: Colors) -> Outcome {
             began: None,
         },
     )
+}
+
+/// The versions of a plan and the metrics that decide, if a search is possible.
+fn check_plan(args: &BisectArgs, plan: &Plan) -> Result<(Vec<String>, Vec<Metric>), CommandError> {
+    let versions = bisection::versions(plan);
+    if versions.len() < 3 {
+        return Err(CommandError::usage(format!(
+            "error: a search needs at least three versions, and {} are selected\n  = help: list them in order, such as `sglang: {{ version: [v0.5.0, v0.5.1, v0.5.2] }}`, the first is good, the last is bad\n",
+            versions.len()
+        )));
+    }
+    let gates = gating_metrics(&args.judging.gate)?;
+    if let Some((cell, why)) = bisection::too_few_requests(plan, &gates) {
+        return Err(CommandError::usage(format!(
+            "error: nothing could be judged: {why}\n  = help: raise `prompts` of `{}`\n",
+            cell.scenario.name
+        )));
+    }
+    Ok((versions, gates))
 }
 
 /// Measures versions until the first bad one is found.

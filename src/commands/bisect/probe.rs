@@ -21,6 +21,8 @@ use crate::runner::session::request::ExtraStarts;
 
 pub(super) struct Probe<'a> {
     pub(super) args: &'a BisectArgs,
+    /// The folder of the job that executes the search on a node of a cluster.
+    pub(super) job_folder: Option<&'a Path>,
     pub(super) colors: Colors,
     /// Starts of each version.
     pub(super) starts: u32,
@@ -46,7 +48,8 @@ impl Probe<'_> {
         let bound = self.args.judging.floor;
         let view = RunView {
             args,
-            job_folder: None,
+            // A search is resumed by the run of its first and last version.
+            job_folder: self.job_folder.filter(|_| loss.is_none()),
             min_change: bound,
             colors: self.colors,
         };

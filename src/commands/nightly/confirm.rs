@@ -94,7 +94,12 @@ impl NightlyResults<'_> {
         };
         let plan = self.run.plan.plan_confirmation(starts, launches);
         request.matrix.plan = baseline_starts::pin_candidates(plan, self.candidate);
-        let measured = measure(request, self.view)?;
+        // A job that is started again continues the nightly run, and then confirms anew.
+        let view = RunView {
+            job_folder: None,
+            ..self.view
+        };
+        let measured = measure(request, view)?;
         Ok((measured.exit != Exit::Interrupted).then_some(measured.records))
     }
 

@@ -5,7 +5,7 @@ mod confirm;
 mod judge;
 mod notify;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
@@ -14,6 +14,7 @@ use crate::analysis::compare::nightly_gate;
 use crate::base::clock;
 use crate::cli::regression::NightlyArgs;
 use crate::commands::baseline;
+use crate::commands::cluster::{self, JobPlan};
 use crate::commands::compare::{gating_metrics, run_stats};
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::matrix_file::load;
@@ -26,15 +27,54 @@ use crate::results::record::cell_stats::{Baseline, RunStats};
 use crate::results::record::nightly::{Finding, FindingKind, NightlyRun};
 use crate::results::store::nightly::NightlyStore;
 use crate::results::store::{self, StoreError};
+use crate::runner::job::JobCommand;
 use confirm::NightlyResults;
 
-/// Runs a matrix and judges it.
 pub(crate) fn execute(args: &NightlyArgs, colors: Colors) -> Outcome {
-    let matrix = load(&args.run.matrix, colors)?;
-    let gates = gating_metrics(&args.judging.gate)?;
+    let prepare = || prepare_job(args, colors);
+    cluster::execute(&args.job, &args.run, colors, prepare, |run, job_folder| {
+        let args = NightlyArgs {
+            run: run.clone(),
+            ..args.clone()
+        };
+        run_and_judge(&args, job_folder, colors)
+    })
+}
+
+/// Checks what a nightly run in a job needs, and finds the launches that it may start.
+fn prepare_job(args: &NightlyArgs, colors: Colors) -> Result<JobPlan, CommandError> {
+    let plan = JobPlan::load(JobCommand::Nightly, &args.run, colors)?;
+    gating_metrics(&args.judging.gate)?;
+    let (_, baseline) = read_baseline(args)?;
+    notify::check_webhook(args)?;
+    notify::check_job_webhook()?;
+    store::nightly::create_folder(&args.run.results)
+        .map_err(|error| CommandError::host_not_ready(format!("error: {error}\n")))?;
+    notify::check_outputs(args)?;
+    Ok(JobPlan {
+        // The baseline may use more GPUs or nodes.
+        all_launches: baseline.map(|baseline| {
+            let mut all = plan.loaded.plan.clone();
+            baseline_starts::add_baseline_starts(&mut all, &baseline);
+            all
+        }),
+        ..plan
+    })
+}
+
+/// The baseline with the path of its file.
+fn read_baseline(args: &NightlyArgs) -> Result<(PathBuf, Option<Baseline>), CommandError> {
     let file = baseline::baseline_path(&args.run.matrix, args.baseline.as_deref());
     let baseline = store::nightly::read_baseline(&file)
         .map_err(|error| CommandError::usage(format!("error: {error}\n")))?;
+    Ok((file, baseline))
+}
+
+/// Runs a matrix on this host, which may be a node that executes a job with that folder, and judges it.
+fn run_and_judge(args: &NightlyArgs, job_folder: Option<&Path>, colors: Colors) -> Outcome {
+    let matrix = load(&args.run.matrix, colors)?;
+    let gates = gating_metrics(&args.judging.gate)?;
+    let (file, baseline) = read_baseline(args)?;
     notify::check_webhook(args)?;
     let nights = NightlyStore::open(&args.run.results, &matrix.plan.matrix).map_err(overlap_error)?;
     notify::check_outputs(args)?;
@@ -45,7 +85,7 @@ pub(crate) fn execute(args: &NightlyArgs, colors: Colors) -> Outcome {
     }
     let view = RunView {
         args: &args.run,
-        job_folder: None,
+        job_folder,
         min_change: args.judging.floor,
         colors,
     };

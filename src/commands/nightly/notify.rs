@@ -8,8 +8,8 @@ use anyhow::Context;
 
 use crate::base::secrets::Redactor;
 use crate::base::text::line_start;
-use crate::cli::env_variable;
 use crate::cli::regression::NightlyArgs;
+use crate::cli::{command_line, env_variable};
 use crate::commands::error::CommandError;
 use crate::commands::files;
 use crate::commands::measure::MeasuredRun;
@@ -34,6 +34,17 @@ pub(super) fn check_webhook(args: &NightlyArgs) -> Result<(), CommandError> {
         // The address of a webhook is a secret and is not printed.
         false => Err(CommandError::usage(
             "error: the webhook (`--webhook`, or the variable MATRIX_WEBHOOK) is not a URL\n  = help: give a URL that begins with `https://`\n",
+        )),
+    }
+}
+
+/// Refuses an address of a webhook that would get into the script of a job.
+pub(super) fn check_job_webhook() -> Result<(), CommandError> {
+    match command_line::is_given("--webhook") {
+        false => Ok(()),
+        true => Err(CommandError::usage(
+            "error: with `--cluster`, `--webhook` would write its secret address into the script of the job\n  = help: set the variable MATRIX_WEBHOOK instead, which the job inherits\n"
+                .to_owned(),
         )),
     }
 }

@@ -40,13 +40,19 @@ pub(crate) struct NightlyStore {
     _lock: Lock,
 }
 
+/// Creates the folder of nightly runs.
+pub(crate) fn create_folder(root: &Path) -> Result<PathBuf> {
+    let folder = root.join(layout::NIGHTLY);
+    fs::create_dir_all(&folder).io_context("make the folder", &folder)?;
+    Ok(folder)
+}
+
 impl NightlyStore {
     /// Opens the nightly runs of a matrix below `root`, and locks the folder for the nightly runs of all
     /// matrices. Fails if another nightly run, of any matrix, holds the lock, or if the history is a symbolic
     /// link or not a regular file.
     pub(crate) fn open(root: &Path, matrix: &str) -> Result<Self> {
-        let folder = root.join(layout::NIGHTLY);
-        fs::create_dir_all(&folder).io_context("make the folder", &folder)?;
+        let folder = create_folder(root)?;
         let nights = Self {
             _lock: Lock::acquire(&folder)?,
             folder,

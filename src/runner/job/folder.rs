@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use super::command::JobCommand;
 use crate::base::clock;
 use crate::base::ids::RunId;
 use crate::plan::job::files;
@@ -27,8 +28,8 @@ impl JobFolder {
         results.join(JOBS)
     }
 
-    /// Creates the folder of a new job.
-    pub(super) fn create(results: &Path, matrix: &str) -> io::Result<Self> {
+    /// Creates the folder of a new job that executes this command.
+    pub(super) fn create(results: &Path, matrix: &str, command: JobCommand) -> io::Result<Self> {
         let parent = Self::parent(results);
         fs::create_dir_all(&parent)?;
         let parent = fs::canonicalize(parent)?;
@@ -40,7 +41,11 @@ impl JobFolder {
             };
             let path = parent.join(name);
             match fs::create_dir(&path) {
-                Ok(()) => return Ok(Self { path }),
+                Ok(()) => {
+                    let text = format!("{}\n", request_json(matrix, command));
+                    write_whole(&path.join(files::REQUEST), &text)?;
+                    return Ok(Self { path });
+                }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
             }
@@ -51,21 +56,15 @@ impl JobFolder {
         ))
     }
 
-    /// The newest folder of a job of that matrix which executes this run; `latest` is any run.
-    pub(super) fn find(results: &Path, matrix: &str, run: &str) -> Option<Self> {
+    /// The newest folder of a job that executes this command with this run of the matrix; `latest` is any run.
+    pub(super) fn find(results: &Path, matrix: &str, command: JobCommand, run: &str) -> Option<Self> {
         let parent = fs::canonicalize(Self::parent(results)).ok()?;
         let wanted = Path::new(run).file_name()?.to_str()?;
+        let request = request_json(matrix, command);
         let mut paths: Vec<PathBuf> = fs::read_dir(parent)
             .ok()?
             .filter_map(|entry| Some(entry.ok()?.path()))
-            .filter(|path| {
-                let name = path
-                    .file_name()
-                    .and_then(|name| name.to_str())
-                    .unwrap_or_default();
-                name.strip_prefix(matrix)
-                    .is_some_and(|rest| rest.starts_with('-'))
-            })
+            .filter(|path| read_json(&path.join(files::REQUEST)).as_ref() == Some(&request))
             .filter(|path| wanted == "latest" || recorded_run(path).as_deref() == Some(wanted))
             .collect();
         paths.sort();
@@ -87,8 +86,7 @@ impl JobFolder {
 
     /// The number of the job, if it was recorded.
     pub(super) fn submitted(&self) -> Option<JobId> {
-        let text = fs::read_to_string(self.path.join(files::SUBMISSION)).ok()?;
-        let value: Value = serde_json::from_str(&text).ok()?;
+        let value = read_json(&self.path.join(files::SUBMISSION))?;
         JobId::parse(value["job"].as_str()?)
     }
 
@@ -108,6 +106,16 @@ impl JobFolder {
         // If this fails, the folder has only the script.
         let _ = fs::remove_dir_all(&self.path);
     }
+}
+
+/// What the folder of a job records about its command. The name of the folder alone does not tell the matrices `a` and
+/// `a-b` apart.
+fn request_json(matrix: &str, command: JobCommand) -> Value {
+    json!({ "command": command.name(), "matrix": matrix })
+}
+
+fn read_json(path: &Path) -> Option<Value> {
+    serde_json::from_str(&fs::read_to_string(path).ok()?).ok()
 }
 
 /// The run that the job in this folder executes.
@@ -139,14 +147,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_job_of_a_run_is_found() {
+    fn the_newest_job_of_a_run_is_found_and_none_of_another_matrix_or_command() {
         let results = tempfile::tempdir().unwrap();
-        let first = JobFolder::create(results.path(), "m").unwrap();
-        let second = JobFolder::create(results.path(), "m").unwrap();
-        let other = JobFolder::create(results.path(), "m2").unwrap();
+        let create = |matrix, command| JobFolder::create(results.path(), matrix, command).unwrap();
+        let first = create("m", JobCommand::Run);
+        let second = create("m", JobCommand::Run);
+        let other = create("m-large", JobCommand::Run);
+        let night = create("m", JobCommand::Nightly);
         assert!(first.path != second.path && second.path != other.path);
         record_run(&first.path, &RunId::new("r-1")).unwrap();
-        let found = |run| JobFolder::find(results.path(), "m", run).map(|folder| folder.path);
+        let found_for =
+            |command, run| JobFolder::find(results.path(), "m", command, run).map(|folder| folder.path);
+        let found = |run| found_for(JobCommand::Run, run);
+        assert_eq!(found_for(JobCommand::Nightly, "latest"), Some(night.path));
+        assert_eq!(found_for(JobCommand::Nightly, "r-1"), None);
+        assert_eq!(found_for(JobCommand::Noise, "latest"), None);
         assert_eq!(found("latest"), Some(second.path));
         assert_eq!(found("r-1"), Some(first.path.clone()));
         assert_eq!(found("results/r-1"), Some(first.path.clone()));

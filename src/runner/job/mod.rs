@@ -2,6 +2,7 @@
 //! on its node, which measures and writes the run's folder; this side measures nothing and can be killed at
 //! any time.
 
+mod command;
 mod folder;
 mod follow;
 mod notice;
@@ -18,6 +19,7 @@ use crate::base::threads::InterruptibleRuntime;
 use crate::config::cluster::{ClusterProfile, JobSize};
 use crate::plan::job::{Job, files};
 use crate::slurm::{self, JobEnd, JobId, JobStatus, SlurmError};
+pub(crate) use command::JobCommand;
 use folder::JobFolder;
 pub(crate) use folder::{record_exit, record_run, recorded_run};
 use follow::{Follower, POLL_INTERVAL};
@@ -27,8 +29,9 @@ pub(crate) use submitted::{cancel_all, lacks};
 /// Interval between looks at the files of the job.
 const FILE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// A run that a job executes.
+/// A job that runs a matrix by a command.
 pub(crate) struct JobRequest<'a> {
+    pub(crate) command: JobCommand,
     pub(crate) matrix: &'a str,
     pub(crate) profile: &'a ClusterProfile,
     pub(crate) size: JobSize,
@@ -102,9 +105,9 @@ impl JobRequest<'_> {
     }
 }
 
-/// Whether a job was submitted for this run; `latest` is any run of the matrix.
-pub(crate) fn has_job(results: &Path, matrix: &str, run: &str) -> bool {
-    JobFolder::find(results, matrix, run).is_some()
+/// Whether a job was submitted to execute this command with this run; `latest` is any run of the matrix.
+pub(crate) fn has_job(results: &Path, matrix: &str, command: JobCommand, run: &str) -> bool {
+    JobFolder::find(results, matrix, command, run).is_some()
 }
 
 /// Submits a job, or finds the one that still executes the run to resume, and follows it to its end.
@@ -153,7 +156,7 @@ async fn find_unfinished(request: &JobRequest<'_>) -> Result<Option<(JobFolder, 
     let Some(run) = &request.resume else {
         return Ok(None);
     };
-    let Some(folder) = JobFolder::find(request.results, request.matrix, run) else {
+    let Some(folder) = JobFolder::find(request.results, request.matrix, request.command, run) else {
         return Ok(None);
     };
     let job = match folder.submitted() {
@@ -175,7 +178,7 @@ async fn submit(request: &JobRequest<'_>) -> Result<(JobFolder, JobId), JobError
         folder: JobFolder::parent(request.results),
         source,
     };
-    let folder = JobFolder::create(request.results, request.matrix).map_err(unwritable)?;
+    let folder = JobFolder::create(request.results, request.matrix, request.command).map_err(unwritable)?;
     let arguments = request.job_arguments(&folder.path);
     let job = request.job(&folder.path, &arguments);
     let options: Vec<String> = job.options().into_iter().map(|(name, _)| name).collect();

@@ -1,0 +1,26 @@
+//! The commands that a job can execute.
+
+/// A command that runs a matrix, on one host or in a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum JobCommand {
+    Run,
+    Nightly,
+    Noise,
+    Bisect,
+}
+
+impl JobCommand {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Run => "run",
+            Self::Nightly => "nightly",
+            Self::Noise => "noise",
+            Self::Bisect => "bisect",
+        }
+    }
+
+    /// Whether the plan tells how much the command measures. Confirmations and further starts are decided by results.
+    pub(crate) fn measures_the_plan(self) -> bool {
+        self == Self::Run
+    }
+}
