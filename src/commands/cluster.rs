@@ -87,6 +87,7 @@ fn submit(plan: &JobPlan, args: &RunArgs, cluster: &str, colors: Colors) -> Outc
         size: size_of(plan.all_launches.as_ref().unwrap_or(&loaded.plan), &profile),
         resume: args.resume.clone(),
         has_run,
+        yes: args.yes,
         ..request(&args.results, loaded, &profile)?
     };
     let runtime = threads::runtime()?;
@@ -201,6 +202,7 @@ fn request<'a>(
         arguments: command_line::arguments_without_resume(),
         resume: None,
         has_run: false,
+        yes: false,
         variables: environment().names,
     })
 }

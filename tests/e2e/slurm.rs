@@ -487,3 +487,16 @@ fn a_job_that_was_cancelled_before_it_began_is_submitted_again() {
     run(&bench, &["--resume"]).exits(0).shows("1 done");
     measured_once(&bench, 1);
 }
+
+#[test]
+fn a_job_that_resumes_a_changed_matrix_does_what_yes_allows() {
+    let Some(cluster) = cluster() else { return };
+    let bench = cluster.bench(&sims(&[("a", "", "")], LOAD), PROFILE);
+    bench.run(&[]).exits(0);
+    bench.rewrite(&sims(
+        &[("a", "", "")],
+        &LOAD.replace("prompts: 12", "prompts: 8"),
+    ));
+    run(&bench, &["--resume"]).exits(2).says("add `--yes`");
+    run(&bench, &["--resume", "--yes"]).exits(0).shows("8/0");
+}

@@ -39,12 +39,14 @@ pub(crate) struct JobRequest<'a> {
     pub(crate) results: &'a Path,
     pub(crate) program: PathBuf,
     pub(crate) current_folder: PathBuf,
-    /// The arguments of the program, without `--resume`.
+    /// The arguments of the program, without `--resume` and `--yes`.
     pub(crate) arguments: Vec<String>,
     /// The run to resume: `latest` or its name.
     pub(crate) resume: Option<String>,
     /// Whether there is such a run. Otherwise a job was submitted for it that did not begin one.
     pub(crate) has_run: bool,
+    /// Whether outdated measurements of that run are measured again without asking.
+    pub(crate) yes: bool,
     /// The names of all environment variables.
     pub(crate) variables: Vec<String>,
 }
@@ -94,6 +96,7 @@ impl JobRequest<'_> {
         arguments.extend(["--job-folder".to_owned(), folder.display().to_string()]);
         if let Some(run) = self.resume.as_ref().filter(|_| self.has_run) {
             arguments.extend(["--resume".to_owned(), run.clone()]);
+            arguments.extend(self.yes.then(|| "--yes".to_owned()));
         }
         arguments
     }
