@@ -82,6 +82,24 @@ fn findings(night: &serde_json::Value) -> Vec<(String, String)> {
 }
 
 #[test]
+fn a_night_in_a_job_finds_a_loss_and_exits_with_its_code() {
+    let Some(cluster) = cluster() else { return };
+    let bench = cluster.bench(&three_starts(5, 10), PROFILE);
+    set_baseline(&bench);
+    bench.rewrite(&three_starts(15, 10));
+    nightly(
+        &bench,
+        &[&GATE[..], &FLOOR[..], &CONFIRM[..], &CLUSTER[..]].concat(),
+    )
+    .exits(1)
+    .says("submitted as job")
+    .shows("  worse: ");
+    assert_eq!(findings(&history(&bench)[1])[0].0, "worse");
+    bench.leaves_no_process();
+}
+
+#[test]
+#[ignore = "a long form; tests/slurm.sh runs it"]
 fn a_night_in_a_job_decides_what_a_night_on_the_host_decides() {
     let Some(cluster) = cluster() else { return };
     let (url, posted) = receiver();
