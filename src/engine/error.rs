@@ -46,6 +46,9 @@ pub(crate) enum StartError {
         /// The error of the operating system.
         source: std::io::Error,
     },
+    /// One process of several cannot be started.
+    #[error("the process `{name}`: {source}")]
+    Member { name: String, source: Box<StartError> },
     /// Ownership tags need the boot id and start time from `/proc`.
     #[error("/proc cannot be read, which `matrix` needs to identify its own processes: {0}")]
     Proc(#[from] procfs::ProcError),
@@ -56,6 +59,7 @@ impl StartError {
         match self {
             Self::Venv(_) => Phase::Install,
             Self::Container(refused) => refused.phase(),
+            Self::Member { source, .. } => source.phase(),
             _ => Phase::Launch,
         }
     }
@@ -64,6 +68,7 @@ impl StartError {
         match self {
             Self::Venv(error) => error.class(),
             Self::Container(refused) => refused.class(),
+            Self::Member { source, .. } => source.class(),
             Self::Spawn { .. } | Self::Proc(_) => FailureClass::Infrastructure,
             _ => FailureClass::Spec,
         }

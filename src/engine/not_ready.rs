@@ -51,9 +51,10 @@ pub(crate) enum NotReady {
     },
     /// No log output and no growth of GPU memory for `limit`.
     #[error(
-        "the engine hangs: no log output for {limit} in phase `{phase}`{}, and it is not healthy{}; if it needs more time, raise \
+        "the engine hangs: no log output for {limit} in phase `{phase}`{}, and it is not healthy{}{}; if it needs more time, raise \
          `timeouts: {{ stall: … }}`",
         match is_memory_watched { true => ", its GPU memory use did not grow", false => "" },
+        in_parentheses(unhealthy),
         explanation(fatal_line.as_deref())
     )]
     Stalled {
@@ -62,18 +63,23 @@ pub(crate) enum NotReady {
         /// Whether GPU memory was watched as well.
         is_memory_watched: bool,
         phase: String,
+        /// The process that is not healthy, of several, with its last answer; empty for one process.
+        unhealthy: String,
         /// The log line that explains it.
         fatal_line: Option<Box<FatalLine>>,
         tail: Vec<String>,
     },
     #[error(
-        "the engine was not ready within {limit} (last phase `{phase}`){}; if it needs more time, raise `timeouts: {{ start: … }}`",
+        "the engine was not ready within {limit} (last phase `{phase}`){}{}; if it needs more time, raise `timeouts: {{ start: … }}`",
+        in_parentheses(unhealthy),
         explanation(fatal_line.as_deref())
     )]
     TimedOut {
         /// `timeouts: { start }` of the recipe.
         limit: HumanDuration,
         phase: String,
+        /// The process that is not healthy, of several, with its last answer; empty for one process.
+        unhealthy: String,
         /// The log line that explains it.
         fatal_line: Option<Box<FatalLine>>,
         tail: Vec<String>,
@@ -102,6 +108,13 @@ pub(crate) enum NotReady {
         reason: String,
         tail: Vec<String>,
     },
+}
+
+fn in_parentheses(text: &str) -> String {
+    match text.is_empty() {
+        true => String::new(),
+        false => format!(" ({text})"),
+    }
 }
 
 fn explanation(fatal_line: Option<&FatalLine>) -> String {

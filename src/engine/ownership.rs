@@ -145,6 +145,14 @@ impl OwnershipTags {
         })
     }
 
+    /// The tags of one process of several.
+    pub(crate) fn of_process(&self, name: &str) -> Self {
+        Self {
+            start: format!("{} {name}", self.start),
+            ..self.clone()
+        }
+    }
+
     pub(crate) fn variables(&self) -> [(&'static str, String); 3] {
         [
             (RUN_VARIABLE, self.run.clone()),

@@ -46,6 +46,7 @@ pub(super) struct ProcessEngine {
     endpoint: usize,
     /// The other processes that serve HTTP.
     others: Vec<OtherServer>,
+    /// Those of the process that requests are sent to.
     tags: OwnershipTags,
     grace: Duration,
 }
@@ -98,7 +99,10 @@ pub(super) async fn start(
             processes,
             endpoint,
             others: other_servers(members, &context.ports(), server),
-            tags,
+            tags: match members.get(endpoint) {
+                Some(member) => tags.of_process(&member.name),
+                None => tags,
+            },
             grace: launch.timeouts.stop.duration(),
         }),
         shared_memory: None,
@@ -154,6 +158,14 @@ impl Executor for ProcessEngine {
         self.groups().map(ProcessGroup::root_pid).collect()
     }
 
+    fn has_several_processes(&self) -> bool {
+        self.processes.len() > 1
+    }
+
+    fn has_exited(&mut self) -> bool {
+        self.processes.iter_mut().any(EngineProcess::has_exited)
+    }
+
     fn other_servers(&self) -> &[OtherServer] {
         &self.others
     }
@@ -166,8 +178,17 @@ impl Executor for ProcessEngine {
         self.groups().next().map(ProcessGroup::record)
     }
 
+    /// Each of several processes has a record of its own.
     fn records_processes(&self) -> bool {
-        true
+        !self.has_several_processes()
+    }
+
+    fn record_each_process(&mut self) {
+        if self.has_several_processes() {
+            for process in &mut self.processes {
+                process.record_processes();
+            }
+        }
     }
 
     fn set_record(&mut self, record: StartRecord) {
@@ -201,7 +222,7 @@ impl ProcessEngine {
     /// The processes of this host.
     fn groups(&self) -> impl Iterator<Item = &ProcessGroup> {
         self.processes.iter().filter_map(|process| match &process.place {
-            ProcessPlace::Here(group) => Some(group),
+            ProcessPlace::Here(group) => Some(&**group),
             ProcessPlace::Elsewhere(_) => None,
         })
     }

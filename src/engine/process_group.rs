@@ -149,7 +149,7 @@ impl ProcessGroup {
     }
 
     /// Exit status of the program, if it has ended.
-    fn status(&mut self) -> Option<ExitStatus> {
+    pub(crate) fn status(&mut self) -> Option<ExitStatus> {
         if let Some(shim) = &mut self.shim {
             shim.read_available();
             if shim.status.is_some() {

@@ -232,6 +232,18 @@ impl StartMonitor<'_> {
             .map_or_else(|| "start".to_owned(), |(phase, _)| phase)
     }
 
+    /// The last answer of the process that is not healthy, if there are several.
+    fn unhealthy(&self) -> String {
+        match self.launch.members().is_empty() {
+            true => String::new(),
+            false => self
+                .last_answer
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone(),
+        }
+    }
+
     fn note_answer(&self, answer: String) {
         *self.last_answer.lock().unwrap_or_else(PoisonError::into_inner) = answer;
     }
@@ -287,6 +299,7 @@ impl StartMonitor<'_> {
         let (phase, fatal_line, tail) = (self.phase(), self.log.fatal_line().map(Box::new), self.log.tail());
         if clock::now().since(self.started_at) >= timeouts.start.duration() {
             return Err(NotReady::TimedOut {
+                unhealthy: self.unhealthy(),
                 limit: timeouts.start,
                 phase,
                 fatal_line,
@@ -296,6 +309,7 @@ impl StartMonitor<'_> {
         let still = memory_grew_at.map_or(Duration::MAX, |at| clock::now().since(at));
         if is_loading && self.has_log && self.log.silence().min(still) >= timeouts.stall.duration() {
             return Err(NotReady::Stalled {
+                unhealthy: self.unhealthy(),
                 limit: timeouts.stall,
                 is_memory_watched: memory_grew_at.is_some(),
                 phase,

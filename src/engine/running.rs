@@ -64,6 +64,11 @@ impl RunningEngine {
         self.executor.other_endpoints()
     }
 
+    /// Whether it consists of several processes and one of them has exited: others may still answer.
+    pub(crate) fn has_lost_process(&mut self) -> bool {
+        self.executor.has_several_processes() && self.executor.has_exited()
+    }
+
     /// Its servers besides the one that requests are sent to.
     pub(crate) fn other_servers(&self) -> &[OtherServer] {
         self.executor.other_servers()
@@ -191,6 +196,7 @@ impl RunningEngine {
         if let Some(record) = record {
             self.executor.set_record(record);
         }
+        self.executor.record_each_process();
     }
 
     /// Stops the engine and waits until no process is left. Dropping the future kills the rest at once.

@@ -68,7 +68,7 @@ pub(crate) async fn drive(
             biased;
             driven = &mut driving => {
                 let driven = driven?;
-                let cut = match running.can_observe_exit() && may_follow_exit(running, &driven.records) {
+                let cut = match running.has_lost_process() || running.can_observe_exit() && may_follow_exit(running, &driven.records) {
                     true => exit_after_lost_connections(running).await,
                     false => None,
                 };

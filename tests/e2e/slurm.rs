@@ -314,7 +314,7 @@ fn a_check_names_what_the_cluster_lacks_and_submits_nothing() {
         (
             "partition: gpu\ngres: gpu:h100\ngpus: 8\n",
             0,
-            "has what the job requests (8 GPUs)",
+            "has what the job requests (1 node with 8 GPUs)",
         ),
         ("partition: nope\n", 4, "may be one of `gpu`, `low`, `short`"),
         (

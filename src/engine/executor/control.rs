@@ -73,6 +73,16 @@ pub(crate) trait Executor: Send + Sync {
         &[]
     }
 
+    /// Whether it consists of several processes, of which one may end while others answer.
+    fn has_several_processes(&self) -> bool {
+        false
+    }
+
+    /// Whether one of its processes has exited, without waiting; false if that is not known.
+    fn has_exited(&mut self) -> bool {
+        false
+    }
+
     /// Its servers besides the one that requests are sent to, which must be healthy too.
     fn other_servers(&self) -> &[OtherServer] {
         &[]
@@ -89,6 +99,9 @@ pub(crate) trait Executor: Send + Sync {
     fn records_processes(&self) -> bool {
         false
     }
+
+    /// Records the processes of each of several processes in a record of its own. Reads `/proc`.
+    fn record_each_process(&mut self) {}
 
     fn set_record(&mut self, _record: StartRecord) {}
 

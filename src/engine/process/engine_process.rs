@@ -3,6 +3,7 @@
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use crate::base::proc;
 use crate::engine::process_group::ProcessGroup;
 use crate::engine::remote_process::RemoteProcess;
 
@@ -14,9 +15,9 @@ pub(super) struct EngineProcess {
 }
 
 pub(super) enum ProcessPlace {
-    Here(ProcessGroup),
+    Here(Box<ProcessGroup>),
     /// On another node of the job.
-    Elsewhere(RemoteProcess),
+    Elsewhere(Box<RemoteProcess>),
 }
 
 impl EngineProcess {
@@ -24,6 +25,23 @@ impl EngineProcess {
         match &mut self.place {
             ProcessPlace::Here(group) => group.wait_for_exit().await,
             ProcessPlace::Elsewhere(remote) => remote.wait_for_exit().await,
+        }
+    }
+
+    /// Whether it has exited, without waiting.
+    pub(super) fn has_exited(&mut self) -> bool {
+        match &mut self.place {
+            ProcessPlace::Here(group) => group.status().is_some(),
+            ProcessPlace::Elsewhere(remote) => remote.has_exited(),
+        }
+    }
+
+    /// Records its running processes, by which a later run finds what it leaves behind.
+    pub(super) fn record_processes(&mut self) {
+        if let ProcessPlace::Here(group) = &mut self.place {
+            let mut record = group.record().clone();
+            record.add(&proc::live_tree(&[group.root_pid()]));
+            group.set_record(record);
         }
     }
 

@@ -50,8 +50,10 @@ impl SpawnOrder {
         };
         let node = self.member.as_ref().map_or(0, |member| member.node);
         let place = match node {
-            0 => ProcessPlace::Here(ProcessGroup::spawn(&self.spec, writer).await?),
-            node => ProcessPlace::Elsewhere(self.start_elsewhere(node, writer, launch, context).await?),
+            0 => ProcessPlace::Here(Box::new(ProcessGroup::spawn(&self.spec, writer).await?)),
+            node => ProcessPlace::Elsewhere(Box::new(
+                self.start_elsewhere(node, writer, launch, context).await?,
+            )),
         };
         Ok(EngineProcess { name, place })
     }
@@ -104,7 +106,6 @@ pub(super) fn spawn_orders(
         process,
         context,
         venv,
-        tags,
     };
     let order = |spec: SpawnSpec, member: Option<&Member>| SpawnOrder {
         spec,
@@ -114,7 +115,12 @@ pub(super) fn spawn_orders(
     let members = launch.members();
     if members.is_empty() {
         let devices = Some(context.device_list()).filter(|_| launch.devices > 0);
-        let spec = maker.spec(&launch.command_args(context.port), &process.env, devices)?;
+        let spec = maker.spec(
+            &launch.command_args(context.port),
+            &process.env,
+            devices,
+            tags.clone(),
+        )?;
         return Ok(vec![order(spec, None)]);
     }
     let ports = context.ports();
@@ -128,7 +134,12 @@ pub(super) fn spawn_orders(
             (name.clone(), value)
         };
         let env: Vec<(String, Template)> = member.env.iter().map(fill).collect();
-        let spec = maker.spec(&member_command(members, index, &ports), &env, devices)?;
+        let command = member_command(members, index, &ports);
+        let spec = maker.spec(&command, &env, devices, tags.of_process(&member.name));
+        let spec = spec.map_err(|source| StartError::Member {
+            name: member.name.clone(),
+            source: Box::new(source),
+        })?;
         orders.push(order(spec, Some(member)));
     }
     Ok(orders)
@@ -140,7 +151,6 @@ struct SpecMaker<'a> {
     process: &'a Process,
     context: &'a StartContext,
     venv: Option<&'a Path>,
-    tags: &'a OwnershipTags,
 }
 
 impl SpecMaker<'_> {
@@ -149,13 +159,13 @@ impl SpecMaker<'_> {
         command: &[Template],
         own_env: &[(String, Template)],
         devices: Option<String>,
+        tags: OwnershipTags,
     ) -> Result<SpawnSpec, StartError> {
         let Self {
             launch,
             process,
             context,
             venv,
-            ..
         } = *self;
         let mut words = Vec::new();
         for text in command {
@@ -205,7 +215,7 @@ impl SpecMaker<'_> {
                 .collect(),
             env,
             dir,
-            tags: self.tags.clone(),
+            tags,
             shim: context.shim_binary.clone(),
             cache_dir: context.cache_dir.clone(),
         })

@@ -104,6 +104,11 @@ impl RemoteProcess {
         self.srun.wait().await
     }
 
+    /// Whether it has exited, without waiting.
+    pub(super) fn has_exited(&mut self) -> bool {
+        matches!(self.srun.try_wait(), Ok(Some(_)))
+    }
+
     /// Has the other node end the process, with SIGTERM and a grace period, and waits for it. Returns a description.
     pub(super) async fn stop(&mut self) -> String {
         if let Ok(Some(status)) = self.srun.try_wait() {

@@ -1,6 +1,6 @@
 //! The side of a remote process on its own node: body of the hidden subcommand `matrix __remote`.
 
-use std::io::{self, BufRead, Read};
+use std::io::{self, BufRead, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ pub(crate) async fn serve(matrix: PathBuf, variable: impl Fn(&str) -> Option<Str
     };
     let how = group.stop(grace).await;
     if !group.is_gone() {
-        eprintln!("matrix: {how}");
+        let _ = writeln!(io::stderr(), "matrix: {how}");
     }
     Ok(status.map_or(0, exit_code))
 }

@@ -53,7 +53,7 @@ fn check_gpus_of_nodes(site: &ResolveContext<'_>, point: &GridPoint) -> Option<D
     let parallel = point.parallel;
     let gpus = parallel.tp * parallel.pp * parallel.dp;
     let devices = site.entry.devices.unwrap_or(site.recipe.devices);
-    let is_even = devices == Devices::None || gpus % nodes.value.get() == 0;
+    let is_even = devices == Devices::None || gpus.is_multiple_of(nodes.value.get());
     (!is_even).then(|| {
         let message = format!(
             "`{}` uses {gpus} GPUs, which cannot be divided over {} nodes",

@@ -166,6 +166,8 @@ impl<'a> LaunchRun<'a> {
         )
         .await;
         ready.running.record_processes().await;
+        // The next cell would be measured on what is left.
+        measured.engine_is_healthy &= !ready.running.has_lost_process();
         self.check_listener(&ready.running, &mut measured).await;
         self.check_engine(&mut measured.summary);
         measured.summary.pull_during = ahead.progress_count() > pulled;

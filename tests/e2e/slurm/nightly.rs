@@ -267,7 +267,7 @@ fn a_night_that_is_requeued_is_one_night() {
     };
     let own_runs = || {
         let mut own = runs(&bench, "t-2");
-        own.retain(|run| !run.ends_with(&history(&bench)[0]["run"].as_str().expect("a name")));
+        own.retain(|run| !run.ends_with(history(&bench)[0]["run"].as_str().expect("a name")));
         own
     };
     bench.until("a start was measured", || measured(own_runs().first(), 1));
