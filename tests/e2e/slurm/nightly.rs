@@ -144,6 +144,7 @@ fn a_night_in_a_job_decides_what_a_night_on_the_host_decides() {
 }
 
 #[test]
+#[ignore = "a long form; tests/slurm.sh runs it"]
 fn the_job_of_a_night_is_found_again_by_its_command_alone() {
     let Some(cluster) = cluster() else { return };
     let bench = cluster.bench(&sims(&[("a", "", "")], TWO_CELLS), PROFILE);
