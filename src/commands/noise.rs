@@ -42,9 +42,10 @@ pub(crate) fn execute(args: &NoiseArgs, colors: Colors) -> Outcome {
 /// Checks what a measurement in a job needs.
 fn prepare_job(args: &NoiseArgs, colors: Colors) -> Result<JobPlan, CommandError> {
     gating_metrics(&args.gate)?;
-    let starts = 2 * starts_of_arm(args)?;
+    let of_arm = starts_of_arm(args);
+    check_most(args, of_arm)?;
     let mut plan = JobPlan::load(JobCommand::Noise, &args.run, colors)?;
-    plan.loaded.plan.plan_noise(starts);
+    plan.loaded.plan.plan_noise(2 * of_arm);
     Ok(plan)
 }
 
@@ -52,17 +53,17 @@ fn prepare_job(args: &NoiseArgs, colors: Colors) -> Result<JobPlan, CommandError
 /// of the matrix is ignored.
 fn measure_noise(args: &NoiseArgs, job_folder: Option<&Path>, colors: Colors) -> Outcome {
     let gates = gating_metrics(&args.gate)?;
-    let of_arm = starts_of_arm(args)?;
+    let of_arm = starts_of_arm(args);
     if of_arm > args.starts {
         eprint(&format!(
             "note: `--starts {}` is raised to {of_arm}: with fewer starts, `--target` is too often reached by chance\n",
             args.starts
         ));
     }
-    let starts = 2 * of_arm;
+    check_most(args, of_arm)?;
     let choose = |run: &Run| extra_starts(args, run, &gates);
     let mut request = run_request(&args.run, load(&args.run.matrix, colors)?);
-    request.matrix.plan.plan_noise(starts);
+    request.matrix.plan.plan_noise(2 * of_arm);
     request.extra_starts = ExtraStarts::Chosen(&choose);
     let view = RunView {
         args: &args.run,
@@ -81,9 +82,13 @@ fn measure_noise(args: &NoiseArgs, job_folder: Option<&Path>, colors: Colors) ->
     Ok(measured.exit)
 }
 
-/// Starts of each launch in one arm. Those of both arms together must be within `--most`.
-fn starts_of_arm(args: &NoiseArgs) -> Result<u32, CommandError> {
-    let of_arm = args.starts.max(args.target.map_or(0, |_| STARTS_PER_SIDE as u32));
+/// Starts of each launch in one arm.
+fn starts_of_arm(args: &NoiseArgs) -> u32 {
+    args.starts.max(args.target.map_or(0, |_| STARTS_PER_SIDE as u32))
+}
+
+/// Fails if the starts of both arms together are not within `--most`.
+fn check_most(args: &NoiseArgs, of_arm: u32) -> Result<(), CommandError> {
     let starts = 2 * of_arm;
     if args.target.is_some() && starts > args.most {
         return Err(CommandError::usage(format!(
@@ -91,7 +96,7 @@ fn starts_of_arm(args: &NoiseArgs) -> Result<u32, CommandError> {
             args.most
         )));
     }
-    Ok(of_arm)
+    Ok(())
 }
 
 /// Another round of A B B A for all cells, unless the target or `--most` is reached.
