@@ -3,7 +3,7 @@
 
 mod chaos;
 mod members;
-mod nightly;
+mod regression;
 
 use std::fs;
 use std::path::PathBuf;
