@@ -160,8 +160,9 @@ fn lacking_nodes(nodes: &[&Node], needs: &JobNeeds<'_>, place: &str) -> Option<S
             Box::new(|node| features.iter().all(|feature| node.features.contains(feature))),
         ),
     ];
-    let suitable: Vec<&&Node> = nodes
+    let suitable: Vec<&Node> = nodes
         .iter()
+        .copied()
         .filter(|node| checks.iter().all(|(_, has)| has(node)))
         .collect();
     if suitable.is_empty() {
@@ -177,18 +178,8 @@ fn lacking_nodes(nodes: &[&Node], needs: &JobNeeds<'_>, place: &str) -> Option<S
         };
         return Some(format!("no node of {place} has {what}; {}", offers(nodes)));
     }
-    let names = |nodes: &mut dyn Iterator<Item = &str>| nodes.collect::<BTreeSet<&str>>().len();
     let wanted = needs.size.nodes as usize;
-    if names(
-        &mut suitable
-            .iter()
-            .filter(|node| node.is_usable())
-            .map(|node| node.name.as_str()),
-    ) >= wanted
-    {
-        return None;
-    }
-    let existing = names(&mut suitable.iter().map(|node| node.name.as_str()));
+    let existing = count_names(suitable.iter().copied());
     if existing < wanted {
         return Some(format!(
             "the job requests {wanted} nodes, and {place} has {} with what it requests; {}",
@@ -196,28 +187,37 @@ fn lacking_nodes(nodes: &[&Node], needs: &JobNeeds<'_>, place: &str) -> Option<S
             offers(nodes)
         ));
     }
-    let named: Vec<String> = suitable
+    let usable = suitable.iter().copied().filter(|node| node.is_usable());
+    (count_names(usable) < wanted).then(|| unusable_nodes(&suitable, wanted, place))
+}
+
+/// Number of nodes; a node is listed once for each of its partitions.
+fn count_names<'n>(nodes: impl Iterator<Item = &'n Node>) -> usize {
+    let names: BTreeSet<&str> = nodes.map(|node| node.name.as_str()).collect();
+    names.len()
+}
+
+/// Says that fewer of the suitable nodes than wanted take jobs, and why the others do not.
+fn unusable_nodes(suitable: &[&Node], wanted: usize, place: &str) -> String {
+    let unusable: Vec<&&Node> = suitable.iter().filter(|node| !node.is_usable()).collect();
+    let named: Vec<String> = unusable
         .iter()
-        .filter(|node| !node.is_usable())
         .take(MAX_NAMED)
         .map(|node| match &node.reason {
             Some(reason) => format!("{} is {} ({reason})", node.name, node.state),
             None => format!("{} is {}", node.name, node.state),
         })
         .collect();
-    let rest = suitable.iter().filter(|node| !node.is_usable()).count() - named.len();
-    let more = match rest {
+    let more = match unusable.len() - named.len() {
         0 => String::new(),
         rest => format!(", and {rest} more"),
     };
-    Some(format!(
-        "{} of {place} with what the job requests: {}{more}",
-        match wanted {
-            1 => "no node takes jobs".to_owned(),
-            wanted => format!("fewer than {wanted} nodes take jobs"),
-        },
-        named.join(", ")
-    ))
+    let place = format!("{place} with what the job requests");
+    let what = match wanted {
+        1 => format!("no node of {place} takes jobs"),
+        wanted => format!("fewer than {wanted} nodes of {place} take jobs"),
+    };
+    format!("{what}: {}{more}", named.join(", "))
 }
 
 /// What nodes have at most, without repetition.

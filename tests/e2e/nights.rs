@@ -12,8 +12,8 @@ use matrix::base::clock;
 use crate::harness::{Bench, Ran, repository};
 use crate::nightly::{GATE, LENIENT, newest, nightly, quiet, read_post, receiver};
 
-/// One cell of two starts, over in a moment; `itl` in milliseconds, `tokens` of every answer.
-fn small(itl: u32, tokens: u32) -> String {
+/// One cell of three starts, over in a moment; `itl` in milliseconds, `tokens` of every answer.
+pub fn small(itl: u32, tokens: u32) -> String {
     format!(
         "name: t
 engines:

@@ -18,7 +18,7 @@ use crate::engine::remote_process::RemoteStart;
 const MAX_START_BYTES: u64 = 16 << 20;
 
 /// Starts the program that the standard input describes, and ends it when the standard input ends or a signal arrives.
-/// `visible_gpus` returns the value of the variable that names the GPUs of this node. Returns the exit code.
+/// `variable` reads an environment variable. Returns the exit code.
 pub(crate) async fn serve(matrix: PathBuf, variable: impl Fn(&str) -> Option<String>) -> io::Result<u8> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

@@ -34,7 +34,8 @@ pub(crate) struct Process {
     /// The variable that tells the process its leased GPUs, such as `CUDA_VISIBLE_DEVICES`.
     pub(crate) devices_env: Option<String>,
     pub(crate) venv: Option<Venv>,
-    /// The processes of an engine that consists of several; `command` and `env` are then without effect.
+    /// The processes of an engine that consists of several, each with its own command and environment. `command` and `env`
+    /// are then those of the engine without them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) members: Vec<Member>,
 }

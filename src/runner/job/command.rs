@@ -19,7 +19,7 @@ impl JobCommand {
         }
     }
 
-    /// Whether the plan tells how much the command measures. Confirmations and further starts are decided by results.
+    /// Whether all that the command measures is in the plan. Confirmations and further starts are decided by results.
     pub(crate) fn measures_the_plan(self) -> bool {
         self == Self::Run
     }

@@ -5,29 +5,14 @@ use std::path::PathBuf;
 
 use super::{PROFILE, TWO_CELLS, cluster, job_folders, job_id};
 use crate::harness::{Bench, Ran, sims};
-use crate::nightly::{GATE, LENIENT, newest, nightly, quiet, receiver};
+use crate::nightly::{GATE, newest, nightly, quiet, receiver};
+use crate::nights::small;
 
 const CLUSTER: [&str; 2] = ["--cluster", "test"];
 /// Three fresh starts show so large a loss.
 const CONFIRM: [&str; 2] = ["--confirm", "3"];
 /// What a busy machine does to so small cells is below that.
 const FLOOR: [&str; 2] = ["--floor", "50%"];
-
-/// A cell of three starts with this time between tokens, in milliseconds, and this many tokens in each answer.
-fn three_starts(itl: u32, tokens: u32) -> String {
-    format!(
-        "name: t
-engines:
-  - sim: {{ variant: vllm }}
-models:
-  - a: {{ tokenizer: data/tokenizer.json, args: [--ttft, 5ms, --itl, {itl}ms] }}
-scenarios:
-  - random-1k-1k: {{ prompts: 4, input_len: 8, output_len: {tokens}, warmup: 0 }}
-repeats: {{ starts: 3 }}
-datasets: {{ sharegpt: data/conversations.json }}
-{LENIENT}"
-    )
-}
 
 /// A first nightly run on this host, which becomes the baseline.
 fn set_baseline(bench: &Bench) {
@@ -84,9 +69,9 @@ fn findings(night: &serde_json::Value) -> Vec<(String, String)> {
 #[test]
 fn a_night_in_a_job_finds_a_loss_and_exits_with_its_code() {
     let Some(cluster) = cluster() else { return };
-    let bench = cluster.bench(&three_starts(5, 10), PROFILE);
+    let bench = cluster.bench(&small(5, 10), PROFILE);
     set_baseline(&bench);
-    bench.rewrite(&three_starts(15, 10));
+    bench.rewrite(&small(15, 10));
     nightly(
         &bench,
         &[&GATE[..], &FLOOR[..], &CONFIRM[..], &CLUSTER[..]].concat(),
@@ -104,7 +89,7 @@ fn a_night_in_a_job_decides_what_a_night_on_the_host_decides() {
     let Some(cluster) = cluster() else { return };
     let (url, posted) = receiver();
     let bench = cluster
-        .bench(&three_starts(5, 30), PROFILE)
+        .bench(&small(5, 30), PROFILE)
         .variable("MATRIX_WEBHOOK", &url);
     set_baseline(&bench);
     let host = [&GATE[..], &FLOOR[..], &CONFIRM[..]].concat();
@@ -115,7 +100,7 @@ fn a_night_in_a_job_decides_what_a_night_on_the_host_decides() {
         .shows("t: nothing got worse in 1 judged");
     assert!(posted.try_recv().is_err(), "a quiet night is not reported");
 
-    bench.rewrite(&three_starts(15, 30));
+    bench.rewrite(&small(15, 30));
     nightly(&bench, &[&options[..], &["--junit", "junit.xml"]].concat())
         .exits(1)
         .says("suspected loss: ")
@@ -174,7 +159,7 @@ fn the_job_of_a_night_is_found_again_by_its_command_alone() {
 fn the_job_of_a_night_has_the_gpus_that_its_baseline_needs() {
     let Some(cluster) = cluster() else { return };
     let profile = "partition: gpu\ngres: gpu:h100\noptions: [--begin=now+1hour]\n";
-    let bench = cluster.bench(&three_starts(5, 4), profile);
+    let bench = cluster.bench(&small(5, 4), profile);
     set_baseline(&bench);
     let file = bench.matrix().with_file_name("m.baseline.json");
     let text = fs::read_to_string(&file).expect("there is a baseline");
@@ -196,7 +181,7 @@ fn the_job_of_a_night_has_the_gpus_that_its_baseline_needs() {
 #[test]
 fn noise_is_measured_in_a_job() {
     let Some(cluster) = cluster() else { return };
-    let bench = cluster.bench(&three_starts(5, 10), PROFILE);
+    let bench = cluster.bench(&small(5, 10), PROFILE);
     let noise = [
         &["noise", "matrices/m.yaml", "--no-calibration", "--starts", "3"][..],
         &GATE[..],
@@ -220,7 +205,7 @@ fn noise_is_measured_in_a_job() {
 
 #[test]
 fn what_a_job_could_not_do_is_refused_before_it_is_submitted() {
-    let bench = Bench::of(&three_starts(5, 4));
+    let bench = Bench::of(&small(5, 4));
     let refused = |command: &str, more: &[&str], message: &str| {
         let args = [&[command, "matrices/m.yaml"][..], &CLUSTER[..], more].concat();
         bench.call(&args).exits(2).says(message);
@@ -251,9 +236,9 @@ fn what_a_job_could_not_do_is_refused_before_it_is_submitted() {
 #[ignore = "a long form; tests/slurm.sh runs it"]
 fn a_night_that_is_requeued_is_one_night() {
     let Some(cluster) = cluster() else { return };
-    let bench = cluster.bench(&three_starts(5, 200), PROFILE);
+    let bench = cluster.bench(&small(5, 200), PROFILE);
     set_baseline(&bench);
-    bench.rewrite(&three_starts(15, 200));
+    bench.rewrite(&small(15, 200));
     let night = [
         &["nightly", "matrices/m.yaml", "--no-calibration"][..],
         &GATE[..],
@@ -310,7 +295,7 @@ fn a_night_that_is_requeued_is_one_night() {
 fn a_search_in_a_job_finds_the_first_bad_version() {
     let Some(cluster) = cluster() else { return };
     let bench = cluster.bench(
-        &three_starts(5, 30)
+        &small(5, 30)
             .replace("variant: vllm", "variant: vllm, version: [v1, v2, v3]")
             .replace(
                 "datasets:",
