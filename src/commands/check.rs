@@ -9,7 +9,7 @@ use crate::cli::CheckArgs;
 use crate::commands::cluster;
 use crate::commands::environment::{cache_dirs, environment};
 use crate::commands::error::{CommandError, Outcome};
-use crate::commands::matrix_file::{diagnostics_error, print_notes};
+use crate::commands::matrix_file::{containers, diagnostics_error, print_notes};
 use crate::commands::output::{Colors, eprint, print};
 use crate::config::yaml::{Diagnostic, Source};
 use crate::exit::Exit;
@@ -20,7 +20,8 @@ use crate::runner::preflight;
 
 /// Checks a matrix and prints its errors, or a summary of its plan.
 pub(crate) fn execute(args: &CheckArgs, colors: Colors) -> Outcome {
-    match load_matrix::load(&args.matrix) {
+    let containers = containers(&args.matrix, args.cluster.as_deref(), colors)?;
+    match load_matrix::load(&args.matrix, Some(containers)) {
         Ok(read) => {
             let plan = &read.plan;
             print_notes(&read);

@@ -8,7 +8,7 @@ use crate::base::threads;
 use crate::cli::{self, JobArgs, PlanArgs, RunArgs, command_line};
 use crate::commands::environment::environment;
 use crate::commands::error::{CommandError, Outcome};
-use crate::commands::matrix_file::{diagnostics_error, load, print_notes, select};
+use crate::commands::matrix_file::{diagnostics_error, load_to_start, print_notes, select};
 use crate::commands::measure::run_request;
 use crate::commands::output::{Colors, eprint, print};
 use crate::commands::session_error::session_error;
@@ -41,8 +41,13 @@ pub(crate) struct JobPlan {
 
 impl JobPlan {
     /// Reads the matrix and selects its cells.
-    pub(crate) fn load(command: JobCommand, args: &RunArgs, colors: Colors) -> Result<Self, CommandError> {
-        let mut loaded = load(&args.matrix, colors)?;
+    pub(crate) fn load(
+        command: JobCommand,
+        place: &JobArgs,
+        args: &RunArgs,
+        colors: Colors,
+    ) -> Result<Self, CommandError> {
+        let mut loaded = load_to_start(&args.matrix, place.cluster.as_deref(), colors)?;
         if let Some(only) = &args.only {
             select(&mut loaded.plan, only)?;
         }
@@ -213,6 +218,11 @@ pub(crate) fn check(loaded: &LoadedMatrix, cluster: &str, colors: Colors) -> Res
     let size = size_of(&loaded.plan, &profile);
     let lacks = job::lacks(&threads::runtime()?, &profile, size, cli::env_variable)
         .map_err(|error| CommandError::host_not_ready(format!("error: {error}\n")))?;
+    if let Some(runtime) = process_runtime(loaded) {
+        eprint(&format!(
+            "note: whether the nodes have `{runtime}`, modules and scratch folder is not checked; the job checks it when it begins\n"
+        ));
+    }
     if lacks.is_empty() {
         print(&format!(
             "cluster `{}`: has what the job requests ({} with {})\n",
@@ -224,6 +234,13 @@ pub(crate) fn check(loaded: &LoadedMatrix, cluster: &str, colors: Colors) -> Res
     }
     let lines: String = lacks.iter().map(|lack| format!("error: {lack}\n")).collect();
     Err(CommandError::host_not_ready(lines))
+}
+
+/// The program that starts containers as processes of the job, if there are any.
+fn process_runtime(loaded: &LoadedMatrix) -> Option<&'static str> {
+    let launches = loaded.plan.launches.iter();
+    let mut commands = launches.filter_map(|launch| launch.place.settings().container_command());
+    Some(commands.next()?.runtime().name())
 }
 
 /// Cancels this user's jobs, says which, and returns their number and the errors.
@@ -260,6 +277,9 @@ fn show(notice: JobNotice<'_>) {
 /// Checks flags before an allocation is asked for, as far as this host has the programs.
 fn check_engine_flags(loaded: &LoadedMatrix, args: &RunArgs, colors: Colors) -> Result<(), CommandError> {
     let checked = check_flags::check(loaded, &environment(), &args.places.cache())?;
+    for note in &checked.notes {
+        eprint(&format!("note: {note}\n"));
+    }
     match checked.unknown.is_empty() {
         true => Ok(()),
         false => Err(diagnostics_error(
@@ -298,7 +318,11 @@ fn job_error(error: JobError) -> CommandError {
 
 /// Reads the profile of a cluster: a path, or a name below `clusters` beside the matrix or in the user's
 /// configuration folder.
-fn profile(cluster: &str, matrix_folder: &Path, colors: Colors) -> Result<ClusterProfile, CommandError> {
+pub(super) fn profile(
+    cluster: &str,
+    matrix_folder: &Path,
+    colors: Colors,
+) -> Result<ClusterProfile, CommandError> {
     let path = profile_path(cluster, matrix_folder)?;
     let text = read_bytes(&path, MAX_PROFILE_MIB)
         .and_then(|bytes| String::from_utf8(bytes).map_err(std::io::Error::other))
@@ -308,7 +332,15 @@ fn profile(cluster: &str, matrix_folder: &Path, colors: Colors) -> Result<Cluste
     let source = Source::new(path.display().to_string(), text);
     let (profile, diagnostics) = yaml::read::<ClusterProfile>(&source);
     match (profile, diagnostics.is_empty()) {
-        (Some(profile), true) => Ok(profile),
+        (Some(profile), true) => match profile.containers.problem() {
+            None => Ok(profile),
+            Some(problem) => {
+                let wrong = Diagnostic::new(format!("{problem} (`{}`)", source.name)).with_help(
+                    "remove them, or set `runtime` to `podman`, `apptainer`, `singularity` or `enroot`",
+                );
+                Err(diagnostics_error(&[wrong], &[source], colors.stderr))
+            }
+        },
         (_, false) => Err(diagnostics_error(&diagnostics, &[source], colors.stderr)),
         (None, true) => {
             let empty = Diagnostic::new(format!("the profile `{}` is empty", path.display()))

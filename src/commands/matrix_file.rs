@@ -3,17 +3,50 @@
 use std::path::Path;
 
 use crate::base::text::one_line;
+use crate::commands::cluster;
 use crate::commands::error::CommandError;
 use crate::commands::output::{Colors, eprint};
+use crate::config::job_containers::JobContainers;
 use crate::config::select::Selector;
 use crate::config::yaml::{self, Diagnostic, Source};
 use crate::plan::Plan;
 use crate::plan::selection;
 use crate::runner::load_matrix::{self, LoadedMatrix};
 
-/// Reads a matrix and its recipes. The error shows all errors at their places.
+/// Reads a matrix and its recipes, of which nothing is started. The error shows all errors at their places.
 pub(crate) fn load(path: &Path, colors: Colors) -> Result<LoadedMatrix, CommandError> {
-    load_matrix::load(path)
+    load_with(path, None, colors)
+}
+
+/// Reads a matrix and its recipes, to be started on this host or as a job of the given cluster.
+pub(crate) fn load_to_start(
+    path: &Path,
+    cluster: Option<&str>,
+    colors: Colors,
+) -> Result<LoadedMatrix, CommandError> {
+    load_with(path, Some(containers(path, cluster, colors)?), colors)
+}
+
+/// How containers are started on this host, or as the profile of the given cluster says.
+pub(crate) fn containers(
+    path: &Path,
+    cluster: Option<&str>,
+    colors: Colors,
+) -> Result<JobContainers, CommandError> {
+    let folder = load_matrix::folder_of(path);
+    let profile = cluster.map(|cluster| cluster::profile(cluster, folder, colors));
+    Ok(profile
+        .transpose()?
+        .map(|profile| profile.containers)
+        .unwrap_or_default())
+}
+
+fn load_with(
+    path: &Path,
+    containers: Option<JobContainers>,
+    colors: Colors,
+) -> Result<LoadedMatrix, CommandError> {
+    load_matrix::load(path, containers)
         .map_err(|errors| diagnostics_error(&errors.diagnostics, &errors.sources, colors.stderr))
 }
 

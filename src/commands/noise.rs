@@ -14,7 +14,7 @@ use crate::cli::regression::NoiseArgs;
 use crate::commands::cluster::{self, JobPlan};
 use crate::commands::compare::{gating_metrics, run_stats};
 use crate::commands::error::{CommandError, Outcome};
-use crate::commands::matrix_file::load;
+use crate::commands::matrix_file::load_to_start;
 use crate::commands::measure::{RunView, measure, run_request};
 use crate::commands::output::{Colors, eprint, print};
 use crate::commands::terminal;
@@ -44,7 +44,7 @@ fn prepare_job(args: &NoiseArgs, colors: Colors) -> Result<JobPlan, CommandError
     gating_metrics(&args.gate)?;
     let of_arm = starts_of_arm(args);
     check_most(args, of_arm)?;
-    let mut plan = JobPlan::load(JobCommand::Noise, &args.run, colors)?;
+    let mut plan = JobPlan::load(JobCommand::Noise, &args.job, &args.run, colors)?;
     plan.loaded.plan.plan_noise(2 * of_arm);
     Ok(plan)
 }
@@ -62,7 +62,10 @@ fn measure_noise(args: &NoiseArgs, job_folder: Option<&Path>, colors: Colors) ->
     }
     check_most(args, of_arm)?;
     let choose = |run: &Run| extra_starts(args, run, &gates);
-    let mut request = run_request(&args.run, load(&args.run.matrix, colors)?);
+    let mut request = run_request(
+        &args.run,
+        load_to_start(&args.run.matrix, args.job.cluster.as_deref(), colors)?,
+    );
     request.matrix.plan.plan_noise(2 * of_arm);
     request.extra_starts = ExtraStarts::Chosen(&choose);
     let view = RunView {

@@ -5,7 +5,7 @@ use crate::cli::PlanArgs;
 use crate::commands::cluster;
 use crate::commands::environment::{cache_dirs, environment};
 use crate::commands::error::Outcome;
-use crate::commands::matrix_file::{load, print_notes, select};
+use crate::commands::matrix_file::{load_to_start, print_notes, select};
 use crate::commands::output::{Colors, eprint, print};
 use crate::exit::Exit;
 use crate::plan::Plan;
@@ -16,7 +16,7 @@ use crate::runner::host_error;
 use crate::runner::preflight;
 
 pub(crate) fn execute(args: &PlanArgs, colors: Colors) -> Outcome {
-    let mut loaded = load(&args.matrix, colors)?;
+    let mut loaded = load_to_start(&args.matrix, args.cluster.as_deref(), colors)?;
     if let Some(only) = &args.only {
         select(&mut loaded.plan, only)?;
     }

@@ -6,7 +6,7 @@ use crate::analysis::compare::decision::DEFAULT_BOUND;
 use crate::cli::{RunArgs, RunCommand, command_line};
 use crate::commands::cluster::{self, JobPlan};
 use crate::commands::error::Outcome;
-use crate::commands::matrix_file::load;
+use crate::commands::matrix_file::load_to_start;
 use crate::commands::measure::{RunView, measure, run_request};
 use crate::commands::output::{Colors, print};
 use crate::exit::Exit;
@@ -14,21 +14,22 @@ use crate::runner::job::JobCommand;
 use crate::runner::session::outcome::MeasurementCounts;
 
 pub(crate) fn execute(command: &RunCommand, colors: Colors) -> Outcome {
-    let prepare = || JobPlan::load(JobCommand::Run, &command.run, colors);
+    let prepare = || JobPlan::load(JobCommand::Run, &command.job, &command.run, colors);
     cluster::execute(&command.job, &command.run, colors, prepare, |args, job_folder| {
-        run(args, job_folder, colors)
+        run(args, command.job.cluster.as_deref(), job_folder, colors)
     })
 }
 
 /// Runs a matrix on this host, which may be a node that executes a job with that folder.
-fn run(args: &RunArgs, job_folder: Option<&Path>, colors: Colors) -> Outcome {
+fn run(args: &RunArgs, cluster: Option<&str>, job_folder: Option<&Path>, colors: Colors) -> Outcome {
     let view = RunView {
         args,
         job_folder,
         min_change: DEFAULT_BOUND,
         colors,
     };
-    let measured = measure(run_request(args, load(&args.matrix, colors)?), view)?;
+    let loaded = load_to_start(&args.matrix, cluster, colors)?;
+    let measured = measure(run_request(args, loaded), view)?;
     if args.json {
         return Ok(measured.exit);
     }

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, de};
 
 use crate::base::units::HumanDuration;
+use crate::config::job_containers::JobContainers;
 
 /// Shortest time limit of a job.
 const MIN_TIME_LIMIT: Duration = Duration::from_secs(300);
@@ -72,6 +73,13 @@ pub(crate) struct ClusterProfile {
     /// Time limit of a job. Two minutes before it the run stops and keeps what it has measured. By default half as much again as
     /// all cells took in earlier runs, and 15 minutes; if one was never measured, the cluster's default.
     pub(crate) time_limit: Option<TimeLimit>,
+    /// How a job starts engines in containers.
+    pub(crate) containers: JobContainers,
+    /// Environment modules that a job loads first, such as `cuda/12.4`.
+    pub(crate) modules: Vec<ModuleName>,
+    /// Folder on a disk of the node that a job creates and uses for temporary files and for images of container runtimes,
+    /// such as `/local/$SLURM_JOB_ID`. The job removes it at its end if its name contains `$SLURM_JOB_ID`.
+    pub(crate) scratch: Option<ScratchFolder>,
     /// Lines of shell that a job runs first, such as `module load cuda`.
     pub(crate) prolog: Vec<ScriptLine>,
     /// Further options of `sbatch`, such as `--mail-type=END`.
@@ -102,6 +110,14 @@ pub(crate) struct TimeLimit(HumanDuration);
 /// A line of shell.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]
 pub(crate) struct ScriptLine(String);
+
+/// The name of an environment module.
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]
+pub(crate) struct ModuleName(String);
+
+/// An absolute path that may contain variables of the job, such as `$SLURM_JOB_ID` and `$USER`.
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]
+pub(crate) struct ScratchFolder(String);
 
 /// An option of `sbatch` in its long form, with its value after `=`.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]
@@ -164,6 +180,42 @@ impl ScriptLine {
     }
 }
 
+impl ModuleName {
+    fn parse(text: String) -> Result<Self, String> {
+        let is_allowed = |letter: char| letter.is_ascii_alphanumeric() || "/._+-@=:~".contains(letter);
+        match text.is_empty() || text.starts_with('-') || !text.chars().all(is_allowed) {
+            true => Err(format!(
+                "{text:?} is no name of a module; write one entry for each module, such as `cuda/12.4`"
+            )),
+            false => Ok(Self(text)),
+        }
+    }
+}
+
+impl ScratchFolder {
+    fn parse(text: String) -> Result<Self, String> {
+        let is_allowed = |letter: char| letter.is_ascii_alphanumeric() || "/._+-@${}".contains(letter);
+        let is_folder = (text.starts_with('/') || text.starts_with('$')) && text.len() > 1;
+        match is_folder && text.chars().all(is_allowed) && !text.split('/').any(|part| part == "..") {
+            true => Ok(Self(text)),
+            false => Err(format!(
+                "{text:?} is no folder for temporary files; write an absolute path of letters, digits and `/._+-@`, which may contain variables such as `$SLURM_JOB_ID`"
+            )),
+        }
+    }
+
+    /// Whether each job has a folder of its own.
+    pub(crate) fn is_of_one_job(&self) -> bool {
+        let last = self
+            .0
+            .trim_end_matches('/')
+            .rsplit('/')
+            .next()
+            .unwrap_or_default();
+        last.contains("$SLURM_JOB_ID") || last.contains("${SLURM_JOB_ID}")
+    }
+}
+
 impl SubmitOption {
     fn parse(text: String) -> Result<Self, String> {
         let Some(rest) = text.strip_prefix("--") else {
@@ -205,7 +257,15 @@ macro_rules! from_text {
     )*};
 }
 
-from_text!(JobValue, GresName, TimeLimit, ScriptLine, SubmitOption);
+from_text!(
+    JobValue,
+    GresName,
+    TimeLimit,
+    ScriptLine,
+    ModuleName,
+    ScratchFolder,
+    SubmitOption
+);
 
 #[cfg(test)]
 mod tests {
@@ -246,6 +306,24 @@ mod tests {
             ("time_limit: 30\n", "no unit"),
             ("time_limit: 2m\n", "write at least 5m"),
             ("gres: gpu:h100:2\n", "write `gres: gpu:h100`, and `gpus: 2`"),
+            ("modules: [\"cuda; id\"]\n", "is no name of a module"),
+            ("modules: [-f]\n", "is no name of a module"),
+            ("scratch: local\n", "is no folder for temporary files"),
+            ("scratch: \"/a/../$HOME\"\n", "is no folder for temporary files"),
+            ("scratch: \"/a/$(id)\"\n", "is no folder for temporary files"),
+            ("containers: { runtime: lxc }\n", "lxc"),
+            (
+                "containers: { runtime: podman, options: [tls] }\n",
+                "is no option of a container runtime",
+            ),
+            (
+                "containers: { runtime: podman, bind: [local] }\n",
+                "is no folder for containers",
+            ),
+            (
+                "containers: { runtime: podman, bind: [\"/a:/b:rw\"] }\n",
+                "is no folder for containers",
+            ),
             ("scheduler: pbs\n", "pbs"),
             ("cpus: 0\n", "cpus"),
         ] {

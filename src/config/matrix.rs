@@ -15,6 +15,7 @@ use crate::config::dataset::{DatasetName, with_dataset_options};
 use crate::config::engine::{BodyFields, Devices, Executor, ProcessEnvironment, TimeoutsRecipe};
 use crate::config::forms::{ByEngine, Named, OneOrMany, OrderedMap};
 use crate::config::gpus::GpuList;
+use crate::config::job_containers::JobContainers;
 use crate::config::lora::Lora;
 use crate::config::members::RoleEntry;
 use crate::config::pacing::{Pacing, ThinkTime};
@@ -36,6 +37,9 @@ pub(crate) struct Matrix {
     /// Purpose of the matrix, in a sentence.
     #[serde(default)]
     pub(crate) about: Option<String>,
+    /// How a job starts containers, which the profile of its cluster says; `None` where nothing is started.
+    #[serde(skip)]
+    pub(crate) containers: Option<JobContainers>,
     /// Rules for making prompts: `current` (sglang 0.5.23, the default) or `classic` (the published reports of
     /// August 2025).
     #[serde(default)]

@@ -12,6 +12,7 @@ pub mod dataset;
 pub(crate) mod engine;
 pub(crate) mod forms;
 pub(crate) mod gpus;
+pub(crate) mod job_containers;
 pub(crate) mod log_patterns;
 pub(crate) mod lora;
 pub(crate) mod matrix;

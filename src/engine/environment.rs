@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::base::secrets::is_secret_name;
 use crate::config::engine::ProcessEnvironment;
-use crate::plan::{Launch, Process};
+use crate::plan::{ContainerCommand, Launch, Process};
 
 /// Variables that are passed even to a clean environment.
 const ALWAYS_PASSED: [&str; 9] = [
@@ -26,6 +26,12 @@ pub(crate) fn withheld_variables<'n>(
     let named: BTreeSet<String> = launch.secrets().into_iter().collect();
     let is_set = |name: &str| process.env.iter().any(|(set, _)| set == name);
     let is_passed = |name: &str| match process.environment {
+        // As with a container daemon, an engine in a container gets only what its recipe and the matrix name.
+        _ if process.container.is_some() => {
+            ALWAYS_PASSED.contains(&name)
+                || name.starts_with("LC_")
+                || ContainerCommand::is_runtime_variable(name)
+        }
         ProcessEnvironment::Clean => ALWAYS_PASSED.contains(&name) || name.starts_with("LC_"),
         ProcessEnvironment::Inherited => {
             let is_free = !is_secret_name(name) || DEFAULT_SECRETS.contains(&name) || named.contains(name);
@@ -39,6 +45,9 @@ pub(crate) fn withheld_variables<'n>(
 /// Describes what the engine's process inherits of our environment. `None` if it inherits everything except
 /// `MATRIX_*` and none of it is secret.
 pub(crate) fn describe_environment(launch: &Launch, process: &Process, names: &[String]) -> Option<String> {
+    if process.container.is_some() {
+        return None;
+    }
     let withheld: BTreeSet<&str> = withheld_variables(launch, process, names).into_iter().collect();
     let listed = |names: &mut dyn Iterator<Item = &str>| {
         let mut names: Vec<&str> = names.collect();

@@ -12,13 +12,14 @@ use std::time::Duration;
 use crate::base::ids::{ContentHash, RunId};
 use crate::base::private_files;
 use crate::base::secrets::Redactor;
+use crate::config::job_containers::ContainerRuntime;
 use crate::config::template::Template;
 use crate::config::yaml::nearest_name;
 use crate::engine::context::HelpContext;
 use crate::engine::docker;
 use crate::engine::executor;
 use crate::engine::program::find_program;
-use crate::plan::{Container, Launch, Process};
+use crate::plan::{Container, ContainerCommand, Launch, Process};
 
 /// Timeout of `--help`. Engines written in Python import much before they print it.
 const HELP_TIMEOUT: Duration = Duration::from_secs(120);
@@ -154,14 +155,73 @@ pub(super) async fn program_flags(
     if let Some(known_flags) = read_cached(&cache_path) {
         return Ok(known_flags);
     }
-    let mut command = tokio::process::Command::new(&file);
-    command.args(&words).stdin(Stdio::null()).kill_on_drop(true);
-    if let Some(dir) = process
-        .dir
-        .as_ref()
-        .and_then(|dir| fill_known(std::slice::from_ref(dir), context).ok())
-    {
-        command.current_dir(context.folder.join(&dir[0]));
+    let dir = process.dir.as_ref();
+    let dir = dir.and_then(|dir| fill_known(std::slice::from_ref(dir), context).ok());
+    let dir = dir.map(|dir| context.folder.join(&dir[0]));
+    let text = output_of(&file, &words, dir.as_deref()).await?;
+    parse_and_cache(&cache_path, &text)
+}
+
+/// The flags in the help of an image that a container runtime without a daemon starts, if runtime and image are on this
+/// host: nothing is pulled. Cached by the reference of the image.
+pub(super) async fn container_process_flags(
+    launch: &Launch,
+    process: &Process,
+    context: &HelpContext<'_>,
+) -> Result<BTreeSet<String>, String> {
+    let command = process.container.as_deref().ok_or("it has no container")?;
+    let runtime = command.runtime().name();
+    let path = context.path.unwrap_or_default();
+    let program = find_program(runtime, path, None, &Redactor::default())
+        .map_err(|_| format!("`{runtime}` is not on this host, but may be on the nodes"))?;
+    let absent = || format!("the image `{}` is not on this host", command.container.image);
+    let stamp = match command.image_file() {
+        Some(file) => {
+            let file = fill_known(&[file], context)?.concat();
+            let about = std::fs::metadata(&file).map_err(|_| absent())?;
+            format!("{file} {} {:?}", about.len(), about.modified().ok())
+        }
+        None if command.runtime() == ContainerRuntime::Podman => {
+            let inspect = [
+                "image",
+                "inspect",
+                "--format",
+                "{{.Id}}",
+                &command.container.image,
+            ];
+            output_of(&program, &inspect.map(str::to_owned), None)
+                .await
+                .map_err(|_| absent())?
+        }
+        None => return Err(format!("{}, and is not downloaded for that", absent())),
+    };
+    let plain = ContainerCommand {
+        container: Container {
+            image: command.container.image.clone(),
+            entrypoint: command.container.entrypoint.clone(),
+            ..Container::default()
+        },
+        ..command.clone()
+    };
+    let (words, _) = plain.wrap(&launch.help, &[], &[], false);
+    let words = fill_known(&words[1..], context)?;
+    let cache_path = cache_path(context, &(stamp, &words));
+    if let Some(known_flags) = read_cached(&cache_path) {
+        return Ok(known_flags);
+    }
+    let text = output_of(&program, &words, None).await?;
+    parse_and_cache(&cache_path, &text)
+}
+
+/// What a program prints, if it succeeds.
+async fn output_of(program: &Path, words: &[String], dir: Option<&Path>) -> Result<String, String> {
+    let name = program
+        .file_name()
+        .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let mut command = tokio::process::Command::new(program);
+    command.args(words).stdin(Stdio::null()).kill_on_drop(true);
+    if let Some(dir) = dir {
+        command.current_dir(dir);
     }
     let output = tokio::time::timeout(HELP_TIMEOUT, command.output())
         .await
@@ -175,8 +235,7 @@ pub(super) async fn program_flags(
     if !output.status.success() {
         return Err(format!("`{name}` printed no help ({})", output.status));
     }
-    let text = [output.stdout, output.stderr].concat();
-    parse_and_cache(&cache_path, &String::from_utf8_lossy(&text))
+    Ok(String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
 }
 
 /// The program that prints a launch's help, for messages.

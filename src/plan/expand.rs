@@ -17,7 +17,7 @@ use crate::plan::canonical;
 use crate::plan::check;
 use crate::plan::grid::{GridPoint, UnevenZip};
 use crate::plan::resolve::ResolveContext;
-use crate::plan::{Cell, ExcludedCell, Plan, order};
+use crate::plan::{Cell, ExcludedCell, Plan, Unsupported, order};
 
 /// Expands a matrix to its plan, with the cells in the order of measurement.
 ///
@@ -58,7 +58,34 @@ pub(crate) fn expand(matrix: &Matrix, recipes: &Recipes) -> Result<Plan, Vec<Dia
     if cells.saturating_mul(repeats) > MAX_MEASUREMENTS {
         return Err(vec![check::too_many("measurements", MAX_MEASUREMENTS)]);
     }
-    Ok(assemble(matrix, gathered, left_out))
+    let plan = assemble(matrix, gathered, left_out);
+    let unsupported = unsupported_settings(&plan);
+    match unsupported.is_empty() {
+        true => Ok(plan),
+        false => Err(unsupported),
+    }
+}
+
+/// Errors about settings of containers that the container runtime of a job cannot apply.
+fn unsupported_settings(plan: &Plan) -> Vec<Diagnostic> {
+    let mut diagnostics = Vec::new();
+    for launch in &plan.launches {
+        let Some(command) = launch.place.settings().container_command() else {
+            continue;
+        };
+        for Unsupported { key, help } in command.unsupported() {
+            let message = format!(
+                "the container runtime `{}` of the cluster cannot apply `{key}` of engine `{}`",
+                command.runtime().name(),
+                launch.engine.name
+            );
+            let diagnostic = Diagnostic::new(message).with_help(help);
+            if !diagnostics.contains(&diagnostic) {
+                diagnostics.push(diagnostic);
+            }
+        }
+    }
+    diagnostics
 }
 
 /// Largest number of cells: one year of measuring at half a minute each.

@@ -16,6 +16,15 @@ const STOP_BEFORE_LIMIT_S: u32 = 120;
 const TIME_LIMIT_FACTOR: f64 = 1.5;
 /// What a job may take besides: the prolog, the calibration of the client, an image that is pulled.
 const TIME_LIMIT_MARGIN: Duration = Duration::from_secs(15 * 60);
+/// The variables that name the folder of temporary files, and of images of container runtimes.
+const SCRATCH_VARIABLES: [&str; 6] = [
+    "TMPDIR",
+    "APPTAINER_CACHEDIR",
+    "APPTAINER_TMPDIR",
+    "SINGULARITY_CACHEDIR",
+    "SINGULARITY_TMPDIR",
+    "ENROOT_TEMP_PATH",
+];
 /// How the labels of jobs begin.
 const LABEL: &str = "matrix:";
 
@@ -142,6 +151,7 @@ impl Job<'_> {
              trap '[ -n \"$run\" ] || exit 130' TERM\n",
             file(files::STDERR)
         );
+        script.push_str(&self.modules_and_scratch());
         for line in &self.profile.prolog {
             let _ = writeln!(script, "{line}");
         }
@@ -159,6 +169,49 @@ impl Job<'_> {
             file(files::EXIT),
         );
         script
+    }
+}
+
+impl Job<'_> {
+    /// The lines that load modules and create the scratch folder.
+    fn modules_and_scratch(&self) -> String {
+        let profile = self.profile;
+        if profile.modules.is_empty() && profile.scratch.is_none() {
+            return String::new();
+        }
+        let exit = quote(&self.folder.join(files::EXIT).to_string_lossy());
+        let mut lines =
+            format!("fail() {{ echo \"error: the node $(hostname) $1\" >&2; echo 4 >{exit}; exit 4; }}\n");
+        if !profile.modules.is_empty() {
+            lines.push_str(
+                "type module >/dev/null 2>&1 || fail 'has no command `module`, which `modules` of the profile of the cluster needs'\n",
+            );
+        }
+        for module in &profile.modules {
+            let (name, message) = (
+                quote(&module.to_string()),
+                quote(&format!("cannot load the module `{module}`")),
+            );
+            let _ = writeln!(lines, "module load {name} || fail {message}");
+        }
+        if let Some(scratch) = &profile.scratch {
+            let _ = writeln!(lines, "scratch=\"{scratch}\"");
+            let everywhere = match self.size.nodes {
+                1 => String::new(),
+                nodes => format!("srun --nodes={nodes} --ntasks-per-node=1 "),
+            };
+            let _ = writeln!(
+                lines,
+                "{everywhere}mkdir -p \"$scratch\" || fail \"cannot create the folder $scratch, which \\`scratch\\` of the profile of the cluster names\""
+            );
+            for variable in SCRATCH_VARIABLES {
+                let _ = writeln!(lines, "export {variable}=\"$scratch\"");
+            }
+            if scratch.is_of_one_job() {
+                let _ = writeln!(lines, "trap '{everywhere}rm -rf -- \"$scratch\"' EXIT");
+            }
+        }
+        lines
     }
 }
 
@@ -243,10 +296,42 @@ mod tests {
     }
 
     #[test]
+    fn modules_and_scratch_come_before_the_prolog_and_their_failure_is_the_job_s_exit_code() {
+        let text = script(
+            r#"{"modules": ["cuda/12.4"], "scratch": "/local/$SLURM_JOB_ID", "prolog": ["module list"]}"#,
+            1,
+        );
+        let order = [
+            "type module >/dev/null 2>&1 || fail ",
+            "module load cuda/12.4 || fail 'cannot load the module `cuda/12.4`'\n",
+            "scratch=\"/local/$SLURM_JOB_ID\"\nsrun --nodes=2 --ntasks-per-node=1 mkdir -p \"$scratch\" || fail ",
+            "export TMPDIR=\"$scratch\"\nexport APPTAINER_CACHEDIR=\"$scratch\"\n",
+            "trap 'srun --nodes=2 --ntasks-per-node=1 rm -rf -- \"$scratch\"' EXIT\n",
+            "module list\n",
+        ];
+        let places = order.map(|line| {
+            text.find(line)
+                .unwrap_or_else(|| panic!("{line} is missing in\n{text}"))
+        });
+        assert!(places.is_sorted(), "{text}");
+        assert!(
+            text.contains("echo 4 >'/shared/my results/job-1/exit'; exit 4; }\n"),
+            "{text}"
+        );
+        let shared = script(r#"{"scratch": "/local/$USER"}"#, 1);
+        assert!(
+            shared.contains("export TMPDIR") && !shared.contains("rm -rf"),
+            "{shared}"
+        );
+        assert!(!script("{}", 1).contains("fail"));
+    }
+
+    #[test]
     fn bash_accepts_the_script() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("job.sh");
-        std::fs::write(&file, script("{}", 1)).unwrap();
+        let profile = r#"{"modules": ["cuda"], "scratch": "/local/$SLURM_JOB_ID"}"#;
+        std::fs::write(&file, script(profile, 1)).unwrap();
         let checked = std::process::Command::new("bash")
             .arg("-n")
             .arg(&file)

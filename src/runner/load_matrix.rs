@@ -12,6 +12,7 @@ use crate::config::dataset::DatasetName;
 use crate::config::dataset::length_distribution::Lengths;
 use crate::config::engine::{Recipe, Recipes};
 use crate::config::forms::Named;
+use crate::config::job_containers::JobContainers;
 use crate::config::matrix::{EngineEntry, Matrix, engine_name};
 use crate::config::repeats::StartOrder;
 use crate::config::shipped;
@@ -60,8 +61,16 @@ pub(crate) fn read_bytes(path: &Path, largest_mib: u64) -> std::io::Result<Vec<u
     }
 }
 
-/// Reads and expands a matrix with its recipes. Reports all errors of all files together.
-pub(crate) fn load(path: &Path) -> Result<LoadedMatrix, MatrixErrors> {
+/// The folder of a matrix file.
+pub(crate) fn folder_of(path: &Path) -> &Path {
+    path.parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or(Path::new("."))
+}
+
+/// Reads and expands a matrix with its recipes, for engines whose containers are started as given; `None` if nothing is
+/// started. Reports all errors of all files together.
+pub(crate) fn load(path: &Path, containers: Option<JobContainers>) -> Result<LoadedMatrix, MatrixErrors> {
     let text = match read_text(path) {
         Ok(text) => text,
         Err(error) => {
@@ -73,19 +82,17 @@ pub(crate) fn load(path: &Path) -> Result<LoadedMatrix, MatrixErrors> {
             });
         }
     };
-    let folder = path
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
+    let folder = folder_of(path);
     let mut sources = vec![Source::new(path.display().to_string(), text)];
     let ReadResult {
         value: matrix,
         mut diagnostics,
         mut renamed,
     } = yaml::read_with_renames::<Matrix>(&sources[0]);
-    let Some(matrix) = matrix else {
+    let Some(mut matrix) = matrix else {
         return Err(MatrixErrors { diagnostics, sources });
     };
+    matrix.containers = containers;
     let recipes = load_recipes(&matrix, folder, &mut sources, &mut diagnostics, &mut renamed);
     // A matrix with errors is still expanded, to find the remaining errors.
     match expand(&matrix, &recipes) {

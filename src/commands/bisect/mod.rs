@@ -17,7 +17,7 @@ use crate::commands::cluster::{self, JobPlan};
 use crate::commands::compare::gating_metrics;
 use crate::commands::environment::environment;
 use crate::commands::error::{CommandError, Outcome};
-use crate::commands::matrix_file::{load, select};
+use crate::commands::matrix_file::{load_to_start, select};
 use crate::commands::measure::notice_line;
 use crate::commands::output::{Colors, eprint, print};
 use crate::commands::session_error::gpu_error;
@@ -42,14 +42,14 @@ pub(crate) fn execute(args: &BisectArgs, colors: Colors) -> Outcome {
 
 /// Checks what a search in a job needs.
 fn prepare_job(args: &BisectArgs, colors: Colors) -> Result<JobPlan, CommandError> {
-    let plan = JobPlan::load(JobCommand::Bisect, &args.run, colors)?;
+    let plan = JobPlan::load(JobCommand::Bisect, &args.job, &args.run, colors)?;
     check_plan(args, &plan.loaded.plan)?;
     Ok(plan)
 }
 
 /// Searches for the first bad version on this host, which may be a node that executes a job with that folder.
 fn search_versions(args: &BisectArgs, job_folder: Option<&Path>, colors: Colors) -> Outcome {
-    let matrix = load(&args.run.matrix, colors)?;
+    let matrix = load_to_start(&args.run.matrix, args.job.cluster.as_deref(), colors)?;
     let mut plan = matrix.plan.clone();
     if let Some(only) = &args.run.only {
         select(&mut plan, only)?;

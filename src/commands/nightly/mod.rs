@@ -17,7 +17,7 @@ use crate::commands::baseline;
 use crate::commands::cluster::{self, JobPlan};
 use crate::commands::compare::{gating_metrics, run_stats};
 use crate::commands::error::{CommandError, Outcome};
-use crate::commands::matrix_file::load;
+use crate::commands::matrix_file::load_to_start;
 use crate::commands::measure::{RunView, measure, run_request};
 use crate::commands::output::{Colors, eprint, print};
 use crate::exit::Exit;
@@ -43,7 +43,7 @@ pub(crate) fn execute(args: &NightlyArgs, colors: Colors) -> Outcome {
 
 /// Checks what a nightly run in a job needs, and finds the launches that it may start.
 fn prepare_job(args: &NightlyArgs, colors: Colors) -> Result<JobPlan, CommandError> {
-    let plan = JobPlan::load(JobCommand::Nightly, &args.run, colors)?;
+    let plan = JobPlan::load(JobCommand::Nightly, &args.job, &args.run, colors)?;
     gating_metrics(&args.judging.gate)?;
     let (_, baseline) = read_baseline(args)?;
     notify::check_webhook(args)?;
@@ -72,7 +72,7 @@ fn read_baseline(args: &NightlyArgs) -> Result<(PathBuf, Option<Baseline>), Comm
 
 /// Runs a matrix on this host, which may be a node that executes a job with that folder, and judges it.
 fn run_and_judge(args: &NightlyArgs, job_folder: Option<&Path>, colors: Colors) -> Outcome {
-    let matrix = load(&args.run.matrix, colors)?;
+    let matrix = load_to_start(&args.run.matrix, args.job.cluster.as_deref(), colors)?;
     let gates = gating_metrics(&args.judging.gate)?;
     let (file, baseline) = read_baseline(args)?;
     notify::check_webhook(args)?;

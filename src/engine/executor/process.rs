@@ -40,6 +40,9 @@ impl Launcher for Process {
     }
 
     fn unmet_requirement(&self, launch: &Launch, path: Option<&str>) -> Option<Unmet> {
+        if let Some(command) = &self.container {
+            return unmet_runtime(launch, command.runtime().name(), path);
+        }
         let program = self.command.first().filter(|_| self.venv.is_none())?;
         let is_known = program.placeholders().next().is_none();
         (is_known && !is_program(program.as_str(), path)).then(|| Unmet {
@@ -57,6 +60,9 @@ impl Launcher for Process {
 
     /// A venv that `matrix` creates may not exist yet.
     fn help_source(&self, launch: &Launch, asking: &HelpContext<'_>) -> Option<String> {
+        if let Some(command) = &self.container {
+            return Some(command.container.image.clone());
+        }
         self.venv
             .is_none()
             .then(|| help_check::program_text(launch, asking))
@@ -67,8 +73,25 @@ impl Launcher for Process {
         launch: &'a Launch,
         asking: &'a HelpContext<'a>,
     ) -> BoxFuture<'a, Result<BTreeSet<String>, String>> {
-        Box::pin(help_check::program_flags(launch, self, asking))
+        match &self.container {
+            Some(_) => Box::pin(help_check::container_process_flags(launch, self, asking)),
+            None => Box::pin(help_check::program_flags(launch, self, asking)),
+        }
     }
+}
+
+/// What this node lacks to start containers.
+fn unmet_runtime(launch: &Launch, runtime: &str, path: Option<&str>) -> Option<Unmet> {
+    (!is_program(runtime, path)).then(|| {
+        let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        Unmet {
+            problem: format!(
+                "the program `{runtime}`, which starts the container of engine `{}`, is not in PATH of the node `{node}`",
+                launch.engine.name
+            ),
+            help: "install it on the nodes, or name its module in `modules` of the profile of the cluster".to_owned(),
+        }
+    })
 }
 
 /// Whether the program exists, by its path or in `PATH`.

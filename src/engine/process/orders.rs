@@ -15,6 +15,9 @@ use crate::engine::program::find_program;
 use crate::engine::remote_process::{RemoteProcess, RemoteStart};
 use crate::plan::{Launch, Member, Process, SRUN, fill_ports, member_command};
 
+/// The variable that orders the GPUs of CUDA.
+const DEVICE_ORDER: &str = "CUDA_DEVICE_ORDER";
+
 /// Where the processes of an engine write.
 pub(super) enum Output {
     Plain(std::io::PipeWriter),
@@ -116,9 +119,10 @@ pub(super) fn spawn_orders(
     if members.is_empty() {
         let devices = Some(context.device_list()).filter(|_| launch.devices > 0);
         let spec = maker.spec(
-            &launch.command_args(context.port),
+            launch.command_args(context.port),
             &process.env,
             devices,
+            launch.devices > 0,
             tags.clone(),
         )?;
         return Ok(vec![order(spec, None)]);
@@ -135,7 +139,13 @@ pub(super) fn spawn_orders(
         };
         let env: Vec<(String, Template)> = member.env.iter().map(fill).collect();
         let command = member_command(members, index, &ports);
-        let spec = maker.spec(&command, &env, devices, tags.of_process(&member.name));
+        let spec = maker.spec(
+            command,
+            &env,
+            devices,
+            member.gpus > 0,
+            tags.of_process(&member.name),
+        );
         let spec = spec.map_err(|source| StartError::Member {
             name: member.name.clone(),
             source: Box::new(source),
@@ -156,9 +166,10 @@ struct SpecMaker<'a> {
 impl SpecMaker<'_> {
     fn spec(
         &self,
-        command: &[Template],
+        command: Vec<Template>,
         own_env: &[(String, Template)],
         devices: Option<String>,
+        has_gpus: bool,
         tags: OwnershipTags,
     ) -> Result<SpawnSpec, StartError> {
         let Self {
@@ -167,8 +178,12 @@ impl SpecMaker<'_> {
             context,
             venv,
         } = *self;
+        // A container gets only the variables that its command names.
+        let passed = tags.variables().map(|(name, _)| name);
+        let passed = [&passed[..], &[DEVICE_ORDER]].concat();
+        let (command, own_env) = process.outer_command(command, own_env, &passed, has_gpus);
         let mut words = Vec::new();
-        for text in command {
+        for text in &command {
             words.push(context.fill(venv, text, "`command:`")?);
         }
         let mut words = words.into_iter();
@@ -180,11 +195,11 @@ impl SpecMaker<'_> {
         if let Some((name, devices)) = process.devices_env.as_ref().zip(devices) {
             if name == "CUDA_VISIBLE_DEVICES" {
                 // GPUs are numbered in PCI bus order; CUDA's default order is fastest first.
-                env.push(("CUDA_DEVICE_ORDER".to_owned(), "PCI_BUS_ID".into()));
+                env.push((DEVICE_ORDER.to_owned(), "PCI_BUS_ID".into()));
             }
             env.push((name.clone(), devices.into()));
         }
-        for (name, text) in own_env {
+        for (name, text) in &own_env {
             env.push((
                 name.clone(),
                 context.fill(venv, text, &format!("`env: {name}`"))?.into(),

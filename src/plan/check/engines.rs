@@ -124,7 +124,13 @@ fn check_execution(
     let executors = entry.executor.as_ref().or(matrix.axes.executor.as_ref());
     let default = recipe.executors.get(..1).unwrap_or_default();
     let named_executors = executors.map_or(default, |executors| &executors.0);
-    members::check_members(named, recipe, named_executors, diagnostics);
+    members::check_members(
+        named,
+        recipe,
+        named_executors,
+        matrix.containers.as_ref(),
+        diagnostics,
+    );
     let is_contained = any(executors, |facts| facts.has_container);
     if let Some(change) = entry.container.as_ref().filter(|_| !is_contained) {
         diagnostics.push(

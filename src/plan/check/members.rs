@@ -3,6 +3,7 @@
 use super::diagnostics::{unknown_name, with_place};
 use crate::config::engine::{Devices, Executor, Recipe};
 use crate::config::forms::Named;
+use crate::config::job_containers::{ContainerRuntime, JobContainers};
 use crate::config::matrix::{EngineEntry, engine_name};
 use crate::config::members::RoleEntry;
 use crate::config::template::Template;
@@ -20,6 +21,7 @@ pub(super) fn check_members(
     named: &Named<EngineEntry>,
     recipe: &Recipe,
     executors: &[Executor],
+    containers: Option<&JobContainers>,
     diagnostics: &mut Vec<Diagnostic>,
 ) {
     let entry = &named.value;
@@ -30,7 +32,13 @@ pub(super) fn check_members(
         |nodes| nodes.place.as_ref(),
     );
     let engine = engine_name(named);
-    let other = executors.iter().find(|executor| **executor != Executor::Process);
+    // A container without a daemon is a process of the job.
+    let starts_several = |executor: Executor| match executor {
+        Executor::Process => true,
+        Executor::Container => containers.is_none_or(|own| own.runtime != ContainerRuntime::Docker),
+        Executor::Attach => false,
+    };
+    let other = executors.iter().find(|executor| !starts_several(**executor));
     match (nodes, first_role) {
         (None, None) => {}
         (Some(_), Some(role)) => diagnostics.push(
@@ -50,7 +58,7 @@ pub(super) fn check_members(
                 place,
                 "needs `executor: process`",
             )
-            .with_help("set `executor: process`; its `command` may start containers itself, as with `apptainer exec`"),
+            .with_help("set `executor: process`; or start containers as processes of a job, by `containers: { runtime: podman }` (`apptainer`, `enroot`) in the profile of its cluster"),
         ),
         (Some(nodes), None) => check_nodes(named, recipe, nodes.place.as_ref(), diagnostics),
         (None, Some(_)) => check_roles(named, recipe, diagnostics),

@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 use crate::base::units::Bytes;
 use crate::config::container::{ContainerGpus, ContainerNetwork, Mount};
 use crate::config::forms::OrderedMap;
+use crate::config::job_containers::ContainerRuntime;
 use crate::config::template::{Template, TemplatePart};
-use crate::plan::executor::{ExecutorSettings, ExecutorSpec, Facts};
+use crate::plan::executor::{ExecutorSettings, ExecutorSpec, Facts, Process};
 use crate::plan::layers::Layers;
 use crate::plan::shell::{CommandLine, LineContext, passes_variable, shell_quote};
 
@@ -23,7 +24,15 @@ pub(super) const FACTS: Facts = Facts {
             .and_then(|container| container.help.as_ref());
         own.or(recipe.help.as_ref())
     },
-    merge: |layers| ExecutorSpec::Container(Box::new(Container::merge(layers))),
+    merge: |layers| {
+        let container = Container::merge(layers);
+        match layers.site.matrix.containers.as_ref() {
+            Some(started_by) if started_by.runtime != ContainerRuntime::Docker => {
+                ExecutorSpec::Process(Process::in_container(layers, container, started_by))
+            }
+            _ => ExecutorSpec::Container(Box::new(container)),
+        }
+    },
 };
 
 /// A container to create.

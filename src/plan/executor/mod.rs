@@ -4,6 +4,7 @@
 
 mod attach;
 mod container;
+mod container_command;
 mod imported;
 pub(crate) mod members;
 mod process;
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use attach::AttachedServer;
 pub(crate) use container::Container;
+pub(crate) use container_command::{ContainerCommand, Unsupported};
 pub(crate) use imported::ImportedLaunch;
 pub(crate) use members::{Member, Ports, fill_ports, further_ports, member_command};
 pub(crate) use process::{Process, SRUN, Venv};
@@ -89,6 +91,11 @@ pub(crate) trait ExecutorSettings {
     }
 
     fn image(&self) -> Option<&str> {
+        None
+    }
+
+    /// The command that starts its container, if it runs in one without a daemon.
+    fn container_command(&self) -> Option<&ContainerCommand> {
         None
     }
 

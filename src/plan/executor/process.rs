@@ -1,9 +1,14 @@
-//! The plan of a launch as a process of this host: command, Python environment, and the command line for users.
+//! The plan of a launch as a process of this host: command, Python environment, and the command line for users. The process
+//! may be a container, if a job starts it without a daemon.
 
 use serde::{Deserialize, Serialize};
 
+use crate::config::container::ContainerGpus;
 use crate::config::engine::{ProcessEnvironment, ProcessRecipe};
+use crate::config::job_containers::JobContainers;
 use crate::config::template::Template;
+use crate::plan::executor::container::Container;
+use crate::plan::executor::container_command::ContainerCommand;
 use crate::plan::executor::members::{self, Member};
 use crate::plan::executor::{ExecutorSettings, ExecutorSpec, Facts};
 use crate::plan::layers::Layers;
@@ -20,6 +25,9 @@ pub(super) const FACTS: Facts = Facts {
     merge: |layers| ExecutorSpec::Process(Process::merge(layers)),
 };
 
+/// The variable that tells an engine on CUDA its GPUs.
+const CUDA_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
+
 /// A process to start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Process {
@@ -34,6 +42,9 @@ pub(crate) struct Process {
     /// The variable that tells the process its leased GPUs, such as `CUDA_VISIBLE_DEVICES`.
     pub(crate) devices_env: Option<String>,
     pub(crate) venv: Option<Venv>,
+    /// The container in which the command runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) container: Option<Box<ContainerCommand>>,
     /// The processes of an engine that consists of several, each with its own command and environment. `command` and `env`
     /// are then those of the engine without them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -80,6 +91,7 @@ impl Process {
             environment: entry.environment.unwrap_or(recipe.environment),
             dir: recipe.dir.as_ref().map(|dir| dir.fill_placeholders(layers.fill)),
             devices_env: recipe.devices_env.clone(),
+            container: None,
             venv: wants_venv.then(|| Venv {
                 path: entry.venv.clone(),
                 packages: packages
@@ -93,16 +105,80 @@ impl Process {
     }
 }
 
+impl Process {
+    /// The process that starts this container in a job.
+    pub(super) fn in_container(
+        layers: &Layers<'_>,
+        mut container: Container,
+        started_by: &JobContainers,
+    ) -> Self {
+        let recipe = layers.site.recipe.container.as_ref();
+        let base = |layers: &Layers<'_>| {
+            let command = recipe.and_then(|recipe| recipe.command.as_ref());
+            let env = recipe.map(|recipe| &recipe.env);
+            let env = env.map(|env| layers.environment(env)).unwrap_or_default();
+            (layers.command_with_arguments(command), env)
+        };
+        let patched = layers.patched(|patch| patch.process.as_ref());
+        let process = patched.or(layers.site.recipe.process.as_ref());
+        let devices_env = process.and_then(|process| process.devices_env.clone());
+        let has_gpus = container.gpus != ContainerGpus::None;
+        Self {
+            members: members::merge(layers, &base),
+            command: std::mem::take(&mut container.command),
+            env: std::mem::take(&mut container.env),
+            devices_env: devices_env.or(has_gpus.then(|| CUDA_DEVICES.to_owned())),
+            container: Some(Box::new(ContainerCommand {
+                started_by: started_by.clone(),
+                container,
+            })),
+            ..Self::default()
+        }
+    }
+
+    /// The command that a host executes for `command`, the engine's own, and the variables to set for it. `passed` names
+    /// further variables that it gets.
+    pub(crate) fn outer_command(
+        &self,
+        command: Vec<Template>,
+        env: &[(String, Template)],
+        passed: &[&str],
+        has_gpus: bool,
+    ) -> (Vec<Template>, Vec<(String, Template)>) {
+        let Some(container) = &self.container else {
+            return (command, env.to_vec());
+        };
+        let mut passed = passed.to_vec();
+        if let Some(name) = self.devices_env.as_deref().filter(|_| has_gpus) {
+            passed.push(name);
+        }
+        container.wrap(&command, env, &passed, has_gpus)
+    }
+}
+
 impl ExecutorSettings for Process {
     fn name(&self) -> &'static str {
-        "process"
+        match self.container {
+            Some(_) => "container",
+            None => "process",
+        }
     }
 
     fn engine_source(&self) -> &'static str {
-        match self.venv {
-            Some(_) => "pip package",
-            None => "process",
+        match (&self.container, &self.venv) {
+            (Some(_), _) => "container image",
+            (None, Some(_)) => "pip package",
+            (None, None) => "process",
         }
+    }
+
+    fn image(&self) -> Option<&str> {
+        let command = self.container.as_ref()?;
+        Some(&command.container.image)
+    }
+
+    fn container_command(&self) -> Option<&ContainerCommand> {
+        self.container.as_deref()
     }
 
     fn pip_install(&self) -> Option<String> {
@@ -129,20 +205,33 @@ impl ExecutorSettings for Process {
             let env = member.env.iter().map(|(_, value)| value);
             member.command.iter().chain(peers).chain(env)
         });
-        self.dir.iter().chain(venv).chain(members).collect()
+        let container = self.container.iter().flat_map(|command| {
+            let mounts = command.container.mounts.iter().map(|mount| &mount.source);
+            command.container.entrypoint.iter().flatten().chain(mounts)
+        });
+        let texts = self.dir.iter().chain(venv).chain(members);
+        texts.chain(container).collect()
     }
 
     fn members(&self) -> &[Member] {
         &self.members
     }
 
-    fn pin(&self, _digest: Option<&str>) -> Result<ExecutorSpec, &'static str> {
-        Ok(ExecutorSpec::Process(self.clone()))
+    fn pin(&self, digest: Option<&str>) -> Result<ExecutorSpec, &'static str> {
+        let mut pinned = self.clone();
+        if let Some(command) = &mut pinned.container {
+            let digest = digest.ok_or("the digest of its image is unknown")?;
+            command.container.image = digest.to_owned();
+        }
+        Ok(ExecutorSpec::Process(pinned))
     }
 
     fn command_line(&self, context: &LineContext<'_>) -> CommandLine {
         match self.members.is_empty() {
-            true => CommandLine(shell_command(&self.env, &context.arguments, context)),
+            true => {
+                let arguments = context.arguments.clone();
+                CommandLine(self.shell_command(&self.env, arguments, context.gpus > 0, context))
+            }
             false => members_command(self, context),
         }
     }
@@ -162,7 +251,7 @@ fn members_command(process: &Process, context: &LineContext<'_>) -> CommandLine 
             env.insert(0, (name.clone(), Template::new(own.join(","))));
         }
         let arguments = members::member_command(&process.members, index, &context.ports);
-        let mut words = shell_command(&env, &arguments, context);
+        let mut words = process.shell_command(&env, arguments, member.gpus > 0, context);
         if member.node > 0 {
             let node = format!(
                 "--nodelist=\"$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | sed -n {}p)\"",
@@ -177,6 +266,28 @@ fn members_command(process: &Process, context: &LineContext<'_>) -> CommandLine 
         }
     }
     CommandLine(groups)
+}
+
+impl Process {
+    /// The command of a process, in its container if it has one.
+    fn shell_command(
+        &self,
+        env: &[(String, Template)],
+        arguments: Vec<Template>,
+        has_gpus: bool,
+        context: &LineContext<'_>,
+    ) -> Vec<String> {
+        let (words, env) = self.outer_command(arguments, env, &[], has_gpus);
+        // The folder of the matrix file is known once a launch runs.
+        let folder = context.folder.map(|folder| folder.to_string_lossy().into_owned());
+        let fill = |name: &str| {
+            folder
+                .clone()
+                .filter(|_| name == "dir" && self.container.is_some())
+        };
+        let words: Vec<Template> = words.iter().map(|word| word.fill_placeholders(&fill)).collect();
+        shell_command(&env, &words, context)
+    }
 }
 
 fn shell_command(
