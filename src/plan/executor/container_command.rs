@@ -212,8 +212,6 @@ impl ContainerCommand {
         flags.extend(ipc.map(|ipc| format!("--ipc={ipc}")));
         let shm_size = container.shm_size.filter(|_| ipc.is_none_or(|ipc| ipc != "host"));
         flags.extend(shm_size.map(|size| format!("--shm-size={}", size.0)));
-        // Others are the job's, which a user cannot raise.
-        flags.extend(container.ulimits.is_empty().then(|| "--ulimit=host".to_owned()));
         let limits = container.ulimits.iter();
         flags.extend(limits.map(|(name, limit)| format!("--ulimit={name}={limit}")));
         flags.extend(container.init.then(|| "--init".to_owned()));

@@ -62,7 +62,7 @@ fn podman_keeps_the_entrypoint_and_names_variables_without_values() {
     assert_eq!(
         text,
         "podman --cgroup-manager=cgroupfs run --rm --cgroups=disabled --network=host --device=nvidia.com/gpu=all --env=HF_HOME --env=HF_TOKEN \
-         --env=CUDA_VISIBLE_DEVICES --ipc=host --ulimit=host --volume={hf_home}:/root/.cache --volume={dir}/models:/models:ro --volume=/shared:/shared \
+         --env=CUDA_VISIBLE_DEVICES --ipc=host --volume={hf_home}:/root/.cache --volume={dir}/models:/models:ro --volume=/shared:/shared \
          --volume=/a:/b:ro --tls-verify=false vllm/vllm-openai:v0.10.1 --model m | HF_HOME=/root/.cache HF_TOKEN=${HF_TOKEN}"
     );
 }
