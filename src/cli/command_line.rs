@@ -14,6 +14,26 @@ pub(crate) fn arguments_without_resume() -> Vec<String> {
     without_resume(&own_arguments())
 }
 
+/// The arguments of this process for a job that measures a part of the run: without those that select cells or say what is
+/// printed.
+pub(crate) fn arguments_of_part() -> Vec<String> {
+    part_arguments(&without_resume(&own_arguments()))
+}
+
+fn part_arguments(args: &[String]) -> Vec<String> {
+    let mut kept = Vec::new();
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--only" => drop(args.next()),
+            "--failed" | "--json" => {}
+            arg if arg.starts_with("--only=") => {}
+            arg => kept.push(arg.to_owned()),
+        }
+    }
+    kept
+}
+
 /// The command line of this process without `--resume`, for the user to enter again.
 pub(crate) fn repeat_command() -> String {
     command(&own_arguments())
@@ -111,6 +131,15 @@ mod tests {
         assert!(has("nightly m.yaml --webhook https://a/b"));
         assert!(has("nightly --webhook=https://a/b m.yaml"));
         assert!(!has("nightly m.yaml --junit webhook --webhooks"));
+    }
+
+    #[test]
+    fn a_job_of_a_part_selects_no_cells() {
+        let args: Vec<String> = "run m.yaml --only engine=a --failed --json --only=b=c --cluster x"
+            .split(' ')
+            .map(str::to_owned)
+            .collect();
+        assert_eq!(part_arguments(&args).join(" "), "run m.yaml --cluster x");
     }
 
     #[test]

@@ -6,17 +6,18 @@ use std::path::{Path, PathBuf};
 use crate::base::text::{line_start, pluralize};
 use crate::base::threads;
 use crate::cli::{self, JobArgs, PlanArgs, RunArgs, command_line};
+use crate::commands::cluster_starts;
 use crate::commands::environment::environment;
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::matrix_file::{diagnostics_error, load_to_start, print_notes, select};
 use crate::commands::measure::run_request;
 use crate::commands::output::{Colors, eprint, print};
 use crate::commands::session_error::session_error;
-use crate::config::cluster::ClusterProfile;
+use crate::config::cluster::{ClusterProfile, JobPer};
 use crate::config::yaml::{self, Diagnostic, Source};
 use crate::exit::Exit;
 use crate::plan::Plan;
-use crate::plan::job::{size_of, time_limit_of};
+use crate::plan::job::{files, size_of, time_limit_of};
 use crate::results::store::durations::last_durations;
 use crate::runner::check_flags;
 use crate::runner::host_error;
@@ -79,6 +80,9 @@ pub(crate) fn execute(
 fn submit(plan: &JobPlan, args: &RunArgs, cluster: &str, colors: Colors) -> Outcome {
     let loaded = &plan.loaded;
     let mut profile = profile(cluster, &loaded.folder, colors)?;
+    if profile.job_per == JobPer::Launch {
+        return cluster_starts::submit(plan, args, &profile, colors);
+    }
     if plan.command.measures_the_plan() {
         profile = timed(profile, loaded, &args.results);
     }
@@ -140,10 +144,22 @@ fn submit(plan: &JobPlan, args: &RunArgs, cluster: &str, colors: Colors) -> Outc
 /// A command with `--job-folder DIR` on a node: continues the run of the job if it was started before, and records the
 /// exit code.
 fn in_job(folder: &Path, args: &RunArgs, run: impl FnOnce(&RunArgs) -> Outcome) -> Outcome {
+    let resume = job::recorded_run(folder).or_else(|| args.resume.clone());
+    let results = match job::part_of(folder) {
+        // The run of a part is none of the results folder.
+        Some(_) => folder.join(files::RESULTS),
+        None => args.results.clone(),
+    };
     let args = RunArgs {
-        resume: job::recorded_run(folder).or_else(|| args.resume.clone()),
+        resume,
+        results,
         ..args.clone()
     };
+    if job::is_given_up(folder) {
+        return Err(CommandError::cannot_continue(
+            "error: the start of this job was given to another job\n".to_owned(),
+        ));
+    }
     let exit = run(&args).unwrap_or_else(|error| {
         // The other side stops to read once it sees the exit code.
         eprint(&error.message);
@@ -155,31 +171,53 @@ fn in_job(folder: &Path, args: &RunArgs, run: impl FnOnce(&RunArgs) -> Outcome) 
     Ok(exit)
 }
 
-/// The script of the job that `matrix run --cluster` would submit.
+/// The jobs that `matrix run --cluster` would submit: their number in words, and the script of the first.
 pub(crate) fn script(
     args: &PlanArgs,
     loaded: &LoadedMatrix,
     cluster: &str,
     colors: Colors,
-) -> Result<String, CommandError> {
-    let profile = timed(profile(cluster, &loaded.folder, colors)?, loaded, &args.results);
+) -> Result<(String, String), CommandError> {
+    let profile = profile(cluster, &loaded.folder, colors)?;
     let mut arguments = vec!["run".to_owned(), args.matrix.display().to_string()];
     arguments.extend(["--cluster".to_owned(), cluster.to_owned()]);
+    let results = host_error::absolute_folder(&args.results)?;
+    if let Some(first) = loaded
+        .plan
+        .starts
+        .first()
+        .filter(|_| profile.job_per == JobPer::Launch)
+    {
+        cluster_starts::check(JobCommand::Run, &loaded.plan)?;
+        let jobs = loaded.plan.starts.len();
+        let at_once = profile.max_jobs.map_or_else(
+            || "all at once".to_owned(),
+            |max| format!("at most {max} at once"),
+        );
+        let part = loaded.plan.part(first);
+        let profile = cluster_starts::timed(&profile, loaded, &args.results)(&part);
+        let request = JobRequest {
+            arguments,
+            size: size_of(&part, &profile),
+            ..request(&results, loaded, &profile)?
+        };
+        let number = format!("{}, {at_once}; the first", pluralize(jobs, "job", "jobs"));
+        return Ok((number, request.script()));
+    }
     if let Some(only) = &args.only {
         arguments.extend(["--only".to_owned(), only.to_string()]);
     }
-    let results = host_error::absolute_folder(&args.results)?;
+    let profile = timed(profile, loaded, &args.results);
     let request = JobRequest {
         arguments,
         ..request(&results, loaded, &profile)?
     };
-    Ok(request.script())
+    Ok(("the job".to_owned(), request.script()))
 }
 
 /// The profile with a time limit: its own, the one that the environment sets, or one that follows from earlier runs.
 fn timed(mut profile: ClusterProfile, loaded: &LoadedMatrix, results: &Path) -> ClusterProfile {
-    let is_set = profile.time_limit.is_some() || cli::env_variable(TIME_LIMIT_VARIABLE).is_some();
-    if !is_set {
+    if !has_time_limit(&profile) {
         let plan = &loaded.plan;
         // A job may be submitted even if no earlier run can be read.
         let past = last_durations(results, &plan.matrix, &plan.cells).unwrap_or_default();
@@ -190,8 +228,13 @@ fn timed(mut profile: ClusterProfile, loaded: &LoadedMatrix, results: &Path) -> 
     profile
 }
 
+/// Whether the profile or the environment sets a time limit.
+pub(crate) fn has_time_limit(profile: &ClusterProfile) -> bool {
+    profile.time_limit.is_some() || cli::env_variable(TIME_LIMIT_VARIABLE).is_some()
+}
+
 /// The request of a job that repeats this command on a node.
-fn request<'a>(
+pub(crate) fn request<'a>(
     results: &'a Path,
     loaded: &'a LoadedMatrix,
     profile: &'a ClusterProfile,
@@ -265,7 +308,7 @@ pub(crate) fn cancel_jobs() -> Result<(usize, String), CommandError> {
     Ok((jobs.len(), errors))
 }
 
-fn show(notice: JobNotice<'_>) {
+pub(crate) fn show(notice: JobNotice<'_>) {
     match notice {
         JobNotice::Note(text) => eprint(&format!("note: {text}\n")),
         JobNotice::Warning(text) => eprint(&format!("warning: {text}\n")),
@@ -275,7 +318,11 @@ fn show(notice: JobNotice<'_>) {
 }
 
 /// Checks flags before an allocation is asked for, as far as this host has the programs.
-fn check_engine_flags(loaded: &LoadedMatrix, args: &RunArgs, colors: Colors) -> Result<(), CommandError> {
+pub(crate) fn check_engine_flags(
+    loaded: &LoadedMatrix,
+    args: &RunArgs,
+    colors: Colors,
+) -> Result<(), CommandError> {
     let checked = check_flags::check(loaded, &environment(), &args.places.cache())?;
     for note in &checked.notes {
         eprint(&format!("note: {note}\n"));
@@ -292,7 +339,7 @@ fn check_engine_flags(loaded: &LoadedMatrix, args: &RunArgs, colors: Colors) -> 
 
 /// Whether there is a run to continue. A job may have been cancelled before it began one; without a job too, an error
 /// says before the queue that there is no such run.
-fn has_run(args: &RunArgs, plan: &JobPlan, colors: Colors) -> Result<bool, CommandError> {
+pub(crate) fn has_run(args: &RunArgs, plan: &JobPlan, colors: Colors) -> Result<bool, CommandError> {
     let JobPlan { command, loaded, .. } = plan;
     let has_job = |run: &str| job::has_job(&args.results, &loaded.plan.matrix, *command, run);
     let Some(run) = &args.resume else {
@@ -308,7 +355,7 @@ fn has_run(args: &RunArgs, plan: &JobPlan, colors: Colors) -> Result<bool, Comma
     }
 }
 
-fn job_error(error: JobError) -> CommandError {
+pub(crate) fn job_error(error: JobError) -> CommandError {
     let message = format!("error: {error}\n");
     match error {
         JobError::Unconfirmed { .. } => CommandError::cannot_continue(message),
@@ -332,6 +379,12 @@ pub(super) fn profile(
     let source = Source::new(path.display().to_string(), text);
     let (profile, diagnostics) = yaml::read::<ClusterProfile>(&source);
     match (profile, diagnostics.is_empty()) {
+        (Some(profile), true) if profile.max_jobs.is_some() && profile.job_per == JobPer::Run => {
+            Err(CommandError::usage(format!(
+                "error: `max_jobs` of `{}` needs `job_per: launch`\n  = help: with `job_per: run` a run is one job; add `job_per: launch`, or remove `max_jobs`\n",
+                path.display()
+            )))
+        }
         (Some(profile), true) => match profile.containers.problem() {
             None => Ok(profile),
             Some(problem) => {

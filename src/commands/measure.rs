@@ -161,7 +161,7 @@ fn add_listeners(session: &mut Session<'_>, args: &RunArgs) -> Arc<Progress> {
 }
 
 /// The message if a signal ends the command before the report is written.
-fn no_report_message(folder: &Path) -> String {
+pub(super) fn no_report_message(folder: &Path) -> String {
     format!(
         "stopped while the report was written; the measurements are saved\n  = help: write it with: {} --out {}\n",
         command_line::report_command(folder),
@@ -169,7 +169,7 @@ fn no_report_message(folder: &Path) -> String {
     )
 }
 
-const fn run_exit(outcome: &RunOutcome) -> Exit {
+pub(super) const fn run_exit(outcome: &RunOutcome) -> Exit {
     if outcome.is_interrupted {
         Exit::Interrupted
     } else if outcome.unstopped > 0 || outcome.measurements.failed > 0 || outcome.measurements.invalid > 0 {
@@ -180,9 +180,9 @@ const fn run_exit(outcome: &RunOutcome) -> Exit {
 }
 
 /// Prints the notices of a session and asks the user.
-struct SessionConsole {
+pub(super) struct SessionConsole {
     /// Whether `--yes` was given.
-    yes: bool,
+    pub(super) yes: bool,
 }
 
 impl Observer for SessionConsole {

@@ -39,8 +39,8 @@ pub(crate) fn execute(args: &PlanArgs, colors: Colors) -> Outcome {
         )),
     });
     if let Some(cluster) = &args.cluster {
-        let script = cluster::script(args, &loaded, cluster, colors)?;
-        print(&printable(&format!("\nthe job on `{cluster}`:\n\n{script}")));
+        let (jobs, script) = cluster::script(args, &loaded, cluster, colors)?;
+        print(&printable(&format!("\n{jobs} on `{cluster}`:\n\n{script}")));
     }
     let caches = cache_dirs(&args.places, false).input_caches();
     // Missing inputs do not invalidate the plan, but a run would not start.

@@ -5,12 +5,12 @@ use std::path::Path;
 use crate::analysis::compare::decision::DEFAULT_BOUND;
 use crate::cli::{RunArgs, RunCommand, command_line};
 use crate::commands::cluster::{self, JobPlan};
-use crate::commands::error::Outcome;
+use crate::commands::error::{CommandError, Outcome};
 use crate::commands::matrix_file::load_to_start;
-use crate::commands::measure::{RunView, measure, run_request};
+use crate::commands::measure::{MeasuredRun, RunView, measure, run_request};
 use crate::commands::output::{Colors, print};
 use crate::exit::Exit;
-use crate::runner::job::JobCommand;
+use crate::runner::job::{self, JobCommand};
 use crate::runner::session::outcome::MeasurementCounts;
 
 pub(crate) fn execute(command: &RunCommand, colors: Colors) -> Outcome {
@@ -22,16 +22,32 @@ pub(crate) fn execute(command: &RunCommand, colors: Colors) -> Outcome {
 
 /// Runs a matrix on this host, which may be a node that executes a job with that folder.
 fn run(args: &RunArgs, cluster: Option<&str>, job_folder: Option<&Path>, colors: Colors) -> Outcome {
+    let mut loaded = load_to_start(&args.matrix, cluster, colors)?;
+    if let Some(folder) = job_folder
+        && let Some(part) = job::part_of(folder)
+    {
+        loaded.plan = part.map_err(|error| {
+            CommandError::cannot_continue(format!(
+                "error: cannot read the plan in {}: {error}\n",
+                folder.display()
+            ))
+        })?;
+    }
     let view = RunView {
         args,
         job_folder,
         min_change: DEFAULT_BOUND,
         colors,
     };
-    let loaded = load_to_start(&args.matrix, cluster, colors)?;
     let measured = measure(run_request(args, loaded), view)?;
+    show(&measured, args);
+    Ok(measured.exit)
+}
+
+/// Prints the tables of a run that has ended, and what to do next.
+pub(super) fn show(measured: &MeasuredRun, args: &RunArgs) {
     if args.json {
-        return Ok(measured.exit);
+        return;
     }
     print(&measured.tables);
     print(&format!("{}\n", describe_counts(measured.measurements)));
@@ -47,7 +63,6 @@ fn run(args: &RunArgs, cluster: Option<&str>, job_folder: Option<&Path>, colors:
         let failed = if args.failed { "" } else { " --failed" };
         print(&format!("measure {what} again: {resume}{failed}\n"));
     }
-    Ok(measured.exit)
 }
 
 /// The kinds of measurements that can be repeated, in words.

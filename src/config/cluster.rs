@@ -80,6 +80,11 @@ pub(crate) struct ClusterProfile {
     /// Folder on a disk of the node that a job creates and uses for temporary files and for images of container runtimes,
     /// such as `/local/$SLURM_JOB_ID`. The job removes it at its end if its name contains `$SLURM_JOB_ID`.
     pub(crate) scratch: Option<ScratchFolder>,
+    /// What one job measures: `run`, the whole run on one node (the default), or `launch`, one start of an engine; such jobs may run
+    /// at the same time on several nodes.
+    pub(crate) job_per: JobPer,
+    /// With `job_per: launch`: the largest number of jobs of a run that are queued or running at once; by default all.
+    pub(crate) max_jobs: Option<NonZeroU32>,
     /// Lines of shell that a job runs first, such as `module load cuda`.
     pub(crate) prolog: Vec<ScriptLine>,
     /// Further options of `sbatch`, such as `--mail-type=END`.
@@ -92,6 +97,17 @@ pub(crate) struct ClusterProfile {
 pub(crate) enum Scheduler {
     #[default]
     Slurm,
+}
+
+/// What one job measures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum JobPer {
+    /// The whole run.
+    #[default]
+    Run,
+    /// One start of a launch.
+    Launch,
 }
 
 /// A value of an option of `sbatch`.
@@ -326,6 +342,8 @@ mod tests {
             ),
             ("scheduler: pbs\n", "pbs"),
             ("cpus: 0\n", "cpus"),
+            ("job_per: start\n", "job_per"),
+            ("job_per: launch\nmax_jobs: 0\n", "max_jobs"),
         ] {
             let found = errors(text);
             assert!(found.contains(why), "{text}: {found}");

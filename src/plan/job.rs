@@ -55,6 +55,16 @@ pub(crate) mod files {
     pub(crate) const EXIT: &str = "exit";
     pub(crate) const STDOUT: &str = "stdout";
     pub(crate) const STDERR: &str = "stderr";
+    /// The folder of the jobs that each measure one start.
+    pub(crate) const STARTS: &str = "starts";
+    /// The part of the plan that a job measures.
+    pub(crate) const PART: &str = "plan.json";
+    /// The folder of the run of a part.
+    pub(crate) const RESULTS: &str = "results";
+    /// Marks a job whose measurements are merged, or which was given up. It measures nothing any more.
+    pub(crate) const MERGED: &str = "merged";
+    /// Marks jobs of which no more are submitted.
+    pub(crate) const STOPPED: &str = "stopped";
     /// What the scheduler and the batch shell print.
     pub(crate) const BATCH: &str = "batch.log";
 }

@@ -290,6 +290,28 @@ impl Plan {
         self.starts = plan_starts(&self.launches, &self.cells, &repeats);
     }
 
+    /// The part of the plan that one start measures. Further starts are not added to it.
+    pub(crate) fn part(&self, start: &Start) -> Self {
+        let cells: BTreeSet<&CellKey> = start.cells.iter().map(|measurement| &measurement.cell).collect();
+        Self {
+            launches: vec![self.launch(&start.launch).clone()],
+            cells: self
+                .cells
+                .iter()
+                .filter(|cell| cells.contains(&cell.key))
+                .cloned()
+                .collect(),
+            starts: vec![start.clone()],
+            left_out: Vec::new(),
+            until: None,
+            matrix: self.matrix.clone(),
+            gpus: self.gpus.clone(),
+            reference: self.reference.clone(),
+            validity: self.validity.clone(),
+            ..*self
+        }
+    }
+
     /// Keeps only the wanted cells.
     pub(crate) fn retain_cells(&mut self, is_wanted: impl Fn(&Cell) -> bool) {
         self.cells.retain(is_wanted);
@@ -420,6 +442,16 @@ mod tests {
         assert_eq!(rounds(&plan), [[1, 1], [2, 2], [3, 3]]);
         let blocks = plan_with("models: [m]\nscenarios: [sharegpt]\nrepeats: { starts: 3, order: blocks }\n");
         assert_eq!(rounds(&blocks), [] as [[u32; 2]; 0]);
+    }
+
+    #[test]
+    fn the_part_of_a_start_has_its_launch_and_its_cells_alone() {
+        let plan = plan();
+        let part = plan.part(&plan.starts[2]);
+        assert_eq!(describe_starts(&part.starts), ["b2x2"]);
+        assert_eq!((part.launches.len(), part.cells.len()), (1, 2));
+        assert_eq!(part.contradiction(), None);
+        assert!(part.cells.iter().all(|cell| plan.cell(&cell.key) == cell));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! What Slurm says of a job.
 
+use super::JobId;
+
 /// The format that [`parse_squeue`] reads.
 pub(super) const SQUEUE_FORMAT: &str = "%T|%S|%N|%r";
 
@@ -18,6 +20,18 @@ const ENDLESS_REASONS: [(&str, &str); 4] = [
         "the time limit of the job exceeds that of the partition",
     ),
     ("JobHeldUser", "the job is held; `scontrol release` frees it"),
+];
+
+/// States of a job that has ended.
+const FINAL_STATES: [&str; 8] = [
+    "COMPLETED",
+    "FAILED",
+    "CANCELLED",
+    "TIMEOUT",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "BOOT_FAIL",
+    "DEADLINE",
 ];
 
 /// A job, as the controller knows it.
@@ -80,7 +94,7 @@ pub(crate) struct JobEnd {
 }
 
 impl JobEnd {
-    pub(super) const UNKNOWN: Self = Self {
+    pub(crate) const UNKNOWN: Self = Self {
         state: None,
         exit_code: None,
     };
@@ -119,23 +133,29 @@ pub(super) fn parse_squeue(line: &str) -> Option<JobState> {
     let mut fields = line.splitn(4, '|');
     let state = known(fields.next()?)?;
     let [start, nodes, reason] = [fields.next()?, fields.next()?, fields.next()?].map(known);
-    let is_final = [
-        "COMPLETED",
-        "FAILED",
-        "CANCELLED",
-        "TIMEOUT",
-        "NODE_FAIL",
-        "OUT_OF_MEMORY",
-        "BOOT_FAIL",
-        "DEADLINE",
-    ]
-    .contains(&state.as_str());
-    (!is_final).then_some(JobState {
+    (!FINAL_STATES.contains(&state.as_str())).then_some(JobState {
         state,
         start,
         nodes,
         reason,
     })
+}
+
+/// Reads a line of `squeue --states=all` with the number before and the comment after the fields of [`SQUEUE_FORMAT`].
+pub(super) fn parse_own_job(line: &str) -> Option<(String, (JobId, JobStatus))> {
+    let mut fields = line.trim_end().splitn(6, '|');
+    let id = JobId::parse(fields.next()?)?;
+    let [state, start, nodes, reason] = [fields.next()?, fields.next()?, fields.next()?, fields.next()?];
+    let comment = fields.next()?.to_owned();
+    let status = match parse_squeue(&[state, start, nodes, reason].join("|")) {
+        // A preempted job that is not started again stays in its state.
+        Some(queued) if queued.state != "PREEMPTED" => JobStatus::Queued(queued),
+        _ => JobStatus::Ended(JobEnd {
+            state: known(state),
+            exit_code: None,
+        }),
+    };
+    Some((comment, (id, status)))
 }
 
 /// Reads `scontrol show job --oneliner`; `None` if it names no state.
@@ -182,6 +202,11 @@ mod tests {
             "running on node[1-2]"
         );
         assert_eq!(parse_squeue("CANCELLED|N/A||"), None);
+        let (comment, (id, status)) = parse_own_job("7|CANCELLED|N/A||None|matrix:/a|b").unwrap();
+        assert_eq!((comment.as_str(), id.as_str()), ("matrix:/a|b", "7"));
+        assert!(matches!(status, JobStatus::Ended(end) if end.state.as_deref() == Some("CANCELLED")));
+        let (_, (_, status)) = parse_own_job("8|RUNNING|2026-11-27T10:00:00|node2|None|c").unwrap();
+        assert!(matches!(status, JobStatus::Queued(queued) if queued.nodes.as_deref() == Some("node2")));
         let end = parse_scontrol(
             "JobId=7 JobName=a b JobState=TIMEOUT Reason=TimeLimit ExitCode=0:15 DerivedExitCode=0:0",
         )

@@ -4,6 +4,7 @@ mod job_state;
 mod nodes;
 mod refusal;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -18,7 +19,7 @@ pub(crate) use nodes::JobNeeds;
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The number of a job.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct JobId(String);
 
 impl JobId {
@@ -197,6 +198,43 @@ pub(crate) async fn own_jobs() -> Result<Vec<OwnJob>, SlurmError> {
     Ok(jobs.collect())
 }
 
+/// The states of all jobs of this user that the controller knows, by the comment of the job: one query for any number of jobs.
+/// A job that has ended stays known for some minutes.
+pub(crate) async fn own_states() -> Result<BTreeMap<String, (JobId, JobStatus)>, SlurmError> {
+    let mut command = Command::new("squeue");
+    command.args([
+        "--noheader",
+        "--me",
+        "--states=all",
+        "--format",
+        "%A|%T|%S|%N|%r|%k",
+    ]);
+    let text = output("squeue", command).await?;
+    Ok(text.lines().filter_map(job_state::parse_own_job).collect())
+}
+
+/// How jobs ended that the controller has forgotten, as far as accounting says.
+pub(crate) async fn accounted_ends(jobs: &[&JobId]) -> BTreeMap<String, JobEnd> {
+    let ids: Vec<&str> = jobs.iter().map(|job| job.as_str()).collect();
+    let mut command = Command::new("sacct");
+    command.args([
+        "-X",
+        "-P",
+        "-n",
+        "-j",
+        &ids.join(","),
+        "-o",
+        "JobID,State,ExitCode",
+    ]);
+    // Many clusters have no accounting.
+    let text = output("sacct", command).await.unwrap_or_default();
+    let ends = text.lines().filter_map(|line| {
+        let (id, end) = line.split_once('|')?;
+        Some((id.to_owned(), job_state::parse_sacct(end)?))
+    });
+    ends.collect()
+}
+
 /// The job of this user with that label in its comment, if it has not ended.
 pub(crate) async fn find_job(label: &str) -> Result<Option<JobId>, SlurmError> {
     let jobs = own_jobs().await?;
@@ -206,10 +244,10 @@ pub(crate) async fn find_job(label: &str) -> Result<Option<JobId>, SlurmError> {
         .map(|job| job.id))
 }
 
-/// Ends a job of this user.
-pub(crate) async fn cancel(job: &JobId) -> Result<(), SlurmError> {
+/// Ends jobs of this user, which may be many.
+pub(crate) async fn cancel(jobs: &[&JobId]) -> Result<(), SlurmError> {
     let mut command = Command::new("scancel");
-    command.arg(job.as_str());
+    command.args(jobs.iter().map(|job| job.as_str()));
     match output("scancel", command).await {
         // It has ended in the meantime.
         Err(error) if error.is_unknown_job() => Ok(()),

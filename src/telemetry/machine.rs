@@ -17,6 +17,7 @@ pub(crate) fn read(tool: &str) -> Machine {
         .and_then(|info| info.model_name(0).map(str::to_owned));
     Machine {
         host: line("/proc/sys/kernel/hostname"),
+        node: None,
         dmi_uuid: dmi_uuid(Path::new("/")),
         machine_id: machine_id(Path::new("/")),
         kernel: line("/proc/sys/kernel/osrelease"),

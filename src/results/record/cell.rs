@@ -18,6 +18,7 @@ use crate::results::record::FORMAT;
 use crate::results::record::client::ClientFacts;
 use crate::results::record::connections::ConnectionCounts;
 use crate::results::record::engine_change::EngineChange;
+use crate::results::record::machine::Machine;
 use crate::results::record::post_mortem::Retry;
 use crate::results::record::provenance::Provenance;
 use crate::results::record::request::RequestFailureClass;
@@ -121,6 +122,9 @@ pub struct MeasurementSummary {
     /// Validity of the metrics; absent in older runs and if nothing was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validity: Option<Validity>,
+    /// The host that measured it, in a run whose starts may have run on several hosts. Absent if that is the host of the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) machine: Option<Box<Machine>>,
     /// Where the measurement was imported from, if another tool made it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) imported: Option<Provenance>,
@@ -164,6 +168,7 @@ impl MeasurementSummary {
             engine_changes: Vec::new(),
             telemetry: None,
             validity: None,
+            machine: None,
             imported: None,
             warnings: Vec::new(),
         }

@@ -9,6 +9,9 @@ use crate::results::record::telemetry::Gpu;
 pub struct Machine {
     /// Host name, used only as a label: containers and cloud machines change it between runs.
     pub(crate) host: Option<String>,
+    /// Name of the node of a cluster, in a job of its scheduler.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) node: Option<String>,
     /// Digest of the DMI product UUID; absent if the firmware has none or only root may read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) dmi_uuid: Option<String>,

@@ -50,7 +50,12 @@ impl Journal {
         if !event.is_persisted() {
             return Ok(());
         }
-        let text = to_redacted_json(&JournalLine::now(event), JsonLayout::Line, &self.redactor);
+        self.append_line(&JournalLine::now(event))
+    }
+
+    /// Appends an event with the time at which another process journaled it.
+    pub(super) fn append_line(&mut self, line: &JournalLine) -> Result<()> {
+        let text = to_redacted_json(line, JsonLayout::Line, &self.redactor);
         let written = self
             .file
             .write_all(text.as_bytes())
@@ -111,8 +116,8 @@ pub(crate) fn read_journal(path: &Path) -> io::Result<JournalContents> {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(into = "Value", try_from = "Value")]
 pub(crate) struct JournalLine {
-    at: String,
-    event: Event,
+    pub(super) at: String,
+    pub(super) event: Event,
 }
 
 impl JournalLine {

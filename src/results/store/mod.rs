@@ -24,7 +24,7 @@
 //! folder). The journal is appended to and synced line by line, and an incomplete last line is ignored.
 //! Everything passes through the [`Redactor`].
 //!
-//! [`Store`] writes, [`Run`] reads, [`durations`] searches earlier runs. None of them judges, computes
+//! [`Store`] writes, [`Merger`] adds what other runs measured for it, [`Run`] reads, [`durations`] searches earlier runs. None of them judges, computes
 //! metrics or prints.
 //!
 //! [`Redactor`]: crate::base::secrets::Redactor
@@ -39,6 +39,7 @@ mod journal;
 mod layout;
 mod lock;
 mod log;
+mod merge;
 pub(crate) mod nightly;
 mod open_folder;
 pub mod partial;
@@ -56,6 +57,7 @@ pub(crate) use error::Result;
 pub(crate) use error::StoreError;
 pub(crate) use journal::{Journal, JournalLine};
 pub(crate) use log::Log;
+pub(crate) use merge::{MergedPart, Merger};
 pub(crate) use nightly::is_own_folder;
 pub use reader::Run;
 pub(crate) use redact_json::redact;

@@ -361,7 +361,7 @@ impl Store {
         Ok(path)
     }
 
-    fn to_pretty_json<T: Serialize + DeserializeOwned>(&self, value: &T) -> String {
+    pub(super) fn to_pretty_json<T: Serialize + DeserializeOwned>(&self, value: &T) -> String {
         to_redacted_json(value, JsonLayout::Pretty, &self.redactor)
     }
 }

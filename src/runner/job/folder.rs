@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::command::JobCommand;
 use crate::base::clock;
 use crate::base::ids::RunId;
+use crate::config::cluster::JobPer;
 use crate::plan::job::files;
 use crate::slurm::JobId;
 
@@ -28,8 +29,13 @@ impl JobFolder {
         results.join(JOBS)
     }
 
-    /// Creates the folder of a new job that executes this command.
-    pub(super) fn create(results: &Path, matrix: &str, command: JobCommand) -> io::Result<Self> {
+    /// Creates the folder of a new job that executes this command, or of the jobs that each measure a start for it.
+    pub(super) fn create(
+        results: &Path,
+        matrix: &str,
+        command: JobCommand,
+        job_per: JobPer,
+    ) -> io::Result<Self> {
         let parent = Self::parent(results);
         fs::create_dir_all(&parent)?;
         let parent = fs::canonicalize(parent)?;
@@ -42,7 +48,7 @@ impl JobFolder {
             let path = parent.join(name);
             match fs::create_dir(&path) {
                 Ok(()) => {
-                    let text = format!("{}\n", request_json(matrix, command));
+                    let text = format!("{}\n", request_json(matrix, command, job_per));
                     write_whole(&path.join(files::REQUEST), &text)?;
                     return Ok(Self { path });
                 }
@@ -58,17 +64,28 @@ impl JobFolder {
 
     /// The newest folder of a job that executes this command with this run of the matrix; `latest` is any run.
     pub(super) fn find(results: &Path, matrix: &str, command: JobCommand, run: &str) -> Option<Self> {
-        let parent = fs::canonicalize(Self::parent(results)).ok()?;
-        let wanted = Path::new(run).file_name()?.to_str()?;
-        let request = request_json(matrix, command);
-        let mut paths: Vec<PathBuf> = fs::read_dir(parent)
-            .ok()?
-            .filter_map(|entry| Some(entry.ok()?.path()))
-            .filter(|path| read_json(&path.join(files::REQUEST)).as_ref() == Some(&request))
-            .filter(|path| wanted == "latest" || recorded_run(path).as_deref() == Some(wanted))
-            .collect();
+        Self::all(results, matrix, command, JobPer::Run, run).pop()
+    }
+
+    /// The folders of the jobs that execute this command with this run of the matrix, the oldest first; `latest` is any run.
+    pub(super) fn all(
+        results: &Path,
+        matrix: &str,
+        command: JobCommand,
+        job_per: JobPer,
+        run: &str,
+    ) -> Vec<Self> {
+        let wanted = Path::new(run).file_name().and_then(|name| name.to_str());
+        let request = request_json(matrix, command, job_per);
+        let is_wanted = |path: &PathBuf| {
+            read_json(&path.join(files::REQUEST)).as_ref() == Some(&request)
+                && (wanted == Some("latest") || wanted.is_some() && recorded_run(path).as_deref() == wanted)
+        };
+        let parent = fs::canonicalize(Self::parent(results)).and_then(fs::read_dir);
+        let entries = parent.into_iter().flatten().flatten();
+        let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_wanted).collect();
         paths.sort();
-        paths.pop().map(|path| Self { path })
+        paths.into_iter().map(|path| Self { path }).collect()
     }
 
     pub(super) fn write_script(&self, text: &str) -> io::Result<()> {
@@ -101,6 +118,15 @@ impl JobFolder {
         self.exit().filter(|code| *code != INTERRUPTED)
     }
 
+    /// The last lines that the run or its batch shell wrote to standard error, as notes of a message.
+    pub(super) fn last_errors(&self, count: usize) -> String {
+        let read = |name| fs::read_to_string(self.path.join(name)).unwrap_or_default();
+        let text = [read(files::STDERR), read(files::BATCH)].concat();
+        let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+        let last = lines.iter().skip(lines.len().saturating_sub(count));
+        last.map(|line| format!("\n  | {line}")).collect()
+    }
+
     /// Removes the folder of a job that was not submitted.
     pub(super) fn discard(&self) {
         // If this fails, the folder has only the script.
@@ -110,11 +136,14 @@ impl JobFolder {
 
 /// What the folder of a job records about its command. The name of the folder alone does not tell the matrices `a` and
 /// `a-b` apart.
-fn request_json(matrix: &str, command: JobCommand) -> Value {
-    json!({ "command": command.name(), "matrix": matrix })
+fn request_json(matrix: &str, command: JobCommand, job_per: JobPer) -> Value {
+    match job_per {
+        JobPer::Run => json!({ "command": command.name(), "matrix": matrix }),
+        JobPer::Launch => json!({ "command": command.name(), "matrix": matrix, "job_per": "launch" }),
+    }
 }
 
-fn read_json(path: &Path) -> Option<Value> {
+pub(super) fn read_json(path: &Path) -> Option<Value> {
     serde_json::from_str(&fs::read_to_string(path).ok()?).ok()
 }
 
@@ -136,7 +165,7 @@ pub(crate) fn record_exit(folder: &Path, code: u8) -> io::Result<()> {
 }
 
 /// Writes a file so that readers see all of it or nothing.
-fn write_whole(path: &Path, text: &str) -> io::Result<()> {
+pub(super) fn write_whole(path: &Path, text: &str) -> io::Result<()> {
     let partial = path.with_extension("partial");
     fs::write(&partial, text)?;
     fs::rename(partial, path)
@@ -149,7 +178,8 @@ mod tests {
     #[test]
     fn the_newest_job_of_a_run_is_found_and_none_of_another_matrix_or_command() {
         let results = tempfile::tempdir().unwrap();
-        let create = |matrix, command| JobFolder::create(results.path(), matrix, command).unwrap();
+        let create =
+            |matrix, command| JobFolder::create(results.path(), matrix, command, JobPer::Run).unwrap();
         let first = create("m", JobCommand::Run);
         let second = create("m", JobCommand::Run);
         let other = create("m-large", JobCommand::Run);

@@ -6,6 +6,8 @@ mod command;
 mod folder;
 mod follow;
 mod notice;
+mod start_folder;
+pub(crate) mod starts;
 mod submitted;
 
 use std::path::{Path, PathBuf};
@@ -16,7 +18,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval, interval_at};
 
 use crate::base::threads::InterruptibleRuntime;
-use crate::config::cluster::{ClusterProfile, JobSize};
+use crate::config::cluster::{ClusterProfile, JobPer, JobSize};
 use crate::plan::job::{Job, files};
 use crate::slurm::{self, JobEnd, JobId, JobStatus, SlurmError};
 pub(crate) use command::JobCommand;
@@ -24,6 +26,7 @@ use folder::JobFolder;
 pub(crate) use folder::{record_exit, record_run, recorded_run};
 use follow::{Follower, POLL_INTERVAL};
 pub(crate) use notice::JobNotice;
+pub(crate) use start_folder::{is_given_up, part_of};
 pub(crate) use submitted::{cancel_all, lacks};
 
 /// Interval between looks at the files of the job.
@@ -73,6 +76,8 @@ pub(crate) enum JobError {
     Files { folder: PathBuf, source: std::io::Error },
     #[error("{source}\n  = note: the job may have been submitted all the same; `squeue --me --format '%A %k'` shows it by its folder, {}", .folder.display())]
     Unconfirmed { source: SlurmError, folder: PathBuf },
+    #[error("jobs of this run have not ended, such as that of {}\n  = help: they are {form} in the profile to follow them, or cancel them with `matrix clean --jobs`", .folder.display())]
+    OtherForm { folder: PathBuf, form: &'static str },
     #[error("cannot listen for signals: {0}")]
     Signals(std::io::Error),
 }
@@ -87,6 +92,20 @@ impl JobRequest<'_> {
             current_folder: &self.current_folder,
             program: &self.program,
             arguments,
+        }
+    }
+
+    /// The request of a job that measures a part of the plan of this one.
+    fn for_part<'a>(&'a self, profile: &'a ClusterProfile, size: JobSize) -> JobRequest<'a> {
+        JobRequest {
+            profile,
+            size,
+            program: self.program.clone(),
+            current_folder: self.current_folder.clone(),
+            arguments: self.arguments.clone(),
+            resume: None,
+            variables: self.variables.clone(),
+            ..*self
         }
     }
 
@@ -113,6 +132,11 @@ pub(crate) fn has_job(results: &Path, matrix: &str, command: JobCommand, run: &s
     JobFolder::find(results, matrix, command, run).is_some()
 }
 
+/// Whether jobs that each measure a start were submitted for this run.
+pub(crate) fn has_start_jobs(results: &Path, matrix: &str, command: JobCommand, run: &str) -> bool {
+    !JobFolder::all(results, matrix, command, JobPer::Launch, run).is_empty()
+}
+
 /// Submits a job, or finds the one that still executes the run to resume, and follows it to its end.
 pub(crate) fn run_job(
     runtime: &InterruptibleRuntime,
@@ -121,8 +145,36 @@ pub(crate) fn run_job(
 ) -> Result<JobOutcome, JobError> {
     runtime.block_on(async {
         let mut signals = Signals::catch().map_err(JobError::Signals)?;
+        refuse_jobs_of_starts(request).await?;
         submit_and_follow(request, notice, &mut signals).await
     })
+}
+
+/// Fails if jobs that each measure a start still execute the run to resume.
+async fn refuse_jobs_of_starts(request: &JobRequest<'_>) -> Result<(), JobError> {
+    let Some(run) = &request.resume else {
+        return Ok(());
+    };
+    let folders = JobFolder::all(
+        request.results,
+        request.matrix,
+        request.command,
+        JobPer::Launch,
+        run,
+    );
+    let open: Vec<JobFolder> = folders.iter().flat_map(start_folder::unmerged).collect();
+    if open.is_empty() {
+        return Ok(());
+    }
+    let jobs = slurm::own_jobs().await?;
+    let executes = |folder: &&JobFolder| jobs.iter().any(|job| job.comment == Job::label(&folder.path));
+    match open.iter().find(executes) {
+        Some(folder) => Err(JobError::OtherForm {
+            folder: folder.path.clone(),
+            form: "one for each start, so write `job_per: launch`",
+        }),
+        None => Ok(()),
+    }
 }
 
 async fn submit_and_follow(
@@ -181,7 +233,18 @@ async fn submit(request: &JobRequest<'_>) -> Result<(JobFolder, JobId), JobError
         folder: JobFolder::parent(request.results),
         source,
     };
-    let folder = JobFolder::create(request.results, request.matrix, request.command).map_err(unwritable)?;
+    let folder = JobFolder::create(request.results, request.matrix, request.command, JobPer::Run)
+        .map_err(unwritable)?;
+    let id = submit_in(request, &folder).await?;
+    Ok((folder, id))
+}
+
+/// Submits the job of a folder.
+async fn submit_in(request: &JobRequest<'_>, folder: &JobFolder) -> Result<JobId, JobError> {
+    let unwritable = |source| JobError::Files {
+        folder: folder.path.clone(),
+        source,
+    };
     let arguments = request.job_arguments(&folder.path);
     let job = request.job(&folder.path, &arguments);
     let options: Vec<String> = job.options().into_iter().map(|(name, _)| name).collect();
@@ -190,17 +253,17 @@ async fn submit(request: &JobRequest<'_>) -> Result<(JobFolder, JobId), JobError
     match submitted {
         Ok(id) => {
             folder.note_submission(&id).map_err(unwritable)?;
-            Ok((folder, id))
+            Ok(id)
         }
         // The controller may have taken it.
         Err(source @ SlurmError::Timeout { .. }) => match slurm::find_job(&Job::label(&folder.path)).await {
             Ok(Some(id)) => {
                 folder.note_submission(&id).map_err(unwritable)?;
-                Ok((folder, id))
+                Ok(id)
             }
             _ => Err(JobError::Unconfirmed {
                 source,
-                folder: folder.path,
+                folder: folder.path.clone(),
             }),
         },
         Err(error) => {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::start_folder;
 use crate::base::threads::InterruptibleRuntime;
 use crate::config::cluster::{ClusterProfile, JobSize};
 use crate::plan::job::Job;
@@ -21,21 +22,38 @@ pub(crate) struct SubmittedJob {
 /// A job that was cancelled, or why it was not.
 pub(crate) type Cancelled = (SubmittedJob, Result<(), SlurmError>);
 
-/// Cancels all jobs of this user that `matrix` has submitted, which their labels tell.
+/// Number of jobs that one command cancels.
+const CANCELLED_AT_ONCE: usize = 100;
+
+/// Cancels all jobs of this user that `matrix` has submitted, which their labels tell. A command that still submits jobs for
+/// the starts of a run submits no more.
 pub(crate) fn cancel_all(runtime: &InterruptibleRuntime) -> Result<Vec<Cancelled>, SlurmError> {
     runtime.block_on(async {
-        let mut cancelled = Vec::new();
+        let mut jobs: Vec<SubmittedJob> = Vec::new();
         for job in slurm::own_jobs().await? {
-            let Some(folder) = Job::folder_of(&job.comment) else {
+            if let Some(folder) = Job::folder_of(&job.comment) {
+                start_folder::stop_submitting(folder);
+                jobs.push(SubmittedJob {
+                    folder: folder.to_owned(),
+                    id: job.id,
+                    state: job.state,
+                });
+            }
+        }
+        let mut cancelled = Vec::new();
+        while !jobs.is_empty() {
+            let rest = jobs.split_off(jobs.len().min(CANCELLED_AT_ONCE));
+            let some = std::mem::replace(&mut jobs, rest);
+            let ids: Vec<&JobId> = some.iter().map(|job| &job.id).collect();
+            if slurm::cancel(&ids).await.is_ok() {
+                cancelled.extend(some.into_iter().map(|job| (job, Ok(()))));
                 continue;
-            };
-            let outcome = slurm::cancel(&job.id).await;
-            let job = SubmittedJob {
-                folder: folder.to_owned(),
-                id: job.id,
-                state: job.state,
-            };
-            cancelled.push((job, outcome));
+            }
+            // One at a time, to say which cannot be cancelled.
+            for job in some {
+                let outcome = slurm::cancel(&[&job.id]).await;
+                cancelled.push((job, outcome));
+            }
         }
         Ok(cancelled)
     })

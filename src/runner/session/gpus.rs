@@ -41,6 +41,7 @@ pub(crate) fn machine(
     notice: &dyn Fn(Notice),
 ) -> Result<(Machine, Option<Arc<Gpus>>), GpuError> {
     let mut about = machine::read(&environment.tool);
+    about.node = environment.variable("SLURMD_NODENAME");
     let pretended = environment.pretended_gpus.clone().map_err(GpuError::Pretended)?;
     if let Some(count) = pretended {
         about.gpus = vec!["pretended GPU".to_owned(); count as usize];

@@ -9,6 +9,7 @@ pub(crate) mod error;
 pub(crate) mod gpus;
 pub(crate) mod observer;
 pub(crate) mod outcome;
+pub(crate) mod planned;
 mod plans;
 mod preparation;
 pub(crate) mod request;
@@ -28,6 +29,7 @@ use crate::plan::selection::select;
 use crate::plan::{Measurement, Plan};
 use crate::results::record::cell::MeasurementSummary;
 use crate::results::record::event::Event;
+use crate::results::record::machine::Machine;
 use crate::results::store::{self, Journal, RunManifest, Store};
 use crate::runner::check_flags;
 use crate::runner::context::{EventBus, HostEnv};
@@ -129,7 +131,7 @@ impl<'a> Session<'a> {
 
     /// Writes the files of the run and plans its first batch.
     fn begin(&mut self, repeat_failed: bool) -> Result<(), BatchError> {
-        let finished = write_plan(&self.store, &self.sources, &self.plans.whole, &self.host)?;
+        let finished = write_plan(&self.store, &self.sources, &self.plans.whole, &self.host.machine)?;
         // Keep the images with which the run began, even if their names now refer to other images.
         for summary in finished.values() {
             let mut launches = self.plans.whole.launches.iter();
@@ -276,7 +278,7 @@ fn write_plan(
     store: &Store,
     sources: &[Source],
     plan: &Plan,
-    host: &HostEnv,
+    machine: &Machine,
 ) -> Result<BTreeMap<Measurement, MeasurementSummary>, BatchError> {
     let recipes = sources[1..]
         .iter()
@@ -290,7 +292,7 @@ fn write_plan(
         source: &sources[0].text,
         recipes: &recipes,
         plan,
-        machine: &host.machine,
+        machine,
     };
     store
         .begin_run(&beginning)
@@ -321,7 +323,7 @@ fn add_starts(
     if added.is_empty() {
         return Ok(None);
     }
-    let finished = write_plan(store, sources, &plans.whole, host)?;
+    let finished = write_plan(store, sources, &plans.whole, &host.machine)?;
     Ok(Some(Batch {
         plan: plans.selected.clone(),
         // An interrupted run may have measured some of them.
