@@ -4,6 +4,7 @@
 mod chaos;
 mod members;
 mod regression;
+mod starts;
 
 use std::fs;
 use std::path::PathBuf;

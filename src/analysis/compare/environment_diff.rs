@@ -44,6 +44,9 @@ pub(crate) fn cell_differences(first: &CellStats, second: &CellStats) -> Vec<Dif
         before: differs.before,
         after: differs.after,
     }));
+    if !first.hosts.is_empty() && !second.hosts.is_empty() {
+        differences.extend(machines::differences_of_hosts(&first.hosts, &second.hosts));
+    }
     let is_known = |cell: &CellStats| !cell.attached || cell.devices > 0;
     if is_known(first) && is_known(second) && first.devices != second.devices {
         differences.push(Difference {

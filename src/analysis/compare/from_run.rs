@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::compared_cell::ComparedCell;
 use super::conditions::Conditions;
 use super::exclusion::{exclusion, suspect_reasons};
-use super::machine_facts::machine_facts;
+use super::machine_facts::{facts_of_hosts, facts_of_run};
 use super::response_length::mean_response_tokens;
 use super::search_bracket::unreliable_search_reason;
 use super::{cell_facts, gates, percentile, resolution, settings};
@@ -62,7 +62,7 @@ pub(crate) fn run_stats(
         matrix: about.matrix.clone(),
         began: about.began.clone(),
         tool: about.tool.clone(),
-        machine: machine_facts(machine),
+        machine: facts_of_run(machine, summaries),
         cells: plan
             .cells
             .iter()
@@ -110,6 +110,7 @@ fn cell_stats(plan: &Plan, cell: &Cell, summaries: &[&MeasurementSummary], gates
         }),
         limits: cell_facts::limit_facts(&cell.scenario),
         engine: engine_facts(summaries),
+        hosts: facts_of_hosts(counted.iter().copied()),
         settings: settings::launch_settings(launch, summaries),
         load: Some(cell_facts::load_in_words(&cell.scenario)),
         prompts: common_value(counted.iter().map(|summary| summary.prompts_hash.clone())),

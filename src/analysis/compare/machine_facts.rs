@@ -1,6 +1,9 @@
 //! Facts of a machine that metrics may depend on.
 
+use std::collections::BTreeMap;
+
 use super::machines;
+use crate::results::record::cell::MeasurementSummary;
 use crate::results::record::cell_stats::Facts;
 use crate::results::record::machine::Machine;
 
@@ -13,6 +16,7 @@ pub(crate) fn machine_facts(machine: &Machine) -> Facts {
         }
     };
     put(machines::HOST, machine.host.clone());
+    put(machines::NODE, machine.node.clone());
     let uuids: Vec<&str> = machine
         .devices
         .iter()
@@ -52,4 +56,41 @@ pub(crate) fn machine_facts(machine: &Machine) -> Facts {
         );
     }
     facts
+}
+
+/// Returns the facts of each host that measured some of these, in a run of several hosts; empty if that is the host of the run.
+pub(crate) fn facts_of_hosts<'a>(summaries: impl IntoIterator<Item = &'a MeasurementSummary>) -> Vec<Facts> {
+    let mut hosts: Vec<Facts> = Vec::new();
+    for machine in summaries
+        .into_iter()
+        .filter_map(|summary| summary.machine.as_deref())
+    {
+        let facts = machine_facts(machine);
+        if !hosts.contains(&facts) {
+            hosts.push(facts);
+        }
+    }
+    hosts
+}
+
+/// Returns the facts of a run: those of its host, or of all hosts that measured. A fact in which these differ has all of its values.
+pub(crate) fn facts_of_run(machine: &Machine, summaries: &[MeasurementSummary]) -> Facts {
+    let hosts = facts_of_hosts(summaries);
+    if hosts.is_empty() {
+        return machine_facts(machine);
+    }
+    let mut values: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (name, value) in hosts.into_iter().flatten() {
+        let known = values.entry(name).or_default();
+        if !known.contains(&value) {
+            known.push(value);
+        }
+    }
+    values
+        .into_iter()
+        .map(|(name, mut values)| {
+            values.sort();
+            (name, values.join(", "))
+        })
+        .collect()
 }

@@ -10,6 +10,8 @@ use super::difference::{Difference, DifferenceKind};
 use crate::results::record::cell_stats::Facts;
 
 pub(crate) const HOST: &str = "host";
+/// The name of the node of a cluster.
+pub(crate) const NODE: &str = "node";
 /// The UUIDs of all GPUs, joined by commas.
 pub(crate) const GPU_UUIDS: &str = "GPU UUIDs";
 /// A digest of the DMI UUID.
@@ -65,6 +67,16 @@ pub(crate) fn are_noise_compatible(first: &Facts, second: &Facts) -> bool {
 pub(crate) fn differences(first: &Facts, second: &Facts) -> Vec<Difference> {
     let mut differences: Vec<Difference> = Vec::new();
     differences.extend(host_difference(first, second));
+    if let (Some(before), Some(after)) = (first.get(NODE), second.get(NODE))
+        && before != after
+    {
+        differences.push(Difference {
+            kind: DifferenceKind::Host,
+            what: NODE.to_owned(),
+            before: before.clone(),
+            after: after.clone(),
+        });
+    }
     let (first, second) = (without_identifiers(first), without_identifiers(second));
     let names: BTreeSet<&String> = first.keys().chain(second.keys()).collect();
     for name in names {
@@ -82,6 +94,42 @@ pub(crate) fn differences(first: &Facts, second: &Facts) -> Vec<Difference> {
         });
     }
     differences
+}
+
+/// Returns the differences among the hosts of two sides of which each may have been measured on several. What differs among the
+/// hosts of one side counts as well: its values are then those of different hosts.
+pub(crate) fn differences_of_hosts(first: &[Facts], second: &[Facts]) -> Vec<Difference> {
+    if let ([first], [second]) = (first, second) {
+        return differences(first, second);
+    }
+    let mut all: Vec<&Facts> = first.iter().collect();
+    all.extend(second.iter().filter(|facts| !first.contains(facts)));
+    // By kind and name: the values of each side.
+    let mut found: BTreeMap<(DifferenceKind, String), [BTreeSet<String>; 2]> = BTreeMap::new();
+    for (at, one) in all.iter().enumerate() {
+        for other in &all[at + 1..] {
+            for difference in differences(one, other) {
+                let values = found.entry((difference.kind, difference.what)).or_default();
+                for (facts, value) in [(one, difference.before), (other, difference.after)] {
+                    for (side, values) in [first, second].iter().zip(values.iter_mut()) {
+                        if side.contains(facts) {
+                            values.insert(value.clone());
+                        }
+                    }
+                }
+            }
+        }
+    }
+    let joined = |values: BTreeSet<String>| values.into_iter().collect::<Vec<_>>().join(", ");
+    found
+        .into_iter()
+        .map(|((kind, what), [before, after])| Difference {
+            kind,
+            what,
+            before: joined(before),
+            after: joined(after),
+        })
+        .collect()
 }
 
 /// Returns the difference of hosts. `None` if they are one host with one name.
@@ -119,7 +167,7 @@ fn host_difference(first: &Facts, second: &Facts) -> Option<Difference> {
 fn without_identifiers(facts: &Facts) -> BTreeMap<String, String> {
     let mut gpus_by_fact: BTreeMap<String, BTreeSet<&String>> = BTreeMap::new();
     for (name, value) in facts {
-        if [HOST, GPU_UUIDS, DMI_UUID, MACHINE_ID].contains(&name.as_str()) {
+        if [HOST, NODE, GPU_UUIDS, DMI_UUID, MACHINE_ID].contains(&name.as_str()) {
             continue;
         }
         gpus_by_fact
@@ -328,6 +376,34 @@ mod tests {
         assert_eq!(unknown[0].kind, DifferenceKind::Environment);
         let identified = facts(&[(HOST, "a"), (DMI_UUID, "1"), (MACHINE_ID, "2")]);
         assert_eq!(differences(&facts(&[(HOST, "a")]), &identified), []);
+    }
+
+    #[test]
+    fn sides_that_were_measured_on_several_hosts_differ_in_all_that_these_differ() {
+        let node = |name: &str, driver: &str| facts(&[(NODE, name), ("driver", driver)]);
+        let lines = |first: &[Facts], second: &[Facts]| -> Vec<String> {
+            let differences = differences_of_hosts(first, second);
+            differences.iter().map(Difference::in_words).collect()
+        };
+        let (one, two, old) = (node("n1", "560"), node("n2", "560"), node("n3", "550"));
+        let only = |facts: &Facts| vec![facts.clone()];
+        assert!(lines(&only(&one), &only(&one)).is_empty());
+        assert_eq!(lines(&only(&one), &only(&two)), ["host node: n1 → n2"]);
+        let both = [one.clone(), two.clone()];
+        assert_eq!(lines(&both, &both), ["host node: n1, n2 → n1, n2"]);
+        // Both sides used both hosts, and still nobody knows what is due to the driver.
+        let mixed = [one.clone(), old.clone()];
+        assert_eq!(
+            lines(&mixed, &mixed),
+            [
+                "environment driver: 550, 560 → 550, 560",
+                "host node: n1, n3 → n1, n3"
+            ]
+        );
+        assert_eq!(
+            lines(&only(&two), &mixed),
+            ["environment driver: 560 → 550, 560", "host node: n2 → n1, n3"]
+        );
     }
 
     #[test]

@@ -156,7 +156,10 @@ pub(crate) fn compare_pairs(
             let is_missing = baseline_cell.is_missing() || candidate_cell.is_missing();
             let own =
                 (!is_missing).then(|| environment_diff::cell_differences(baseline_cell, candidate_cell));
-            (*key, own.unwrap_or_default())
+            let mut own = own.unwrap_or_default();
+            // Hosts of cells may differ in what the sides differ in.
+            own.retain(|own| !of_sides.contains(own));
+            (*key, own)
         })
         .collect();
     let mut pending_rows = Vec::new();

@@ -65,6 +65,9 @@ pub(crate) struct CellStats {
     pub(crate) limits: Facts,
     /// The engine that answered: version, image, tokenizer. Comparisons are made to judge differences here.
     pub(crate) engine: Facts,
+    /// The hosts that measured, in a run of several hosts; empty if that is the host of the run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) hosts: Vec<Facts>,
     /// Arguments, environment variables, image and checkpoint of the engine, by name; empty if unknown.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) settings: Facts,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::found_differences::FoundDifferences;
 use crate::analysis::compare::compared_cell::ComparedCell;
-use crate::analysis::compare::machine_facts::machine_facts;
+use crate::analysis::compare::machine_facts::{facts_of_hosts, machine_facts};
 use crate::analysis::compare::machines;
 
 /// Compares the kind of GPU of attached servers, which is known only if it is declared.
@@ -56,11 +56,17 @@ pub(crate) fn compare_machines(
         }
         return;
     }
-    let (Some(first_value), Some(second_value)) = (cell.machine, reference.machine) else {
+    let hosts = [reference, cell].map(|side| {
+        let hosts = facts_of_hosts(side.summaries.iter().copied());
+        match hosts.is_empty() {
+            true => side.machine.map(machine_facts).into_iter().collect(),
+            false => hosts,
+        }
+    });
+    if hosts.iter().any(Vec::is_empty) {
         return;
-    };
-    let facts = [second_value, first_value].map(machine_facts);
-    for difference in machines::differences(&facts[0], &facts[1]) {
+    }
+    for difference in machines::differences_of_hosts(&hosts[0], &hosts[1]) {
         // A ratio names its own side first.
         let text = format!(
             "{} {} against {}",

@@ -1,0 +1,231 @@
+//! `job_per: launch`: a job for each start of an engine, on both nodes.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use super::{LOAD, cluster, job_folders, job_id, measured_once, run};
+use crate::harness::{Bench, Ran, sims};
+
+/// An exclusive job has a node for itself, so that two of them use both nodes.
+const TWO_AT_ONCE: &str = "partition: gpu\ntime_limit: 10m\nexclusive: true\njob_per: launch\nmax_jobs: 2\n";
+
+/// A load of about three seconds.
+const SHORT: &str = "  - load: { dataset: random, prompts: 6, input_len: 40, output_len: 4, rate: 2, spacing: constant, range_ratio: 1.0, warmup: 0 }\n";
+
+/// Two engines with this number of starts each.
+fn two_engines(load: &str, starts: u32) -> String {
+    sims(
+        &[("a", "vllm", ""), ("b", "sglang", "")],
+        &format!("{load}repeats: {{ starts: {starts} }}\n"),
+    )
+}
+
+/// The folders of the jobs of all starts, in the order of submission.
+fn start_folders(bench: &Bench) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    for submission in job_folders(bench) {
+        let starts = fs::read_dir(submission.join("starts"))
+            .into_iter()
+            .flatten()
+            .flatten();
+        let mut starts: Vec<PathBuf> = starts.map(|start| start.path()).collect();
+        starts.sort();
+        all.extend(starts);
+    }
+    all
+}
+
+fn submitted(bench: &Bench) -> usize {
+    let folders = start_folders(bench);
+    folders
+        .iter()
+        .filter(|folder| folder.join("job.json").exists())
+        .count()
+}
+
+/// The nodes that measured, as the summaries of the run say.
+fn nodes(bench: &Bench) -> BTreeSet<String> {
+    let cells = fs::read_dir(bench.run_folder().join("cells")).expect("cells were measured");
+    cells
+        .map(|cell| {
+            let path = cell.expect("it can be read").path().join("summary.json");
+            let text = fs::read_to_string(path).expect("the cell is finished");
+            let summary: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+            summary["machine"]["node"]
+                .as_str()
+                .expect("the node is known")
+                .to_owned()
+        })
+        .collect()
+}
+
+#[test]
+fn starts_run_on_both_nodes_and_the_side_that_submits_them_may_be_killed() {
+    let Some(cluster) = cluster() else { return };
+    let bench = cluster.bench(&two_engines(SHORT, 2), TWO_AT_ONCE);
+    bench
+        .call(&["plan", "matrices/m.yaml", "--cluster", "test"])
+        .exits(0)
+        .shows("4 jobs, at most 2 at once; the first on `test`");
+    let mut login = bench.begin(&["run", "matrices/m.yaml", "--no-calibration", "--cluster", "test"]);
+    bench.until("a job ended and another was submitted", || submitted(&bench) == 3);
+    login.kill().and_then(|()| login.wait()).expect("it is a child");
+    run(&bench, &["--resume"]).exits(0).shows("4 done");
+    measured_once(&bench, 4);
+    assert_eq!(start_folders(&bench).len(), 4, "each start has one job");
+    assert_eq!(
+        nodes(&bench),
+        BTreeSet::from(["node1".to_owned(), "node2".to_owned()])
+    );
+    // The run is complete: nothing is submitted.
+    run(&bench, &["--resume"]).exits(0).shows("4 done");
+    assert_eq!(start_folders(&bench).len(), 4);
+    let report = fs::read_to_string(bench.run_folder().join("report.md")).expect("it was written");
+    assert!(report.contains("node node"), "{report}");
+    bench.leaves_no_process();
+}
+
+#[test]
+fn what_results_decide_is_refused_before_a_job_is_submitted() {
+    let Some(cluster) = cluster() else { return };
+    let bench = cluster.bench(&two_engines(LOAD, 2), TWO_AT_ONCE);
+    bench
+        .call(&["nightly", "matrices/m.yaml", "--cluster", "test"])
+        .exits(2)
+        .says("`matrix nightly` chooses starts by the results")
+        .says("set `job_per: run`");
+    let matrix = two_engines(LOAD, 2).replace("starts: 2", "target_ci: 2%");
+    let bench = cluster.bench(&matrix, TWO_AT_ONCE);
+    run(&bench, &[])
+        .exits(2)
+        .says("target_ci")
+        .says("set `job_per: run`");
+    assert_eq!(job_folders(&bench), Vec::<PathBuf>::new());
+    let bench = cluster.bench(&two_engines(LOAD, 2), "partition: gpu\nmax_jobs: 2\n");
+    run(&bench, &[])
+        .exits(2)
+        .says("`max_jobs` of")
+        .says("needs `job_per: launch`");
+    let bench = cluster.bench(&two_engines(LOAD, 2), "partition: nope\njob_per: launch\n");
+    run(&bench, &[])
+        .exits(4)
+        .says("invalid partition specified: nope");
+    assert_eq!(job_folders(&bench), Vec::<PathBuf>::new());
+    assert_eq!(bench.journal(), "", "the run that could not begin is gone");
+}
+
+#[test]
+#[ignore = "a long form; tests/slurm.sh runs it"]
+fn a_job_that_is_cancelled_costs_its_start_alone_which_resume_measures() {
+    let Some(cluster) = cluster() else { return };
+    let bench = cluster.bench(&two_engines(SHORT, 2), TWO_AT_ONCE);
+    let login = bench.begin(&["run", "matrices/m.yaml", "--no-calibration", "--cluster", "test"]);
+    bench.until("the first job measures", || {
+        start_folders(&bench)
+            .first()
+            .is_some_and(|folder| folder.join("run").exists())
+    });
+    let first = start_folders(&bench)[0].clone();
+    cluster.ask("scancel", &[&job_id(&first)]);
+    let ran = Ran::from(login.wait_with_output().expect("it ends"));
+    ran.exits(6)
+        .says("1 cell is not measured")
+        .says("continue with: matrix run")
+        .says(&format!("job {}, start 1", job_id(&first)));
+    assert_eq!(start_folders(&bench).len(), 4);
+    run(&bench, &["--resume"]).exits(0).shows("4 done");
+    assert_eq!(start_folders(&bench).len(), 5, "one start was submitted again");
+    let done = bench.journal().matches("\"status\":\"done\"").count();
+    assert_eq!(
+        (bench.finished().summaries.len(), done),
+        (4, 4),
+        "{}",
+        bench.journal()
+    );
+    bench.leaves_no_process();
+}
+
+/// Puts a command before that of Slurm which notes each call.
+fn count_calls(folder: &Path, names: &[&str]) {
+    for name in names {
+        let path = folder.join(name);
+        let log = folder.join("calls");
+        let script = format!(
+            "#!/bin/sh\necho {name} >>'{}'\nexec /usr/bin/{name} \"$@\"\n",
+            log.display()
+        );
+        fs::write(&path, script).expect("it can be written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    }
+}
+
+#[test]
+#[ignore = "a long form; tests/slurm.sh runs it"]
+fn five_hundred_jobs_are_submitted_watched_and_cancelled_at_little_cost() {
+    let Some(cluster) = cluster() else { return };
+    let tools = tempfile::tempdir().expect("a folder can be made");
+    count_calls(tools.path(), &["squeue", "scontrol", "sacct"]);
+    let path = format!(
+        "{}:{}",
+        tools.path().display(),
+        matrix::cli::env_variable("PATH").expect("it is set")
+    );
+    let matrix = sims(
+        &[("a", "vllm", "")],
+        &format!("{LOAD}repeats: {{ starts: 500 }}\n"),
+    );
+    let profile = "partition: gpu\ntime_limit: 10m\njob_per: launch\noptions: [--begin=now+1hour]\n";
+    let bench = cluster.bench(&matrix, profile).variable("PATH", &path);
+    let stranger = cluster.ask(
+        "sbatch",
+        &[
+            "--parsable",
+            "--begin=now+1hour",
+            "--output=/dev/null",
+            "--wrap=sleep 1",
+        ],
+    );
+    let login = bench.begin(&["run", "matrices/m.yaml", "--no-calibration", "--cluster", "test"]);
+    let began = Instant::now();
+    bench.until("all jobs are submitted", || submitted(&bench) == 500);
+    std::thread::sleep(Duration::from_secs(25));
+    let watched = began.elapsed().as_secs();
+    let calls = fs::read_to_string(tools.path().join("calls")).expect("the controller was asked");
+    let asked = calls.lines().count() as u64;
+    assert!(
+        asked >= 2 && asked <= watched / 10 + 2,
+        "{asked} calls in {watched} s: {calls}"
+    );
+    let killed = Command::new("kill")
+        .args(["-INT", &login.id().to_string()])
+        .status();
+    assert!(killed.expect("kill runs").success());
+    let ran = Ran::from(login.wait_with_output().expect("it ends"));
+    let ran = ran.exits(130).says("submitted 500 jobs in");
+    let line = ran
+        .stderr
+        .lines()
+        .find(|line| line.contains("submitted 500 jobs"));
+    let line = line.expect("it was found above");
+    let seconds = |after: &str| -> f64 {
+        let text = line.split(after).nth(1).expect(after);
+        text.split_whitespace()
+            .next()
+            .and_then(|word| word.parse().ok())
+            .expect(after)
+    };
+    let own = seconds("jobs in ") - seconds("sbatch itself ");
+    println!("{line}");
+    assert!(own < 10.0, "{line}");
+    let began = Instant::now();
+    let cancelled = bench.call(&["clean", "--jobs"]).exits(0);
+    println!("cancelled in {:.1} s", began.elapsed().as_secs_f64());
+    assert_eq!(cancelled.stdout.matches("cancelled job ").count(), 500);
+    let states = cluster.ask("squeue", &["--noheader", "--me", "--format", "%A"]);
+    assert_eq!(states.trim(), stranger.trim(), "only the stranger's job is left");
+    cluster.ask("scancel", &[stranger.trim()]);
+}
