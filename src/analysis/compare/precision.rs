@@ -236,6 +236,7 @@ mod tests {
             asked: BTreeMap::new(),
             limits: BTreeMap::new(),
             engine: BTreeMap::new(),
+            hosts: Vec::new(),
             settings: BTreeMap::new(),
             load: None,
             prompts: None,

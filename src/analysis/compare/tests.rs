@@ -25,6 +25,7 @@ fn cell(key: &str, starts: &[f64]) -> (CellKey, CellStats) {
         asked: BTreeMap::new(),
         limits: BTreeMap::new(),
         engine: BTreeMap::new(),
+        hosts: Vec::new(),
         settings: BTreeMap::new(),
         load: None,
         prompts: Some(ContentHash::from_bytes(b"prompts")),
