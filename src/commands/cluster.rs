@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use crate::base::text::{line_start, pluralize};
 use crate::base::threads;
 use crate::cli::{self, JobArgs, PlanArgs, RunArgs, command_line};
+use crate::commands::cluster_request::{check_engine_flags, has_time_limit, job_error, request, show};
 use crate::commands::cluster_starts;
-use crate::commands::environment::environment;
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::matrix_file::{diagnostics_error, load_to_start, print_notes, select};
 use crate::commands::measure::run_request;
@@ -19,17 +19,14 @@ use crate::exit::Exit;
 use crate::plan::Plan;
 use crate::plan::job::{files, size_of, time_limit_of};
 use crate::results::store::durations::last_durations;
-use crate::runner::check_flags;
 use crate::runner::host_error;
-use crate::runner::job::{self, JobCommand, JobError, JobNotice, JobOutcome, JobRequest, run_job};
+use crate::runner::job::{self, JobCommand, JobOutcome, JobRequest, run_job};
 use crate::runner::load_matrix::{LoadedMatrix, read_bytes};
 use crate::runner::session;
 use crate::runner::session::error::{ResumeError, SessionError};
 
 /// Largest profile in MiB.
 const MAX_PROFILE_MIB: u64 = 1;
-/// The variable of `sbatch` that sets the time limit.
-const TIME_LIMIT_VARIABLE: &str = "SBATCH_TIMELIMIT";
 
 /// A command that runs a matrix, as it was checked before a job is submitted.
 pub(crate) struct JobPlan {
@@ -81,7 +78,7 @@ fn submit(plan: &JobPlan, args: &RunArgs, cluster: &str, colors: Colors) -> Outc
     let loaded = &plan.loaded;
     let mut profile = profile(cluster, &loaded.folder, colors)?;
     if profile.job_per == JobPer::Launch {
-        return cluster_starts::submit(plan, args, &profile, colors);
+        return cluster_starts::submit(plan.command, loaded, args, &profile, colors);
     }
     if plan.command.measures_the_plan() {
         profile = timed(profile, loaded, &args.results);
@@ -228,33 +225,6 @@ fn timed(mut profile: ClusterProfile, loaded: &LoadedMatrix, results: &Path) -> 
     profile
 }
 
-/// Whether the profile or the environment sets a time limit.
-pub(crate) fn has_time_limit(profile: &ClusterProfile) -> bool {
-    profile.time_limit.is_some() || cli::env_variable(TIME_LIMIT_VARIABLE).is_some()
-}
-
-/// The request of a job that repeats this command on a node.
-pub(crate) fn request<'a>(
-    results: &'a Path,
-    loaded: &'a LoadedMatrix,
-    profile: &'a ClusterProfile,
-) -> Result<JobRequest<'a>, CommandError> {
-    Ok(JobRequest {
-        command: JobCommand::Run,
-        matrix: &loaded.plan.matrix,
-        profile,
-        size: size_of(&loaded.plan, profile),
-        results,
-        program: host_error::own_program()?,
-        current_folder: host_error::absolute_folder(Path::new("."))?,
-        arguments: command_line::arguments_without_resume(),
-        resume: None,
-        has_run: false,
-        yes: false,
-        variables: environment().names,
-    })
-}
-
 /// `matrix check --cluster NAME`: an error that lists what the cluster lacks.
 pub(crate) fn check(loaded: &LoadedMatrix, cluster: &str, colors: Colors) -> Result<(), CommandError> {
     let profile = profile(cluster, &loaded.folder, colors)?;
@@ -308,38 +278,9 @@ pub(crate) fn cancel_jobs() -> Result<(usize, String), CommandError> {
     Ok((jobs.len(), errors))
 }
 
-pub(crate) fn show(notice: JobNotice<'_>) {
-    match notice {
-        JobNotice::Note(text) => eprint(&format!("note: {text}\n")),
-        JobNotice::Warning(text) => eprint(&format!("warning: {text}\n")),
-        JobNotice::Stderr(text) => eprint(text),
-        JobNotice::Stdout(text) => print(text),
-    }
-}
-
-/// Checks flags before an allocation is asked for, as far as this host has the programs.
-pub(crate) fn check_engine_flags(
-    loaded: &LoadedMatrix,
-    args: &RunArgs,
-    colors: Colors,
-) -> Result<(), CommandError> {
-    let checked = check_flags::check(loaded, &environment(), &args.places.cache())?;
-    for note in &checked.notes {
-        eprint(&format!("note: {note}\n"));
-    }
-    match checked.unknown.is_empty() {
-        true => Ok(()),
-        false => Err(diagnostics_error(
-            &checked.unknown,
-            &loaded.sources,
-            colors.stderr,
-        )),
-    }
-}
-
 /// Whether there is a run to continue. A job may have been cancelled before it began one; without a job too, an error
 /// says before the queue that there is no such run.
-pub(crate) fn has_run(args: &RunArgs, plan: &JobPlan, colors: Colors) -> Result<bool, CommandError> {
+fn has_run(args: &RunArgs, plan: &JobPlan, colors: Colors) -> Result<bool, CommandError> {
     let JobPlan { command, loaded, .. } = plan;
     let has_job = |run: &str| job::has_job(&args.results, &loaded.plan.matrix, *command, run);
     let Some(run) = &args.resume else {
@@ -352,14 +293,6 @@ pub(crate) fn has_run(args: &RunArgs, plan: &JobPlan, colors: Colors) -> Result<
             Ok(false)
         }
         Err(error) => Err(session_error(error, colors)),
-    }
-}
-
-pub(crate) fn job_error(error: JobError) -> CommandError {
-    let message = format!("error: {error}\n");
-    match error {
-        JobError::Unconfirmed { .. } => CommandError::cannot_continue(message),
-        _ => CommandError::host_not_ready(message),
     }
 }
 

@@ -9,12 +9,11 @@ use crate::analysis::compare::decision::DEFAULT_BOUND;
 use crate::base::text::{line_start, pluralize};
 use crate::base::threads;
 use crate::cli::{self, RunArgs, command_line};
-use crate::commands::cluster::{self, JobPlan};
+use crate::commands::cluster_request;
 use crate::commands::error::{CommandError, Outcome};
-use crate::commands::measure::{MeasuredRun, SessionConsole, no_report_message, run_exit, run_request};
+use crate::commands::measure::{MeasuredRun, SessionConsole, no_report_message, run_exit, run_request, show};
 use crate::commands::output::{Colors, eprint, print, with_signal_message};
 use crate::commands::report;
-use crate::commands::run;
 use crate::commands::session_error::session_error;
 use crate::config::cluster::ClusterProfile;
 use crate::exit::Exit;
@@ -49,16 +48,21 @@ pub(crate) fn check(command: JobCommand, plan: &Plan) -> Result<(), CommandError
 }
 
 /// Submits the jobs of a run, or follows those of the run to resume, and ends as the run does.
-pub(crate) fn submit(plan: &JobPlan, args: &RunArgs, profile: &ClusterProfile, colors: Colors) -> Outcome {
-    let loaded = &plan.loaded;
-    check(plan.command, &loaded.plan)?;
-    cluster::check_engine_flags(loaded, args, colors)?;
+pub(crate) fn submit(
+    command: JobCommand,
+    loaded: &LoadedMatrix,
+    args: &RunArgs,
+    profile: &ClusterProfile,
+    colors: Colors,
+) -> Outcome {
+    check(command, &loaded.plan)?;
+    cluster_request::check_engine_flags(loaded, args, colors)?;
     // The whole matrix, of which `--only` selects cells.
     let whole = crate::commands::matrix_file::load(&args.matrix, colors)?;
     let runtime = threads::runtime()?;
     let request = JobRequest {
         arguments: command_line::arguments_of_part(),
-        ..cluster::request(&args.results, loaded, profile)?
+        ..cluster_request::request(&args.results, loaded, profile)?
     };
     if args.resume.is_none() {
         for lack in job::lacks(
@@ -89,7 +93,7 @@ pub(crate) fn submit(plan: &JobPlan, args: &RunArgs, profile: &ClusterProfile, c
             request: &request,
             run: &planned,
             profile_of: &timed(profile, loaded, &args.results),
-            notice: &cluster::show,
+            notice: &cluster_request::show,
             on_merge: &|merged| show_merged(&planned, merged, args),
         },
     );
@@ -102,7 +106,7 @@ pub(crate) fn submit(plan: &JobPlan, args: &RunArgs, profile: &ClusterProfile, c
         }
         Err(StartsError::Job(error)) => {
             discard_empty(&planned, args);
-            return Err(cluster::job_error(error));
+            return Err(cluster_request::job_error(error));
         }
         Err(StartsError::Session(error)) => return Err(failed(error)),
         Err(StartsError::Store(error)) => return Err(failed(planned.abort_error(&error))),
@@ -137,7 +141,7 @@ fn finish(
             exit,
         })
     })?;
-    run::show(&measured, args);
+    show(&measured, args);
     let open = planned.remaining().map_err(failed)?;
     let counts = measured.measurements;
     if counts.missing + counts.interrupted == 0 {
@@ -216,7 +220,7 @@ pub(crate) fn timed(
     results: &Path,
 ) -> impl Fn(&Plan) -> ClusterProfile {
     let plan = &loaded.plan;
-    let past = match cluster::has_time_limit(profile) {
+    let past = match cluster_request::has_time_limit(profile) {
         true => BTreeMap::new(),
         false => last_durations(results, &plan.matrix, &plan.cells).unwrap_or_default(),
     };

@@ -215,3 +215,51 @@ pub(super) fn notice_line(notice: &Notice) -> String {
         Notice::Progress(text) => format!("{text}\n"),
     }
 }
+
+/// Prints the tables of a run that has ended, and what to do next.
+pub(super) fn show(measured: &MeasuredRun, args: &RunArgs) {
+    if args.json {
+        return;
+    }
+    print(&measured.tables);
+    print(&format!("{}\n", describe_counts(measured.measurements)));
+    print(&format!("results: {}\n", measured.folder.display()));
+    print(&format!(
+        "page: {}\n",
+        measured.folder.join("report.html").display()
+    ));
+    let resume = command_line::resume_command(measured.run.as_str());
+    if measured.exit == Exit::Interrupted {
+        print(&format!("continue with: {resume}\n"));
+    } else if let Some(what) = describe_repeatable(measured.measurements) {
+        let failed = if args.failed { "" } else { " --failed" };
+        print(&format!("measure {what} again: {resume}{failed}\n"));
+    }
+}
+
+/// The kinds of measurements that can be repeated, in words.
+const fn describe_repeatable(counts: MeasurementCounts) -> Option<&'static str> {
+    match (counts.failed > 0, counts.invalid > 0) {
+        (true, true) => Some("failed and invalid cells"),
+        (true, false) => Some("failed cells"),
+        (false, true) => Some("invalid cells"),
+        (false, false) => None,
+    }
+}
+
+/// Counts of measurements, in words.
+fn describe_counts(counts: MeasurementCounts) -> String {
+    let mut text = format!("{} done", counts.done);
+    let others = [
+        (counts.invalid, "invalid"),
+        (counts.failed, "failed"),
+        (counts.interrupted, "interrupted"),
+        (counts.missing, "not measured"),
+    ];
+    for (count, word) in others {
+        if count > 0 {
+            text.push_str(&format!(", {count} {word}"));
+        }
+    }
+    text
+}

@@ -7,6 +7,7 @@ pub(crate) mod calibrate;
 pub(crate) mod check;
 pub(crate) mod clean;
 mod cluster;
+mod cluster_request;
 mod cluster_starts;
 pub(crate) mod compare;
 mod environment;

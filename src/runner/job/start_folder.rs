@@ -82,7 +82,7 @@ mod tests {
     use super::*;
     use crate::config::cluster::JobPer;
     use crate::results::store::testing;
-    use crate::runner::job::JobCommand;
+    use crate::runner::job::command::JobCommand;
 
     #[test]
     fn jobs_of_starts_are_listed_until_they_are_marked_and_stop_with_their_submission() {

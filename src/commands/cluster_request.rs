@@ -1,0 +1,84 @@
+//! What commands that submit jobs share: the request of a job, its checks and its messages.
+
+use std::path::Path;
+
+use crate::cli::{self, RunArgs, command_line};
+use crate::commands::environment::environment;
+use crate::commands::error::CommandError;
+use crate::commands::matrix_file::diagnostics_error;
+use crate::commands::output::{Colors, eprint, print};
+use crate::config::cluster::ClusterProfile;
+use crate::plan::job::size_of;
+use crate::runner::check_flags;
+use crate::runner::host_error;
+use crate::runner::job::{JobCommand, JobError, JobNotice, JobRequest};
+use crate::runner::load_matrix::LoadedMatrix;
+
+/// The variable of `sbatch` that sets the time limit.
+const TIME_LIMIT_VARIABLE: &str = "SBATCH_TIMELIMIT";
+
+/// Whether the profile or the environment sets a time limit.
+pub(crate) fn has_time_limit(profile: &ClusterProfile) -> bool {
+    profile.time_limit.is_some() || cli::env_variable(TIME_LIMIT_VARIABLE).is_some()
+}
+
+/// The request of a job that repeats this command on a node.
+pub(crate) fn request<'a>(
+    results: &'a Path,
+    loaded: &'a LoadedMatrix,
+    profile: &'a ClusterProfile,
+) -> Result<JobRequest<'a>, CommandError> {
+    Ok(JobRequest {
+        command: JobCommand::Run,
+        matrix: &loaded.plan.matrix,
+        profile,
+        size: size_of(&loaded.plan, profile),
+        results,
+        program: host_error::own_program()?,
+        current_folder: host_error::absolute_folder(Path::new("."))?,
+        arguments: command_line::arguments_without_resume(),
+        resume: None,
+        has_run: false,
+        yes: false,
+        variables: environment().names,
+    })
+}
+
+/// Shows what a job writes, and what is said of it.
+pub(crate) fn show(notice: JobNotice<'_>) {
+    match notice {
+        JobNotice::Note(text) => eprint(&format!("note: {text}\n")),
+        JobNotice::Warning(text) => eprint(&format!("warning: {text}\n")),
+        JobNotice::Stderr(text) => eprint(text),
+        JobNotice::Stdout(text) => print(text),
+    }
+}
+
+/// Checks flags before an allocation is asked for, as far as this host has the programs.
+pub(crate) fn check_engine_flags(
+    loaded: &LoadedMatrix,
+    args: &RunArgs,
+    colors: Colors,
+) -> Result<(), CommandError> {
+    let checked = check_flags::check(loaded, &environment(), &args.places.cache())?;
+    for note in &checked.notes {
+        eprint(&format!("note: {note}\n"));
+    }
+    match checked.unknown.is_empty() {
+        true => Ok(()),
+        false => Err(diagnostics_error(
+            &checked.unknown,
+            &loaded.sources,
+            colors.stderr,
+        )),
+    }
+}
+
+/// The error of a job that could not be submitted or followed.
+pub(crate) fn job_error(error: JobError) -> CommandError {
+    let message = format!("error: {error}\n");
+    match error {
+        JobError::Unconfirmed { .. } => CommandError::cannot_continue(message),
+        _ => CommandError::host_not_ready(message),
+    }
+}
