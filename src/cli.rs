@@ -111,6 +111,9 @@ pub(crate) enum Command {
     /// Run a process of an engine on another node of a job.
     #[command(name = "__remote", hide = true)]
     Remote,
+    /// Read the telemetry of a node of a job, for the run on another node.
+    #[command(name = "__sample", hide = true)]
+    Sample,
 }
 
 impl Cli {
@@ -134,7 +137,10 @@ impl Cli {
 impl Command {
     /// Whether `matrix` handles signals for this command. A server or a replaced process handles them itself.
     pub(crate) const fn catches_signals(&self) -> bool {
-        !matches!(self, Self::Sim(_) | Self::Shim(_) | Self::Exec(_) | Self::Remote)
+        !matches!(
+            self,
+            Self::Sim(_) | Self::Shim(_) | Self::Exec(_) | Self::Remote | Self::Sample
+        )
     }
 }
 

@@ -11,7 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::analysis::aggregate::series::Series;
 use crate::results::record::telemetry::{
-    Energy, EnergySource, GpuProcess, GpuWindow, Sample, SourceFacts, Telemetry, TelemetrySource,
+    DeviceId, Energy, EnergySource, GpuProcess, GpuWindow, HostWindow, NodeWindow, Sample, SourceFacts,
+    Telemetry, TelemetrySource,
 };
 
 /// Longest time between two samples over which a value is interpolated, in seconds.
@@ -29,14 +30,16 @@ const MIN_COMPARED_WINDOW_S: f64 = 2.0;
 pub struct MeasurementContext {
     /// Length of the window in seconds: from the start of the measurement to the end of the last request.
     pub window_s: f64,
-    /// Devices of the launch. Other devices of the host are left out.
-    pub devices: Vec<u32>,
-    /// Number of further GPUs of the launch, on nodes that are not sampled.
+    /// Devices of the launch on all its nodes. Other devices are left out.
+    pub devices: Vec<DeviceId>,
+    /// Number of further GPUs of the launch, on other nodes, which cannot be read.
     pub unsampled_devices: u32,
     /// Power of each device before the engine was started, where it was measured.
-    pub idle_w: BTreeMap<u32, f64>,
+    pub idle_w: BTreeMap<DeviceId, f64>,
     /// Processes on each device that do not belong to the engine.
-    pub foreign: BTreeMap<u32, Vec<GpuProcess>>,
+    pub foreign: BTreeMap<DeviceId, Vec<GpuProcess>>,
+    /// Further nodes of the launch, whose hosts are not aggregated yet.
+    pub nodes: Vec<NodeWindow>,
     /// The engine is simulated, so its power values are synthetic.
     pub is_simulated: bool,
 }
@@ -47,13 +50,11 @@ pub fn summarize_telemetry(
     sources: Vec<SourceFacts>,
     about: &MeasurementContext,
 ) -> Telemetry {
-    let from_source = |source: TelemetrySource| -> Vec<&Sample> {
-        samples.iter().filter(|sample| sample.source == source).collect()
-    };
+    let from_source = |source: TelemetrySource| samples_of(samples, None, source);
     let gpus: Vec<GpuWindow> = about
         .devices
         .iter()
-        .filter_map(|device| gpu::gpu_window(samples, *device, about))
+        .filter_map(|device| gpu::gpu_window(samples, device, about))
         .collect();
     let engine = from_source(TelemetrySource::Engine);
     let others: BTreeSet<TelemetrySource> = samples
@@ -61,9 +62,14 @@ pub fn summarize_telemetry(
         .map(|sample| sample.source)
         .filter(|source| !source.has_own_field())
         .collect();
+    // The engine's own figure does not stand in for GPUs of which a part was read.
+    let energy = match gpus.is_empty() {
+        true => engine_energy(&engine, about),
+        false => gpu_energy(samples, &gpus, about),
+    };
     Telemetry {
         seconds: about.window_s,
-        energy: gpu_energy(samples, &gpus, about).or_else(|| engine_energy(&engine, about)),
+        energy,
         sources,
         gpus,
         engine: engine::engine_window(&engine, about.window_s),
@@ -78,6 +84,32 @@ pub fn summarize_telemetry(
             })
             .collect(),
         kernel: Vec::new(),
+        nodes: about
+            .nodes
+            .iter()
+            .map(|node| node_window(samples, node, about))
+            .collect(),
+    }
+}
+
+/// Returns the samples of a source of one node.
+fn samples_of<'s>(samples: &'s [Sample], node: Option<&str>, source: TelemetrySource) -> Vec<&'s Sample> {
+    let is_selected = |sample: &&Sample| sample.source == source && sample.node.as_deref() == node;
+    samples.iter().filter(is_selected).collect()
+}
+
+/// Adds the use of its host to a further node. The load runs on another node, so there is no client.
+fn node_window(samples: &[Sample], node: &NodeWindow, about: &MeasurementContext) -> NodeWindow {
+    let host = samples_of(samples, Some(&node.node), TelemetrySource::Host);
+    let without_client = |host: HostWindow| HostWindow {
+        client_cpus: None,
+        client_wait_s: None,
+        shares_cpus: None,
+        ..host
+    };
+    NodeWindow {
+        host: host::host_window(&host, about.window_s).map(without_client),
+        ..node.clone()
     }
 }
 
@@ -90,7 +122,7 @@ fn gpu_energy(samples: &[Sample], gpus: &[GpuWindow], about: &MeasurementContext
         |quantity: fn(&GpuWindow) -> Option<f64>| gpus.iter().map(quantity).sum::<Option<f64>>();
     let curves: Vec<Series> = gpus
         .iter()
-        .map(|gpu| Series::from_samples(gpu::device_samples(samples, gpu.device), "power_w"))
+        .map(|gpu| Series::from_samples(gpu::device_samples(samples, &gpu.id()), "power_w"))
         .collect();
     reconciled_energy(
         [

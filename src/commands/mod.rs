@@ -149,6 +149,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Shim(args) => sim::supervise(&args),
         Command::Exec(args) => sim::exec(args),
         Command::Remote => sim::serve_remote(),
+        Command::Sample => sim::serve_sampler(),
     }
 }
 

@@ -6,9 +6,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::sim::SimArgs;
 use crate::cli::{ExecArgs, env_variable};
+use crate::commands::environment::environment;
 use crate::commands::error::{CommandError, Outcome};
 use crate::exit::Exit;
-use crate::runner::shim;
+use crate::runner::{node_sampling, shim};
 use crate::sim::{self, SimError};
 
 /// Serves until it is stopped, or until a simulated fault ends it.
@@ -52,6 +53,17 @@ pub(crate) fn serve_remote() -> Outcome {
         Err(error) => Err(CommandError {
             exit: Exit::InjectedFault(127),
             message: format!("matrix: cannot start a process on this node: {error}\n"),
+        }),
+    }
+}
+
+/// Samples this node of a job, for the run on another node.
+pub(crate) fn serve_sampler() -> Outcome {
+    match node_sampling::serve(&environment()) {
+        Ok(()) => Ok(Exit::Done),
+        Err(error) => Err(CommandError {
+            exit: Exit::InjectedFault(127),
+            message: format!("matrix: cannot sample this node: {error}\n"),
         }),
     }
 }

@@ -54,6 +54,7 @@ pub(crate) use orphans::find_owned_processes;
 pub(crate) use orphans::{kill_own, sweep};
 #[cfg(test)]
 pub(crate) use ownership::Owner;
+pub(crate) use ownership::start_tag;
 pub use port::free_port;
 pub(crate) use port::ports_for;
 pub(crate) use readiness::wait_until_ready;
@@ -64,6 +65,7 @@ pub(crate) use shim::{exec, supervise};
 pub(crate) use start::{describe_inherited, image_name, is_local, start, takes_port, unmet_host_requirement};
 pub(crate) use start_progress::Progress;
 pub(crate) use sweep_result::SweepResult;
+pub(crate) use tagged_process::roots_of_start;
 #[cfg(test)]
 pub(crate) use venv::VenvError;
 

@@ -128,6 +128,11 @@ fn pid_namespace() -> String {
     link.to_string_lossy().replace("pid:", "")
 }
 
+/// The tag of a start; each of several processes of an engine has its name after it.
+pub(crate) fn start_tag(launch: &LaunchId, start: u32) -> String {
+    format!("{launch}#{start}")
+}
+
 /// Ownership tags of one start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OwnershipTags {
@@ -140,7 +145,7 @@ impl OwnershipTags {
     pub(crate) fn new(run: &RunId, launch: &LaunchId, start: u32) -> Result<Self, procfs::ProcError> {
         Ok(Self {
             run: run.to_string(),
-            start: format!("{launch}#{start}"),
+            start: start_tag(launch, start),
             owner: Owner::current()?,
         })
     }
@@ -159,6 +164,12 @@ impl OwnershipTags {
             (START_VARIABLE, self.start.clone()),
             (OWNER_VARIABLE, self.owner.to_string()),
         ]
+    }
+
+    /// Whether they are those of a start, or of one of its processes.
+    pub(super) fn is_of_start(&self, run: &str, start: &str) -> bool {
+        let rest = self.start.strip_prefix(start);
+        self.run == run && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
     }
 
     pub(super) fn from_environment(environ: &HashMap<OsString, OsString>) -> Option<Self> {

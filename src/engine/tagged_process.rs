@@ -30,6 +30,20 @@ pub(crate) fn by_id(pid: u32) -> Option<TaggedProcess> {
     })
 }
 
+/// The processes of a start that run on this host and whose parents do not belong to it.
+pub(crate) fn roots_of_start(run: &str, start: &str) -> Vec<u32> {
+    let mut own = all();
+    own.retain(|process| {
+        process
+            .tags
+            .as_ref()
+            .is_some_and(|tags| tags.is_of_start(run, start))
+    });
+    let has_parent = |process: &&TaggedProcess| own.iter().any(|other| other.info.pid == process.info.parent);
+    let roots = own.iter().filter(|process| !has_parent(process));
+    roots.map(|process| process.info.pid).collect()
+}
+
 fn read(process: &Process) -> Option<TaggedProcess> {
     let stat = process.stat().ok()?;
     let info = ProcessInfo::from(&stat);

@@ -100,13 +100,17 @@ impl Launch {
         last.map_or(1, |last| last + 1)
     }
 
+    /// Number of GPUs of one of its nodes.
+    pub(crate) fn gpus_on(&self, node: u32) -> u32 {
+        let members = self.members().iter().filter(|member| member.node == node);
+        members.map(|member| member.gpus).sum()
+    }
+
     /// Number of GPUs of the first node, which is the one that `matrix` runs on.
     pub(crate) fn local_gpus(&self) -> u32 {
         match self.members() {
             [] => self.devices,
-            members => (members.iter().filter(|member| member.node == 0))
-                .map(|member| member.gpus)
-                .sum(),
+            _ => self.gpus_on(0),
         }
     }
 

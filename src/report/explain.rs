@@ -11,7 +11,7 @@ use crate::report::table::single_line;
 use crate::results::record::cell::{CacheResetRecord, Definitions, MeasurementStatus, MeasurementSummary};
 use crate::results::record::client::ClientFacts;
 use crate::results::record::telemetry::{
-    Energy, EnergySource, GpuWindow, SampledRange, SourceFacts, Telemetry,
+    Energy, EnergySource, GpuWindow, HostWindow, SampledRange, SourceFacts, Telemetry,
 };
 use crate::results::record::validity::{Reason, Validity};
 
@@ -253,17 +253,12 @@ fn telemetry_evidence(telemetry: &Telemetry) -> Vec<(String, String)> {
         lines.push(("engine".to_owned(), words.join(", ")));
     }
     if let Some(host) = &telemetry.host {
-        let busy = |who: &str, cpus: Option<f64>| cpus.map(|cpus| format!("{who} {cpus:.2}"));
-        let mut words = vec![format!("{} processors", host.cpus)];
-        words.extend(busy("client", host.client_cpus));
-        words.extend(busy("engine", host.engine_cpus));
-        words.extend(busy("others", host.other_cpus));
-        words.extend(
-            host.client_wait_s
-                .map(|wait| format!("client waited {wait:.3} s for a processor")),
-        );
-        words.extend(ranges_in_words(&host.ranges));
-        lines.push(("host".to_owned(), words.join(", ")));
+        lines.push(("host".to_owned(), host_in_words(host)));
+    }
+    for node in &telemetry.nodes {
+        let host = node.host.as_ref().map(host_in_words);
+        let words: Vec<String> = host.into_iter().chain(node.trouble.clone()).collect();
+        lines.push((format!("host of {}", node.node), words.join("; ")));
     }
     for (source, ranges) in &telemetry.ranges {
         let words: Vec<String> = ranges_in_words(ranges).collect();
@@ -273,7 +268,7 @@ fn telemetry_evidence(telemetry: &Telemetry) -> Vec<(String, String)> {
         telemetry
             .gpus
             .iter()
-            .map(|gpu| (format!("GPU {}", gpu.device), gpu_in_words(gpu))),
+            .map(|gpu| (gpu.id().to_string(), gpu_in_words(gpu))),
     );
     if let Some(energy) = &telemetry.energy {
         lines.push(("energy".to_owned(), energy_in_words(energy)));
@@ -285,6 +280,20 @@ fn telemetry_evidence(telemetry: &Telemetry) -> Vec<(String, String)> {
             .map(|facts| ("source".to_owned(), source_in_words(facts))),
     );
     lines
+}
+
+fn host_in_words(host: &HostWindow) -> String {
+    let busy = |who: &str, cpus: Option<f64>| cpus.map(|cpus| format!("{who} {cpus:.2}"));
+    let mut words = vec![format!("{} processors", host.cpus)];
+    words.extend(busy("client", host.client_cpus));
+    words.extend(busy("engine", host.engine_cpus));
+    words.extend(busy("others", host.other_cpus));
+    words.extend(
+        host.client_wait_s
+            .map(|wait| format!("client waited {wait:.3} s for a processor")),
+    );
+    words.extend(ranges_in_words(&host.ranges));
+    words.join(", ")
 }
 
 fn gpu_in_words(gpu: &GpuWindow) -> String {
@@ -339,9 +348,6 @@ fn energy_in_words(energy: &Energy) -> String {
 }
 
 fn source_in_words(facts: &SourceFacts) -> String {
-    let device_suffix = facts
-        .device
-        .map_or_else(String::new, |device| format!(" of GPU {device}"));
     let bracketed = if facts.is_bracketed {
         ""
     } else {
@@ -352,8 +358,8 @@ fn source_in_words(facts: &SourceFacts) -> String {
         .as_ref()
         .map_or_else(String::new, |trouble| format!(": {trouble}"));
     format!(
-        "{}{device_suffix}: {} samples every {} s, longest gap {:.2} s{bracketed}{trouble}",
-        facts.source.name(),
+        "{}: {} samples every {} s, longest gap {:.2} s{bracketed}{trouble}",
+        facts.name(),
         facts.samples,
         facts.period_s,
         facts.longest_gap_s

@@ -100,16 +100,33 @@ pub(crate) async fn wait_until_idle(
             last_line: unrest,
         });
     };
-    for (device, snapshot) in
-        wait_settled(gpus, devices, bound, launch.timeouts.stop.duration(), report).await
-    {
-        if let Some(unrest) = idle_failure(device, &snapshot, bound, has_display(gpus, device)) {
-            run_context.events.emit(Event::Warning {
-                message: format!("before the start of engine `{}`: {unrest}", launch.engine.name),
-            });
-        }
+    let (busy, baselines) = settle(gpus, devices, bound, launch.timeouts.stop.duration(), report).await;
+    warn_of_busy(run_context, launch, busy);
+    baselines
+}
+
+/// Warns that GPUs of a launch are not idle before its start.
+pub(super) fn warn_of_busy(run_context: &RunContext<'_>, launch: &Launch, busy: Vec<String>) {
+    for unrest in busy {
+        run_context.events.emit(Event::Warning {
+            message: format!("before the start of engine `{}`: {unrest}", launch.engine.name),
+        });
     }
-    measure_idle(gpus, devices).await
+}
+
+/// Waits until GPUs are idle, at most `limit`. Returns why some are not, and the state of all.
+pub(super) async fn settle(
+    gpus: &Arc<Gpus>,
+    devices: &[u32],
+    bound: Bytes,
+    limit: Duration,
+    report: impl Fn(String, Duration),
+) -> (Vec<String>, Vec<GpuBaseline>) {
+    let looks = wait_settled(gpus, devices, bound, limit, report).await;
+    let busy = looks
+        .iter()
+        .filter_map(|(device, snapshot)| idle_failure(*device, snapshot, bound, has_display(gpus, *device)));
+    (busy.collect(), measure_idle(gpus, devices).await)
 }
 
 /// Waits until the launch has left its GPUs, at most the stop timeout, then warns about the remaining use.

@@ -7,6 +7,7 @@ use crate::plan::{Container, ContainerGpus as Given, ExecutorSpec, Plan};
 use crate::results::record::machine::Machine;
 use crate::results::record::telemetry::{Gpu, MigInstance};
 use crate::runner::context::HostEnv;
+use crate::runner::environment::Environment;
 use crate::runner::gpu_idle;
 
 /// GPUs that the user allows, and where.
@@ -52,6 +53,20 @@ pub(crate) fn allowed_gpus(machine: &Machine, request: Option<&GpuRequest>) -> R
         devices.extend(new);
     }
     Ok(devices)
+}
+
+/// The GPUs that the environment leaves visible. Fails if it names others than those of this host: inside a container the
+/// visible GPUs may already be those of the list, with new indexes.
+pub(crate) fn visible_gpus(machine: &Machine, environment: &Environment) -> Result<Vec<u32>, String> {
+    let request = match &environment.visible_gpus {
+        None => None,
+        Some((_, None)) => return Ok(Vec::new()),
+        Some((_, Some(list))) => Some(GpuRequest {
+            list: list.clone(),
+            source: "the environment",
+        }),
+    };
+    allowed_gpus(machine, request.as_ref())
 }
 
 /// The device with this UUID, or all MIG instances of the GPU with this UUID.

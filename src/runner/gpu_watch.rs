@@ -1,22 +1,14 @@
 //! What is known about the GPUs of a launch: their state before it, and the processes on them.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::engine::RunningEngine;
+use crate::results::record::post_mortem::KernelLog;
 use crate::results::record::telemetry::GpuProcess;
+use crate::telemetry::dmesg;
 use crate::telemetry::gpu::DeviceProcesses;
-
-/// State of one GPU just before the launch.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct GpuBaseline {
-    pub(crate) device: u32,
-    /// Memory in use, in bytes, if reported.
-    pub(crate) memory_bytes: Option<u64>,
-    /// Mean power over one second, in watts.
-    pub(crate) idle_w: Option<f64>,
-    /// Processes on the GPU; none of them belongs to the launch.
-    pub(crate) foreign: Vec<GpuProcess>,
-}
+pub(crate) use crate::telemetry::gpu::GpuBaseline;
 
 /// Observation of the GPUs of a running engine.
 #[derive(Clone, Debug, Default)]
@@ -49,11 +41,6 @@ impl GpuWatch {
             .collect()
     }
 
-    /// Memory in use on a GPU before the launch, in bytes.
-    pub(crate) fn memory_bytes(&self, device: u32) -> Option<u64> {
-        self.baseline(device)?.memory_bytes
-    }
-
     /// Processes on a GPU that do not belong to the launch: from before it, or since the list was last
     /// cleared.
     pub(crate) fn foreign(&self, device: u32) -> Vec<GpuProcess> {
@@ -70,6 +57,19 @@ impl GpuWatch {
     fn baseline(&self, device: u32) -> Option<&GpuBaseline> {
         self.baselines.iter().find(|gpu| gpu.device == device)
     }
+}
+
+/// Messages of the kernel log about faults of these GPUs in the last time, if it is readable.
+pub(crate) async fn kernel_faults(buses: &[String], ago: Duration) -> Vec<String> {
+    if buses.is_empty() {
+        return Vec::new();
+    }
+    let reading = tokio::task::spawn_blocking(move || dmesg::read_since(ago));
+    let Ok(KernelLog::Lines(lines)) = reading.await else {
+        return Vec::new();
+    };
+    let is_ours = |line: &String| dmesg::is_fault_of(line, buses);
+    lines.into_iter().filter(is_ours).collect()
 }
 
 #[cfg(test)]
@@ -93,8 +93,7 @@ mod tests {
             processes: DeviceProcesses::default(),
         };
         assert_eq!(watch.foreign(1), stranger);
-        assert_eq!((watch.foreign(0), watch.memory_bytes(0)), (Vec::new(), None));
-        assert_eq!(watch.memory_bytes(1), Some(5));
+        assert_eq!(watch.foreign(0), Vec::new());
         assert_eq!(watch.idle_w(), BTreeMap::from([(1, 70.0)]));
     }
 }

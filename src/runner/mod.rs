@@ -21,6 +21,7 @@ mod launch;
 pub(crate) mod lease;
 pub(crate) mod load;
 pub(crate) mod load_matrix;
+pub(crate) mod node_sampling;
 mod pauses;
 mod post_mortem;
 mod prefetch;

@@ -1,8 +1,11 @@
 //! Telemetry of a launch, or around loads on an attached server: the probes, and the aggregates over the
 //! window of a measurement.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+
+use futures_util::future::join_all;
 
 use crate::analysis::aggregate::{self, MeasurementContext};
 use crate::base::clock::{self, MonotonicTime};
@@ -10,18 +13,18 @@ use crate::base::proc;
 use crate::engine::{self, Devices, RunningEngine};
 use crate::loadgen::Address;
 use crate::plan::Launch;
-use crate::results::record::post_mortem::KernelLog;
-use crate::results::record::telemetry::{Sample, Telemetry};
-use crate::runner::context::HostEnv;
+use crate::results::record::telemetry::{DeviceId, GpuProcess, Sample, Telemetry};
+use crate::runner::context::{HostEnv, RunContext};
 use crate::runner::environment::Environment;
-use crate::runner::gpu_idle;
 use crate::runner::gpu_watch::{GpuBaseline, GpuWatch};
+use crate::runner::node_sampling::{self, NodeSampler};
+use crate::runner::{gpu_idle, gpu_watch};
 use crate::telemetry::engine::{EngineProbe, MetricsPage};
 use crate::telemetry::gpu::{DeviceProcesses, Gpus};
 use crate::telemetry::host::EngineLocation;
 use crate::telemetry::probe::Probe;
 use crate::telemetry::sampler::Sampler;
-use crate::telemetry::{self, ProbeContext, dmesg};
+use crate::telemetry::{self, ProbeContext};
 
 /// Timeout of the probes directly before and after a load. An engine that has just finished a load may be
 /// slow.
@@ -35,8 +38,10 @@ pub(crate) struct Sampling {
     pub(crate) devices: Vec<u32>,
     /// State of the GPUs before the engine was started, and the processes on them.
     watch: GpuWatch,
-    /// Number of further GPUs of the launch, on other nodes.
-    unsampled_devices: u32,
+    /// The samplers of the further nodes of the launch.
+    nodes: Vec<NodeSampler>,
+    /// Number of GPUs of the launch on other nodes.
+    remote_devices: u32,
     is_simulated: bool,
     /// Bus addresses of the GPUs.
     bus_addresses: Vec<String>,
@@ -52,13 +57,27 @@ pub(crate) struct MeasuredWindow {
 
 impl Sampling {
     /// Creates the state before the engine of a launch is started.
-    pub(crate) fn begin(launch: &Launch, devices: &[u32]) -> Self {
+    pub(crate) fn begin(run_context: &RunContext<'_>, launch: &Launch, start: u32, devices: &[u32]) -> Self {
+        let nodes = node_sampling::start(run_context, launch, start);
+        let mut sampler = Sampler::default();
+        for node in &nodes {
+            sampler.add_node(Arc::clone(node.link()));
+        }
         Self {
+            sampler,
+            nodes,
             devices: devices.to_vec(),
-            unsampled_devices: launch.devices - launch.local_gpus(),
+            remote_devices: launch.devices - launch.local_gpus(),
             is_simulated: launch.engine.simulated,
             ..Self::default()
         }
+    }
+
+    /// Waits until the state of the GPUs of further nodes is known, and returns which are not idle.
+    pub(crate) async fn wait_nodes_ready(&self) -> Vec<String> {
+        join_all(self.nodes.iter().map(NodeSampler::wait_ready))
+            .await
+            .concat()
     }
 
     /// Samples around loads on an attached server: its host, and if it runs on this host, the GPUs that it
@@ -109,6 +128,9 @@ impl Sampling {
     /// Adds probes for the host of a started engine and for the engine's own metrics. If the engine has no
     /// metrics, they are unknown; that is no gap in the samples.
     pub(crate) async fn add_engine(&mut self, launch: &Launch, running: &RunningEngine, host: &HostEnv) {
+        for node in &self.nodes {
+            node.link().watch();
+        }
         let http = &host.http;
         let is_remote = *running.devices() == Devices::Remote;
         if is_remote {
@@ -177,7 +199,7 @@ impl Sampling {
     pub(crate) async fn sample_before_load(&self) {
         let began = clock::now();
         self.watch.processes.clear();
-        self.sampler.sample_now(BRACKET_TIMEOUT).await;
+        self.sampler.sample_at_edge(BRACKET_TIMEOUT, true).await;
         self.sampler.discard_before(began);
     }
 
@@ -194,24 +216,62 @@ impl Sampling {
         let (samples, facts) = self
             .sampler
             .samples_between(window.start, window.start, window.end);
-        let about = MeasurementContext {
-            window_s: window.end.since(window.start).as_secs_f64(),
-            devices: self.devices.clone(),
-            unsampled_devices: self.unsampled_devices,
-            idle_w: self.watch.idle_w(),
-            foreign: self
-                .devices
-                .iter()
-                .map(|device| (*device, self.watch.foreign(*device)))
-                .collect(),
-            is_simulated: self.is_simulated,
-        };
+        let about = self.measurement_context(window);
         let mut telemetry = aggregate::summarize_telemetry(&samples, facts, &about);
+        let rest = self.memory_before();
         for gpu in &mut telemetry.gpus {
-            gpu.rest_memory_bytes = self.watch.memory_bytes(gpu.device);
+            gpu.rest_memory_bytes = rest.get(&gpu.id()).copied();
         }
-        telemetry.kernel = gpu_faults(&self.bus_addresses, telemetry.seconds).await;
+        let ago = Duration::from_secs_f64(telemetry.seconds) + BRACKET_TIMEOUT;
+        telemetry.kernel = gpu_watch::kernel_faults(&self.bus_addresses, ago).await;
+        for node in &self.nodes {
+            let lines = node.link().kernel().into_iter();
+            let named = lines.map(|line| format!("{}: {line}", node.link().node()));
+            telemetry.kernel.extend(named);
+        }
         (telemetry, samples)
+    }
+
+    fn measurement_context(&self, window: MeasuredWindow) -> MeasurementContext {
+        let local = || self.devices.iter().copied();
+        let remote: Vec<DeviceId> = self.nodes.iter().flat_map(NodeSampler::devices).collect();
+        let baselines = self.nodes.iter().flat_map(NodeSampler::baselines);
+        let mut idle_w: BTreeMap<DeviceId, f64> = baselines
+            .filter_map(|(device, gpu)| Some((device, gpu.idle_w?)))
+            .collect();
+        let own = self.watch.idle_w().into_iter();
+        idle_w.extend(own.map(|(device, watts)| (DeviceId::local(device), watts)));
+        let mut foreign: BTreeMap<DeviceId, Vec<GpuProcess>> = local()
+            .map(|device| (DeviceId::local(device), self.watch.foreign(device)))
+            .collect();
+        for node in &self.nodes {
+            let devices = node.devices().into_iter();
+            foreign.extend(devices.map(|id| {
+                let processes = node.link().foreign(id.device);
+                (id, processes)
+            }));
+        }
+        let sampled = u32::try_from(remote.len()).unwrap_or(u32::MAX);
+        MeasurementContext {
+            window_s: window.end.since(window.start).as_secs_f64(),
+            devices: local().map(DeviceId::local).chain(remote).collect(),
+            unsampled_devices: self.remote_devices.saturating_sub(sampled),
+            idle_w,
+            foreign,
+            nodes: self.nodes.iter().map(NodeSampler::window).collect(),
+            is_simulated: self.is_simulated,
+        }
+    }
+
+    /// Memory in use on each GPU before the launch, in bytes.
+    fn memory_before(&self) -> BTreeMap<DeviceId, u64> {
+        let remote = self.nodes.iter().flat_map(NodeSampler::baselines);
+        let local = self.watch.baselines.iter();
+        let local = local.map(|gpu| (DeviceId::local(gpu.device), gpu.clone()));
+        remote
+            .chain(local)
+            .filter_map(|(device, gpu)| Some((device, gpu.memory_bytes?)))
+            .collect()
     }
 }
 
@@ -225,18 +285,4 @@ fn listeners_at(host: &str, port: u16) -> (EngineLocation, Vec<u32>) {
         true => (EngineLocation::Unknown, roots),
         false => (EngineLocation::Local(roots.clone()), roots),
     }
-}
-
-/// Messages of the kernel log about faults of these GPUs in the last seconds, if it is readable.
-async fn gpu_faults(buses: &[String], seconds: f64) -> Vec<String> {
-    if buses.is_empty() {
-        return Vec::new();
-    }
-    let ago = Duration::from_secs_f64(seconds) + BRACKET_TIMEOUT;
-    let reading = tokio::task::spawn_blocking(move || dmesg::read_since(ago));
-    let Ok(KernelLog::Lines(lines)) = reading.await else {
-        return Vec::new();
-    };
-    let is_ours = |line: &String| dmesg::is_fault_of(line, buses);
-    lines.into_iter().filter(is_ours).collect()
 }

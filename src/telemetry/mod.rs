@@ -8,6 +8,7 @@ pub(crate) mod engine;
 pub mod gpu;
 pub(crate) mod host;
 pub mod machine;
+pub(crate) mod node;
 pub mod probe;
 pub(crate) mod prometheus;
 pub mod sampler;

@@ -2,15 +2,36 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::results::record::telemetry::{SampleValues, TelemetrySource};
 
 /// What one read of a probe gives for one device, or for none in particular.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DeviceReading {
     /// The device's index on the host.
     pub device: Option<u32>,
     /// Missing values are left out.
     pub values: SampleValues,
+}
+
+/// What a probe reads, and how often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ProbeFacts {
+    pub(crate) source: TelemetrySource,
+    /// The device of all readings, if there is only one.
+    pub(crate) device: Option<u32>,
+    pub(crate) period: Duration,
+}
+
+impl ProbeFacts {
+    pub(crate) fn of(probe: &dyn Probe) -> Self {
+        Self {
+            source: probe.source(),
+            device: probe.device(),
+            period: probe.period(),
+        }
+    }
 }
 
 /// A source that is read periodically. Reading may block: each probe has its own thread, and a hanging probe

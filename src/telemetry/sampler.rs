@@ -1,20 +1,22 @@
 //! Reads probes periodically, each in its own thread and on its own schedule, and keeps the samples until
 //! they are cut to a window. A probe that hangs delays nothing, and no code here runs on the load generator's
-//! threads.
+//! threads. Samples of other nodes of a job are read there, and arrive by a [`NodeLink`].
+
+mod node_clock;
+pub(crate) mod node_link;
+mod track;
 
 use std::any::Any;
-use std::collections::{BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use crate::base::clock::{self, MonotonicTime};
-use crate::results::record::telemetry::{Sample, SourceFacts, TelemetrySource};
-use crate::telemetry::probe::{DeviceReading, Probe};
-
-/// Time after which a probe that has not answered is reported as hanging.
-const HANG_AFTER: Duration = Duration::from_secs(3);
+use crate::results::record::telemetry::{Sample, SourceFacts};
+use crate::telemetry::probe::{DeviceReading, Probe, ProbeFacts};
+use crate::telemetry::sampler::node_link::NodeLink;
+use crate::telemetry::sampler::track::Track;
 
 /// How long `Drop` waits for probes that are being read.
 const STOP_TIMEOUT: Duration = Duration::from_millis(250);
@@ -25,8 +27,14 @@ const READING_POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// The probes and their samples.
 #[derive(Default)]
 pub struct Sampler {
-    threads: Vec<Arc<ProbeThread>>,
+    threads: Vec<Arc<Track>>,
+    nodes: Vec<Arc<NodeLink>>,
+    /// Gets the readings instead of the tracks.
+    sink: Option<Sink>,
 }
+
+/// Takes the result of a reading: the position of its probe, the time, and the values.
+pub(crate) type Sink = Arc<dyn Fn(usize, MonotonicTime, Result<Vec<DeviceReading>, String>) + Send + Sync>;
 
 impl Sampler {
     /// Starts one thread for each probe.
@@ -38,20 +46,32 @@ impl Sampler {
         sampler
     }
 
+    /// Starts one thread for each probe. Keeps no samples, but passes each reading on.
+    pub(crate) fn passing_on(probes: Vec<Box<dyn Probe>>, sink: Sink) -> Self {
+        let mut sampler = Self::default();
+        sampler.sink = Some(sink);
+        for probe in probes {
+            sampler.add(probe);
+        }
+        sampler
+    }
+
+    /// Adds the samples of another node of the job.
+    pub(crate) fn add_node(&mut self, node: Arc<NodeLink>) {
+        self.nodes.push(node);
+    }
+
     pub(crate) fn add(&mut self, probe: Box<dyn Probe>) {
-        let thread = Arc::new(ProbeThread {
-            source: probe.source(),
-            device: probe.device(),
-            period: probe.period().max(Duration::from_millis(1)),
-            state: Mutex::default(),
-            changed: Condvar::new(),
-        });
+        let thread = Arc::new(Track::new(None, ProbeFacts::of(&*probe)));
         let name = match thread.device {
             Some(device) => format!("probe {} {device}", thread.source.name()),
             None => format!("probe {}", thread.source.name()),
         };
         let asking = Arc::clone(&thread);
-        let spawned = thread::Builder::new().name(name).spawn(move || asking.run(probe));
+        let sink = self.sink.clone().map(|sink| (self.threads.len(), sink));
+        let spawned = thread::Builder::new()
+            .name(name)
+            .spawn(move || asking.run(probe, sink));
         if let Err(error) = spawned {
             thread.lock().last_error = Some(format!("its thread could not be started: {error}"));
         }
@@ -61,17 +81,34 @@ impl Sampler {
     /// Reads every probe once outside its schedule and waits for the results, at most `limit`. At the start
     /// and the end of a window this gives samples directly before and after it.
     pub async fn sample_now(&self, limit: Duration) {
+        self.sample_at_edge(limit, false).await;
+    }
+
+    /// Like [`Sampler::sample_now`], at the start of a window if `begins_window`.
+    pub(crate) async fn sample_at_edge(&self, limit: Duration, begins_window: bool) {
         let deadline = clock::now().plus(limit);
-        let requests: Vec<(&Arc<ProbeThread>, u64)> = self
+        let requests: Vec<(&Arc<Track>, u64)> = self
             .threads
             .iter()
             .map(|thread| (thread, thread.request_read()))
             .collect();
-        let is_open = |(thread, turn): &&(&Arc<ProbeThread>, u64)| {
+        let is_open = |(thread, turn): &&(&Arc<Track>, u64)| {
             let state = thread.lock();
             state.reads_done < *turn && !state.has_ended && !state.is_hanging(clock::now())
         };
-        while requests.iter().any(|requests| is_open(&requests)) && clock::now() < deadline {
+        let nodes: Vec<(&Arc<NodeLink>, u64)> = self
+            .nodes
+            .iter()
+            .map(|node| (node, node.request_read(begins_window)))
+            .collect();
+        let waits_for_node = || {
+            nodes
+                .iter()
+                .any(|(node, turn)| node.is_awaited(*turn, clock::now()))
+        };
+        while (requests.iter().any(|requests| is_open(&requests)) || waits_for_node())
+            && clock::now() < deadline
+        {
             tokio::time::sleep(READING_POLL_INTERVAL).await;
         }
     }
@@ -88,16 +125,23 @@ impl Sampler {
         for thread in &self.threads {
             thread.samples_between((zero, from, to), &mut samples, &mut facts);
         }
-        samples.sort_by_key(|sample| (sample.at_ns, sample.source, sample.device));
+        for node in &self.nodes {
+            for track in node.tracks() {
+                track.samples_between((zero, from, to), &mut samples, &mut facts);
+            }
+        }
+        samples.sort_by(|one, two| {
+            let key = |sample: &Sample| (sample.at_ns, sample.source, sample.device);
+            key(one).cmp(&key(two)).then_with(|| one.node.cmp(&two.node))
+        });
         (samples, facts)
     }
 
     /// Drops samples taken before a time.
     pub(crate) fn discard_before(&self, before: MonotonicTime) {
-        for thread in &self.threads {
-            let sample = &mut thread.lock().samples;
-            let end = sample.partition_point(|sample| sample.sampled_at < before);
-            sample.drain(..end);
+        let tracks = self.nodes.iter().flat_map(|node| node.tracks());
+        for track in self.threads.iter().cloned().chain(tracks) {
+            track.discard_before(before);
         }
     }
 }
@@ -124,41 +168,8 @@ impl Drop for Sampler {
     }
 }
 
-struct ProbeThread {
-    source: TelemetrySource,
-    device: Option<u32>,
-    period: Duration,
-    state: Mutex<ThreadState>,
-    /// Signals a request for a reading, a request to end, and the end of the thread.
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct ThreadState {
-    samples: VecDeque<StoredSample>,
-    /// Names of values. Samples refer to them by index, because there are many samples and few names.
-    names: Vec<String>,
-    reading_since: Option<MonotonicTime>,
-    /// Why the last reading failed.
-    last_error: Option<String>,
-    /// Number of readings begun, and of readings finished.
-    reads_started: u64,
-    reads_done: u64,
-    /// Number of the latest reading that is requested outside the schedule.
-    requested_read: u64,
-    is_stopping: bool,
-    has_ended: bool,
-}
-
-/// A sample in memory, which refers to its values' names by index.
-struct StoredSample {
-    sampled_at: MonotonicTime,
-    device: Option<u32>,
-    values: Vec<(u16, f64)>,
-}
-
 /// Records that the thread has ended, on return and on panic.
-struct EndGuard<'a>(&'a ProbeThread);
+struct EndGuard<'a>(&'a Track);
 
 impl Drop for EndGuard<'_> {
     fn drop(&mut self) {
@@ -167,11 +178,7 @@ impl Drop for EndGuard<'_> {
     }
 }
 
-impl ProbeThread {
-    fn lock(&self) -> MutexGuard<'_, ThreadState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
+impl Track {
     /// Requests a reading that begins after now. Returns its number.
     fn request_read(&self) -> u64 {
         let mut state = self.lock();
@@ -180,7 +187,7 @@ impl ProbeThread {
         state.requested_read
     }
 
-    fn run(&self, mut probe: Box<dyn Probe>) {
+    fn run(&self, mut probe: Box<dyn Probe>, sink: Option<(usize, Sink)>) {
         let _ended = EndGuard(self);
         let period = u64::try_from(self.period.as_nanos()).unwrap_or(u64::MAX);
         while self.wait_for_turn(period) {
@@ -188,16 +195,19 @@ impl ProbeThread {
             let result = catch_unwind(AssertUnwindSafe(|| probe.read()));
             let ended = clock::now();
             let at = began.plus(ended.since(began) / 2);
+            let has_panicked = result.is_err();
+            let panicked =
+                |panic: Box<dyn Any + Send>| Err(format!("its probe panicked: {}", panic_text(&*panic)));
+            let result = result.unwrap_or_else(panicked);
             let mut state = self.lock();
             state.reading_since = None;
+            match &sink {
+                Some((position, sink)) => sink(*position, at, result),
+                None => state.store(at, result),
+            }
             state.reads_done = state.reads_started;
-            match result {
-                Ok(Ok(readings)) => state.store(at, readings),
-                Ok(Err(reason)) => state.last_error = Some(reason),
-                Err(panic) => {
-                    state.last_error = Some(format!("its probe panicked: {}", panic_text(&*panic)));
-                    return;
-                }
+            if has_panicked {
+                return;
             }
         }
     }
@@ -221,115 +231,6 @@ impl ProbeThread {
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
-
-    fn samples_between(
-        &self,
-        window: (MonotonicTime, MonotonicTime, MonotonicTime),
-        samples: &mut Vec<Sample>,
-        facts: &mut Vec<SourceFacts>,
-    ) {
-        let state = self.lock();
-        let mut devices: BTreeSet<Option<u32>> = state.samples.iter().map(|sample| sample.device).collect();
-        if devices.is_empty() {
-            devices.insert(self.device);
-        }
-        let error = state.current_error(clock::now());
-        for device in devices {
-            let device_samples: Vec<&StoredSample> = state
-                .samples
-                .iter()
-                .filter(|sample| sample.device == device)
-                .collect();
-            let (cut, mut about) = self.device_samples(&device_samples, window);
-            about.device = device;
-            about.trouble.clone_from(&error);
-            facts.push(about);
-            samples.extend(cut.iter().map(|sample| {
-                Sample {
-                    at_ns: signed_ns(window.0, sample.sampled_at),
-                    source: self.source,
-                    device,
-                    values: sample
-                        .values
-                        .iter()
-                        .map(|(name, value)| (state.names[usize::from(*name)].clone(), *value))
-                        .collect(),
-                }
-            }));
-        }
-    }
-
-    fn device_samples<'t>(
-        &self,
-        device_samples: &[&'t StoredSample],
-        (_, from, to): (MonotonicTime, MonotonicTime, MonotonicTime),
-    ) -> (Vec<&'t StoredSample>, SourceFacts) {
-        let start = device_samples.partition_point(|sample| sample.sampled_at < from);
-        let end = device_samples.partition_point(|sample| sample.sampled_at <= to);
-        let within = &device_samples[start..end.max(start)];
-        let mut longest = Duration::ZERO;
-        let mut last = from;
-        for at in within.iter().map(|sample| sample.sampled_at).chain([to]) {
-            longest = longest.max(at.since(last));
-            last = at;
-        }
-        let touches = |at: MonotonicTime| within.iter().any(|sample| sample.sampled_at == at);
-        let facts = SourceFacts {
-            source: self.source,
-            device: None,
-            period_s: self.period.as_secs_f64(),
-            samples: u32::try_from(within.len()).unwrap_or(u32::MAX),
-            longest_gap_s: longest.as_secs_f64(),
-            is_bracketed: (start > 0 || touches(from)) && (end < device_samples.len() || touches(to)),
-            trouble: None,
-        };
-        (device_samples[start.saturating_sub(1)..].to_vec(), facts)
-    }
-}
-
-impl ThreadState {
-    fn store(&mut self, at: MonotonicTime, readings: Vec<DeviceReading>) {
-        self.last_error = None;
-        for reading in readings.into_iter().filter(|reading| !reading.values.is_empty()) {
-            let values = reading.values.into_iter();
-            let values = values.filter_map(|(name, value)| Some((self.name_index(name)?, value)));
-            let values = values.collect();
-            self.samples.push_back(StoredSample {
-                sampled_at: at,
-                device: reading.device,
-                values,
-            });
-        }
-    }
-
-    fn name_index(&mut self, name: String) -> Option<u16> {
-        let at = self.names.iter().position(|known| *known == name);
-        let at = at.unwrap_or_else(|| {
-            self.names.push(name);
-            self.names.len() - 1
-        });
-        u16::try_from(at).ok()
-    }
-
-    /// Why there are currently no values.
-    fn current_error(&self, now: MonotonicTime) -> Option<String> {
-        let since = self.reading_since.filter(|_| self.is_hanging(now));
-        match since.map(|since| now.since(since)) {
-            Some(since) => Some(format!("no response for {:.1} s", since.as_secs_f64())),
-            None => self.last_error.clone(),
-        }
-    }
-
-    fn is_hanging(&self, now: MonotonicTime) -> bool {
-        self.reading_since
-            .is_some_and(|since| now.since(since) > HANG_AFTER)
-    }
-}
-
-/// Signed time from `from` to `to`, in nanoseconds.
-fn signed_ns(from: MonotonicTime, to: MonotonicTime) -> i64 {
-    let signed = |nanos: u64| i64::try_from(nanos).unwrap_or(i64::MAX);
-    signed(to.as_nanos()) - signed(from.as_nanos())
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> String {

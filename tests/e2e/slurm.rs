@@ -4,6 +4,7 @@
 mod chaos;
 mod members;
 mod regression;
+mod samples;
 mod starts;
 
 use std::fs;

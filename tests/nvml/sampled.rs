@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use matrix::analysis::aggregate::{self, MeasurementContext};
 use matrix::base::clock;
-use matrix::results::record::telemetry::{EnergySource, Telemetry};
+use matrix::results::record::telemetry::{DeviceId, EnergySource, Telemetry};
 use matrix::telemetry::gpu::{DeviceProcesses, GpuSources, Gpus};
 use matrix::telemetry::sampler::Sampler;
 
@@ -28,8 +28,11 @@ async fn watched(stub: &Stub, devices: &[u32], seconds: f64) -> Telemetry {
     let (samples, facts) = sampler.samples_between(zero, zero, end);
     let about = MeasurementContext {
         window_s: end.since(zero).as_secs_f64(),
-        devices: devices.to_vec(),
-        idle_w: devices.iter().map(|device| (*device, 70.0)).collect(),
+        devices: devices.iter().copied().map(DeviceId::local).collect(),
+        idle_w: devices
+            .iter()
+            .map(|device| (DeviceId::local(*device), 70.0))
+            .collect(),
         ..MeasurementContext::default()
     };
     aggregate::summarize_telemetry(&samples, facts, &about)

@@ -152,8 +152,13 @@ static void script(void) {
     char usual[] = "power 70";
     line(usual);
     if (!dladdr((void *)script, &self) || !self.dli_fname) return;
-    snprintf(path, sizeof path, "%s.script", self.dli_fname);
+    const char *node = getenv("SLURMD_NODENAME");
+    snprintf(path, sizeof path, "%s.script.%s", self.dli_fname, node ? node : "");
     FILE *file = fopen(path, "r");
+    if (!file) {
+        snprintf(path, sizeof path, "%s.script", self.dli_fname);
+        file = fopen(path, "r");
+    }
     if (!file) return;
     while (fgets(text, sizeof text, file)) line(text);
     fclose(file);

@@ -75,12 +75,20 @@ impl Stub {
 
     /// Another script, for whoever loads the library from now on.
     pub fn rewrite(&self, script: &str) {
+        self.write("libnvidia-ml.so.1.script", script);
+    }
+
+    /// What it says on a node of a cluster, instead of the script.
+    pub fn on_node(&self, node: &str, script: &str) {
+        self.write(&format!("libnvidia-ml.so.1.script.{node}"), script);
+    }
+
+    fn write(&self, name: &str, script: &str) {
         let kept: Vec<&str> = script
             .lines()
             .filter(|line| !line.trim().starts_with("without "))
             .collect();
-        let file = self.folder.path().join("libnvidia-ml.so.1.script");
-        fs::write(file, kept.join("\n") + "\n").expect("the script can be written");
+        fs::write(self.folder.path().join(name), kept.join("\n") + "\n").expect("the script can be written");
     }
 }
 

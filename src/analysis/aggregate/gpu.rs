@@ -3,7 +3,7 @@
 use crate::analysis::aggregate::MeasurementContext;
 use crate::analysis::aggregate::series::{Series, is_within, sample_names};
 use crate::analysis::metrics::percentile;
-use crate::results::record::telemetry::{GpuWindow, Sample};
+use crate::results::record::telemetry::{DeviceId, GpuWindow, Sample};
 
 const BUSY_UTILISATION: f64 = 0.1;
 
@@ -13,14 +13,21 @@ const THROTTLE_PREFIX: &str = "throttled_";
 const ENERGY_COUNTER: &str = "energy_j";
 
 /// Returns the samples of a device from the vendor's tools; the engine's and the host's samples are left out.
-pub(super) fn device_samples(samples: &[Sample], device: u32) -> impl Iterator<Item = &Sample> {
-    samples
-        .iter()
-        .filter(move |sample| sample.device == Some(device) && sample.source.is_gpu())
+pub(super) fn device_samples<'s>(
+    samples: &'s [Sample],
+    device: &DeviceId,
+) -> impl Iterator<Item = &'s Sample> {
+    samples.iter().filter(move |sample| {
+        sample.device == Some(device.device) && sample.node == device.node && sample.source.is_gpu()
+    })
 }
 
 /// Returns `None` if there is no sample of the device.
-pub(super) fn gpu_window(samples: &[Sample], device: u32, about: &MeasurementContext) -> Option<GpuWindow> {
+pub(super) fn gpu_window(
+    samples: &[Sample],
+    device: &DeviceId,
+    about: &MeasurementContext,
+) -> Option<GpuWindow> {
     let end = about.window_s;
     let own: Vec<&Sample> = device_samples(samples, device).collect();
     if own.is_empty() {
@@ -54,16 +61,17 @@ pub(super) fn gpu_window(samples: &[Sample], device: u32, about: &MeasurementCon
     });
     Some(GpuWindow {
         rest_memory_bytes: None,
-        device,
+        node: device.node.clone(),
+        device: device.device,
         ranges,
         busy_samples: u32::try_from(busy.len()).unwrap_or(u32::MAX),
         busy_clock_mhz: (!clocks.is_empty()).then(|| clocks.iter().sum::<f64>() / clocks.len() as f64),
         clock_spread: clock_spread(&clocks),
         throttled: throttled.collect(),
-        foreign: about.foreign.get(&device).cloned().unwrap_or_default(),
+        foreign: about.foreign.get(device).cloned().unwrap_or_default(),
         counter_j: series(ENERGY_COUNTER).growth_in_window(end),
         integral_j: series("power_w").integral(end),
-        idle_w: about.idle_w.get(&device).copied(),
+        idle_w: about.idle_w.get(device).copied(),
     })
 }
 

@@ -6,6 +6,7 @@ fn sample(source: TelemetrySource, device: Option<u32>, at_s: f64, values: &[(&s
     Sample {
         at_ns: (at_s * 1e9).round() as i64,
         source,
+        node: None,
         device,
         values: values
             .iter()
@@ -26,7 +27,7 @@ fn about(seconds: f64, devices: &[u32]) -> MeasurementContext {
     MeasurementContext {
         unsampled_devices: 0,
         window_s: seconds,
-        devices: devices.to_vec(),
+        devices: devices.iter().copied().map(DeviceId::local).collect(),
         ..MeasurementContext::default()
     }
 }
@@ -142,11 +143,11 @@ fn energy_is_that_of_all_devices_of_the_launch_and_of_no_other() {
     samples.extend(ramp(2, 999.0, 0.0, &moments));
     samples.sort_by_key(|sample| sample.at_ns);
     let mut both = about(4.0, &[0, 1]);
-    both.idle_w = BTreeMap::from([(0, 50.0), (1, 60.0)]);
+    both.idle_w = BTreeMap::from([(DeviceId::local(0), 50.0), (DeviceId::local(1), 60.0)]);
     let energy = summarize_telemetry(&samples, Vec::new(), &both).energy.unwrap();
     assert!(is_close(Some(energy.joules), 1200.0) && is_close(energy.peak_w, 300.0));
     assert!(is_close(energy.above_idle_j, 1200.0 - 440.0));
-    both.idle_w.remove(&1);
+    both.idle_w.remove(&DeviceId::local(1));
     assert_eq!(
         summarize_telemetry(&samples, Vec::new(), &both)
             .energy
@@ -416,4 +417,87 @@ fn the_peak_is_that_of_samples_within_the_window_and_never_below_the_mean() {
         of(&[(-0.5, 80.0, 0.0), (1.0, 500.0, 450.0), (2.5, 80.0, 900.0)]),
         (300.0, Some(500.0))
     );
+}
+
+/// Samples of a constant power of a GPU of another node.
+fn elsewhere(node: &str, device: u32, watts: f64, moments: &[f64]) -> Vec<Sample> {
+    let sample = |at: &f64| Sample {
+        node: Some(node.to_owned()),
+        ..gpu(device, *at, &[("power_w", watts), ("energy_j", 1e6 + watts * at)])
+    };
+    moments.iter().map(sample).collect()
+}
+
+#[test]
+fn gpus_with_one_index_on_two_nodes_are_two_and_energy_is_that_of_both() {
+    let moments = [-0.5, 1.0, 3.0, 4.5];
+    let mut samples = ramp(0, 100.0, 0.0, &moments);
+    samples.extend(elsewhere("node2", 0, 250.0, &moments));
+    samples.sort_by_key(|sample| sample.at_ns);
+    let remote = DeviceId {
+        node: Some("node2".to_owned()),
+        device: 0,
+    };
+    let mut about = about(4.0, &[0]);
+    about.devices.push(remote.clone());
+    about.foreign = BTreeMap::from([(
+        remote.clone(),
+        vec![GpuProcess {
+            pid: 7,
+            name: None,
+            memory_bytes: None,
+        }],
+    )]);
+    let telemetry = summarize_telemetry(&samples, Vec::new(), &about);
+    let [first, second] = &telemetry.gpus[..] else {
+        panic!("{:?}", telemetry.gpus)
+    };
+    assert_eq!((first.id(), second.id()), (DeviceId::local(0), remote.clone()));
+    assert_eq!(remote.to_string(), "GPU 0 of node2");
+    assert!(is_close(first.counter_j, 400.0) && is_close(second.counter_j, 1000.0));
+    assert_eq!((first.foreign.len(), second.foreign.len()), (0, 1));
+    let energy = telemetry.energy.unwrap();
+    assert!(is_close(Some(energy.joules), 1400.0) && is_close(energy.peak_w, 350.0));
+    // The samples of the node end at the start of the window.
+    let is_kept = |sample: &Sample| sample.node.is_none() || sample.at_ns < 500_000_000;
+    samples.retain(is_kept);
+    assert_eq!(summarize_telemetry(&samples, Vec::new(), &about).energy, None);
+    // It was never read: the engine's own figure does not stand in for a part of its GPUs.
+    samples.retain(|sample| sample.node.is_none());
+    samples.extend(moments.map(|at| engine(at, &[("energy_j", 100.0 * at + 500.0)])));
+    samples.sort_by_key(|sample| sample.at_ns);
+    assert_eq!(summarize_telemetry(&samples, Vec::new(), &about).energy, None);
+}
+
+#[test]
+fn the_host_of_another_node_is_apart_from_that_of_the_load() {
+    let host = |node: Option<&str>, at: f64, busy: f64| Sample {
+        node: node.map(str::to_owned),
+        ..sample(
+            TelemetrySource::Host,
+            None,
+            at,
+            &[
+                ("cpus", 8.0),
+                ("busy_cpu_s", busy * at + 10.0),
+                ("client_cpu_s", 5.0),
+                ("engine_cpu_s", 3.0),
+                ("other_cpu_s", 1.0),
+            ],
+        )
+    };
+    let mut samples: Vec<Sample> = [-0.5, 2.0, 4.5]
+        .into_iter()
+        .flat_map(|at| [host(None, at, 1.0), host(Some("node2"), at, 6.0)])
+        .collect();
+    samples.sort_by_key(|sample| sample.at_ns);
+    let mut about = about(4.0, &[]);
+    about.nodes.push(NodeWindow {
+        node: "node2".to_owned(),
+        ..NodeWindow::default()
+    });
+    let telemetry = summarize_telemetry(&samples, Vec::new(), &about);
+    let (here, there) = (telemetry.host.unwrap(), telemetry.nodes[0].host.clone().unwrap());
+    assert!(is_close(here.other_cpus, 1.0) && is_close(there.other_cpus, 6.0));
+    assert_eq!((here.client_cpus, there.client_cpus), (Some(0.0), None));
 }

@@ -13,11 +13,23 @@ const MIN_CPU_SHARE: f64 = 0.25;
 /// second, and it is read twice a second.
 const MIN_WINDOW_S: f64 = 2.0;
 
-/// Judges processor time of others, stolen processor time, and lack of memory.
+/// Judges processor time of others, stolen processor time, and lack of memory, on every node of the launch.
 pub(super) fn judge(telemetry: &Telemetry, bounds: &ValidityBounds, reasons: &mut Vec<Reason>) {
-    let Some(host) = &telemetry.host else {
-        return;
-    };
+    if let Some(host) = &telemetry.host {
+        judge_host(telemetry, host, bounds, reasons);
+    }
+    for node in &telemetry.nodes {
+        let Some(host) = &node.host else { continue };
+        let mut own = Vec::new();
+        judge_host(telemetry, host, bounds, &mut own);
+        reasons.extend(own.into_iter().map(|reason| Reason {
+            measured: format!("{}: {}", node.node, reason.measured),
+            ..reason
+        }));
+    }
+}
+
+fn judge_host(telemetry: &Telemetry, host: &HostWindow, bounds: &ValidityBounds, reasons: &mut Vec<Reason>) {
     let is_long = telemetry.seconds >= MIN_WINDOW_S;
     if let Some(others) = other_processes(host, bounds).filter(|_| is_long) {
         let bound = format!("{:.2} processors", max_other_cpus(host, bounds));

@@ -66,12 +66,7 @@ pub(super) fn judge_devices(
     reasons: &mut Vec<Reason>,
 ) {
     for gpu in &telemetry.gpus {
-        let machine_gpu = machine.and_then(|machine| {
-            machine
-                .devices
-                .iter()
-                .find(|machine_gpu| machine_gpu.device == gpu.device)
-        });
+        let machine_gpu = facts_about(gpu, telemetry, machine);
         judge_clocks(gpu, machine_gpu, bounds, reasons);
         judge_other_users(gpu, machine_gpu, bounds, reasons);
         judge_device_faults(gpu, machine_gpu, reasons);
@@ -92,6 +87,19 @@ pub(super) fn judge_devices(
             Some("5 % apart".to_owned()),
         ));
     }
+}
+
+/// The facts about a GPU, from the description of its node.
+fn facts_about<'t>(
+    gpu: &GpuWindow,
+    telemetry: &'t Telemetry,
+    machine: Option<&'t Machine>,
+) -> Option<&'t Gpu> {
+    let devices = match &gpu.node {
+        None => &machine?.devices,
+        Some(node) => &telemetry.nodes.iter().find(|other| other.node == *node)?.devices,
+    };
+    devices.iter().find(|facts| facts.device == gpu.device)
 }
 
 fn judge_engine(evidence: &Evidence<'_>, telemetry: &Telemetry, reasons: &mut Vec<Reason>) {
@@ -162,7 +170,7 @@ fn judge_clocks(
         if share > bound {
             reasons.push(new_reason(
                 code,
-                format!("GPU {}: {} of the samples", gpu.device, percent(share)),
+                format!("{}: {} of the samples", gpu.id(), percent(share)),
                 Some(percent(bound)),
             ));
         }
@@ -179,16 +187,16 @@ fn judge_clocks(
     let (measured, bound) = match (spread, highest) {
         (Some(spread), _) => (
             format!(
-                "GPU {}: the clock varied by {} around {clock:.0} MHz",
-                gpu.device,
+                "{}: the clock varied by {} around {clock:.0} MHz",
+                gpu.id(),
                 percent(spread)
             ),
             percent(bounds.clock_spread),
         ),
         (None, Some(highest)) => (
             format!(
-                "GPU {}: busy with a clock of {clock:.0} of {highest:.0} MHz",
-                gpu.device
+                "{}: busy with a clock of {clock:.0} of {highest:.0} MHz",
+                gpu.id()
             ),
             percent(NORMAL_CLOCK_SHARE),
         ),
@@ -220,7 +228,7 @@ fn judge_device_faults(gpu: &GpuWindow, machine_gpu: Option<&Gpu>, reasons: &mut
     if !faults.is_empty() {
         reasons.push(new_reason(
             ReasonCode::GpuErrors,
-            format!("GPU {}: {}", gpu.device, faults.join(", ")),
+            format!("{}: {}", gpu.id(), faults.join(", ")),
             Some("none".to_owned()),
         ));
     }
@@ -240,7 +248,7 @@ fn judge_device_faults(gpu: &GpuWindow, machine_gpu: Option<&Gpu>, reasons: &mut
     if !slower.is_empty() {
         reasons.push(new_reason(
             ReasonCode::PcieDowntrained,
-            format!("GPU {}: {}", gpu.device, slower.join(", ")),
+            format!("{}: {}", gpu.id(), slower.join(", ")),
             Some("the highest that device and slot support".to_owned()),
         ));
     }
@@ -261,7 +269,7 @@ fn judge_other_users(
             .collect();
         reasons.push(new_reason(
             ReasonCode::GpuShared,
-            format!("GPU {}: process {}", gpu.device, named.join(", ")),
+            format!("{}: process {}", gpu.id(), named.join(", ")),
             Some("only processes of the engine".to_owned()),
         ));
     }
@@ -271,11 +279,7 @@ fn judge_other_users(
         let desktop = if draws { ", a desktop included" } else { "" };
         let mut reason = new_reason(
             ReasonCode::GpuNotAtRest,
-            format!(
-                "GPU {}: {} in use before the start{desktop}",
-                gpu.device,
-                Bytes(bytes)
-            ),
+            format!("{}: {} in use before the start{desktop}", gpu.id(), Bytes(bytes)),
             Some(format!("{rest}")),
         );
         if draws {
@@ -309,7 +313,7 @@ fn judge_unexplained_memory(gpu: &GpuWindow, bounds: &ValidityBounds, reasons: &
         let bytes = Bytes(bytes as u64);
         reasons.push(new_reason(
             ReasonCode::GpuMemoryUnexplained,
-            format!("GPU {}: {bytes} of its memory {what}", gpu.device),
+            format!("{}: {bytes} of its memory {what}", gpu.id()),
             Some(format!("{bound}")),
         ));
     }
@@ -328,18 +332,15 @@ fn judge_telemetry_gaps(evidence: &Evidence<'_>, telemetry: &Telemetry, reasons:
     };
     let mut silent_sources: Vec<String> = silent().map(|(what, _)| what).collect();
     let mut weight = silent().map(|(_, weight)| weight).max();
-    let is_watched = telemetry.sources.iter().any(|source| source.source.is_gpu());
+    let is_watched = reads_gpus(telemetry, None);
     let is_pretended = evidence.machine.is_some_and(|machine| machine.gpus_pretended);
     if evidence.launch.devices > 0 && !is_watched && !is_pretended {
         silent_sources.push("no telemetry source read the GPUs".to_owned());
         weight = Some(Verdict::Suspect);
     }
-    let other_nodes = evidence.launch.nodes() - 1;
-    if other_nodes > 0 && !evidence.launch.engine.simulated {
-        silent_sources.push(format!(
-            "nothing was sampled on {}",
-            pluralize(other_nodes as usize, "other node", "other nodes")
-        ));
+    let other_nodes = unsampled_nodes(evidence, telemetry);
+    if !other_nodes.is_empty() {
+        silent_sources.extend(other_nodes);
         weight = Some(Verdict::Suspect);
     }
     if let Some(weight) = weight {
@@ -354,18 +355,45 @@ fn judge_telemetry_gaps(evidence: &Evidence<'_>, telemetry: &Telemetry, reasons:
     }
 }
 
+/// Whether a source read the GPUs of a node.
+fn reads_gpus(telemetry: &Telemetry, node: Option<&str>) -> bool {
+    let sources = &telemetry.sources;
+    sources
+        .iter()
+        .any(|source| source.source.is_gpu() && source.node.as_deref() == node)
+}
+
+/// What is missing of the further nodes of the launch. A simulated engine computes on none of their GPUs.
+fn unsampled_nodes(evidence: &Evidence<'_>, telemetry: &Telemetry) -> Vec<String> {
+    let is_real = !evidence.launch.engine.simulated;
+    let mut missing = Vec::new();
+    for node in &telemetry.nodes {
+        if let Some(trouble) = &node.trouble {
+            missing.push(format!("{}: {trouble}", node.node));
+        } else if node.gpus > 0 && is_real && !reads_gpus(telemetry, Some(&node.node)) {
+            missing.push(format!("no telemetry source read the GPUs of {}", node.node));
+        }
+    }
+    let unsampled = (evidence.launch.nodes() as usize - 1).saturating_sub(telemetry.nodes.len());
+    if unsampled > 0 && is_real {
+        missing.push(format!(
+            "nothing was sampled on {}",
+            pluralize(unsampled, "other node", "other nodes")
+        ));
+    }
+    missing
+}
+
 /// Returns a text about the silence of a source, and its weight.
 pub(super) fn source_silence(source: &SourceFacts, bound: f64) -> Option<(String, Verdict)> {
-    let device = source.device;
-    let device_suffix = device.map_or_else(String::new, |device| format!(" of GPU {device}"));
-    let name = source.source.name();
+    let name = source.name();
     if let Some(trouble) = &source.trouble {
-        return Some((format!("{name}{device_suffix}: {trouble}"), Verdict::Suspect));
+        return Some((format!("{name}: {trouble}"), Verdict::Suspect));
     }
     let is_late = source.longest_gap_s > bound.max(3.0 * source.period_s);
     let is_whole = source.source == TelemetrySource::Engine && source.is_bracketed;
     is_late.then(|| {
-        let what = format!("{name}{device_suffix}: silent for {:.1} s", source.longest_gap_s);
+        let what = format!("{name}: silent for {:.1} s", source.longest_gap_s);
         (
             what,
             if is_whole {

@@ -249,6 +249,7 @@ fn what_a_gpu_went_through_is_found_with_its_weight_and_a_usual_one_is_not() {
 fn a_silent_engine_whose_counters_are_whole_is_a_note_and_any_other_silence_is_suspect() {
     let facts = |source, longest_gap_s, is_bracketed| SourceFacts {
         source,
+        node: None,
         device: None,
         period_s: 1.0,
         samples: 3,

@@ -54,6 +54,7 @@ impl TestRun {
             samples: vec![Sample {
                 at_ns: 500_000_000,
                 source: Told::Nvml,
+                node: None,
                 device: Some(0),
                 values: BTreeMap::from([("power_w".to_owned(), 350.0), ("gpu_util_share".to_owned(), 0.9)]),
             }],

@@ -2,6 +2,7 @@
 //! Pure.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -72,7 +73,10 @@ pub struct Sample {
     pub at_ns: i64,
     /// The source of the values.
     pub source: TelemetrySource,
-    /// Device of the host; none if the values concern no single device.
+    /// The node of the job, if it is not the one that the load runs on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) node: Option<String>,
+    /// Device of the node; none if the values concern no single device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) device: Option<u32>,
     /// The values; values that the source did not give are absent.
@@ -85,7 +89,10 @@ pub struct Sample {
 pub struct SourceFacts {
     /// The source that was read.
     pub source: TelemetrySource,
-    /// Device of the host; none if the source concerns no single device.
+    /// The node of the job, if it is not the one that the load runs on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// Device of the node; none if the source concerns no single device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<u32>,
     /// Planned seconds between two samples.
@@ -99,6 +106,43 @@ pub struct SourceFacts {
     /// Why the source gave no values, or stopped giving them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
+}
+
+impl SourceFacts {
+    /// The source with its device and node in words.
+    pub(crate) fn name(&self) -> String {
+        let device = self
+            .device
+            .map_or_else(String::new, |device| format!(" of GPU {device}"));
+        let node = self
+            .node
+            .as_ref()
+            .map_or_else(String::new, |node| format!(" of {node}"));
+        format!("{}{device}{node}", self.source.name())
+    }
+}
+
+/// A GPU of a launch: its index on a node of the job.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceId {
+    /// The node, if it is not the one that the load runs on.
+    pub(crate) node: Option<String>,
+    /// Index on the node.
+    pub(crate) device: u32,
+}
+
+impl DeviceId {
+    /// A GPU of the node that the load runs on.
+    pub const fn local(device: u32) -> Self {
+        Self { node: None, device }
+    }
+}
+
+impl fmt::Display for DeviceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GPU {}", self.device)?;
+        self.node.as_ref().map_or(Ok(()), |node| write!(f, " of {node}"))
+    }
 }
 
 /// Host and engine over the measured window.
@@ -127,6 +171,27 @@ pub struct Telemetry {
     /// Messages of the kernel log about GPU faults during the window, if the log is readable.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) kernel: Vec<String>,
+    /// Further nodes of the launch on which samples were requested.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<NodeWindow>,
+}
+
+/// A further node of the launch over the window. Its GPUs are among [`Telemetry::gpus`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NodeWindow {
+    /// The name by which the scheduler knows it.
+    pub node: String,
+    /// Number of GPUs of the launch there.
+    pub(crate) gpus: u32,
+    /// Facts about these GPUs, as far as they can be read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) devices: Vec<Gpu>,
+    /// Use of the node by the engine and others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<HostWindow>,
+    /// Why its samples are missing or incomplete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
 }
 
 /// Minimum, mean and maximum of samples, weighted by time.
@@ -143,7 +208,10 @@ pub struct SampledRange {
 /// One GPU over the window.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GpuWindow {
-    /// Index on the host.
+    /// The node of the job, if it is not the one that the load runs on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// Index on the node.
     pub device: u32,
     /// Sampled values by name, such as `power_w`, `sm_clock_mhz`, `temperature_c`, `gpu_util_share`,
     /// `memory_used_bytes`.
@@ -174,6 +242,16 @@ pub struct GpuWindow {
     /// Power in watts before the engine was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_w: Option<f64>,
+}
+
+impl GpuWindow {
+    /// Which GPU it is.
+    pub(crate) fn id(&self) -> DeviceId {
+        DeviceId {
+            node: self.node.clone(),
+            device: self.device,
+        }
+    }
 }
 
 /// A process on a GPU.

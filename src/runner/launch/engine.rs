@@ -47,13 +47,17 @@ pub(super) async fn start_engine(context: &LaunchContext<'_>) -> Result<Option<R
         () = shutdown.requested.cancelled() => return Ok(None),
         alone = ensure_no_other_engine(run_context) => alone?,
     }
-    let rest = tokio::select! {
+    let sampling = Sampling::begin(run_context, launch, start.start, lease.devices());
+    let (rest, busy_elsewhere) = tokio::select! {
         biased;
         () = shutdown.requested.cancelled() => return Ok(None),
-        rest = gpu_idle::wait_until_idle(run_context, launch, lease.devices()) => rest,
+        both = async {
+            let rest = gpu_idle::wait_until_idle(run_context, launch, lease.devices());
+            tokio::join!(rest, sampling.wait_nodes_ready())
+        } => both,
     };
+    gpu_idle::warn_of_busy(run_context, launch, busy_elsewhere);
     let began = clock::now();
-    let sampling = Sampling::begin(launch, lease.devices());
     let Some(mut running) = start_process(context, ports, &exact).await? else {
         return Ok(None);
     };

@@ -90,17 +90,18 @@ pub(super) fn allowed_gpus(
     };
     let request = flag.map(|list| named(list, "`--gpus`"));
     let request = request.or_else(|| plan.gpus.as_ref().map(|list| named(list, "`gpus:`")));
-    let visible = environment.visible_gpus.as_ref().filter(|_| request.is_none());
-    let Some((name, list)) = visible else {
+    if request.is_some() || environment.visible_gpus.is_none() {
         return gpu_selection::allowed_gpus(machine, request.as_ref()).map_err(GpuError::Unknown);
-    };
-    let Some(list) = list else {
-        notice(Notice::Note(format!("`{name}` hides all GPUs from this run")));
-        return Ok(Vec::new());
-    };
-    // Inside a container the visible GPUs may already be those of the list, with new indexes.
-    match gpu_selection::allowed_gpus(machine, Some(&named(list, "the environment"))) {
-        Ok(allowed) => Ok(allowed),
+    }
+    let visible = gpu_selection::visible_gpus(machine, environment);
+    let name = environment.visible_gpus.as_ref().map_or("", |(name, _)| *name);
+    match visible {
+        Ok(visible) => {
+            if visible.is_empty() {
+                notice(Notice::Note(format!("`{name}` hides all GPUs from this run")));
+            }
+            Ok(visible)
+        }
         Err(reason) => {
             notice(Notice::Note(format!("`{name}` is ignored: {reason}")));
             Ok((0..).take(machine.gpus.len()).collect())

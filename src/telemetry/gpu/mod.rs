@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::results::record::machine::Machine;
 use crate::results::record::telemetry::{Gpu, GpuProcess, SampleValues, TelemetrySource};
 use crate::telemetry::machine;
@@ -49,6 +51,18 @@ enum Backend {
     Nvml(nvml::Library),
     Amd(amd::Amd),
     Ascend(ascend::Ascend),
+}
+
+/// State of one GPU just before the launch.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct GpuBaseline {
+    pub(crate) device: u32,
+    /// Memory in use, in bytes, if reported.
+    pub(crate) memory_bytes: Option<u64>,
+    /// Mean power over one second, in watts.
+    pub(crate) idle_w: Option<f64>,
+    /// Processes on the GPU; none of them belongs to the launch.
+    pub(crate) foreign: Vec<GpuProcess>,
 }
 
 /// One reading of a device.

@@ -1,7 +1,8 @@
-use std::sync::mpsc;
+use std::sync::{Mutex, mpsc};
 
 use super::*;
-use crate::results::record::telemetry::SampleValues;
+use crate::results::record::telemetry::{SampleValues, TelemetrySource};
+use crate::telemetry::sampler::track::signed_ns;
 
 /// A probe whose `read` is a function.
 struct Fake<F> {

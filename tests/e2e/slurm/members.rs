@@ -9,7 +9,7 @@ use crate::harness::{Bench, failure, sims, summary};
 const LONG: &str = "  - load: { dataset: random, prompts: 20, input_len: 40, output_len: 4, rate: 2, spacing: constant, range_ratio: 1.0, warmup: 0 }\n";
 
 /// A simulated engine over two nodes, with further arguments.
-fn two_nodes(args: &str, scenarios: &str) -> String {
+pub fn two_nodes(args: &str, scenarios: &str) -> String {
     sims(&[("two", "vllm", args)], scenarios).replace("as: two,", "as: two, nodes: 2,")
 }
 
