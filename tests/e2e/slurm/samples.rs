@@ -15,8 +15,8 @@ use crate::nvml::Stub;
 const STEADY: &str = "  - load: { dataset: random, prompts: 15, input_len: 40, output_len: 4, rate: 3, spacing: constant, range_ratio: 1.0, warmup: 0 }\n";
 
 /// An engine with a GPU on each of two nodes.
-fn on_gpus(cluster: &Cluster, stub: &Stub) -> Bench {
-    let matrix = two_nodes("", STEADY)
+fn on_gpus(cluster: &Cluster, stub: &Stub, load: &str) -> Bench {
+    let matrix = two_nodes("", load)
         .replace("nodes: 2,", "nodes: 2, devices: gpu,")
         .replace("- m: {", "- m: { tp: 2,");
     cluster.bench(&matrix, PROFILE).gpus(stub)
@@ -43,8 +43,9 @@ fn energy_is_that_of_the_gpus_of_all_nodes_and_what_happens_to_one_is_said_with_
         "node2",
         &format!("gpus 2\npower 250\nthrottle hot\nprocess {own} 300 from=5\n"),
     );
-    let bench = on_gpus(&cluster, &stub);
-    run(&bench, &[]).exits(0).shows("15/0");
+    let bench = on_gpus(&cluster, &stub, STEADY);
+    // A shared GPU makes the cell invalid.
+    run(&bench, &[]).exits(3).shows("15/0");
     measured_once(&bench, 1);
     let run = bench.finished();
     let summary = summary(&run, "two", "load");
@@ -79,7 +80,7 @@ fn energy_is_that_of_the_gpus_of_all_nodes_and_what_happens_to_one_is_said_with_
 fn a_sampler_that_is_killed_is_a_gap_and_the_cell_goes_on() {
     let Some(cluster) = cluster() else { return };
     let stub = Stub::of("gpus 2\npower 100\n");
-    let bench = on_gpus(&cluster, &stub);
+    let bench = on_gpus(&cluster, &stub, STEADY);
     let mut login = bench.begin(&["run", "matrices/m.yaml", "--no-calibration", "--cluster", "test"]);
     bench.until_journal("\"cell-began\"");
     let all = bench.survivors();
@@ -106,8 +107,10 @@ fn a_library_that_hangs_on_another_node_is_a_gap_and_the_cell_goes_on() {
     let Some(cluster) = cluster() else { return };
     let stub = Stub::of("gpus 2\npower 100\n");
     stub.on_node("node2", "gpus 2\npower 250\nhang * from=5\n");
-    let bench = on_gpus(&cluster, &stub);
-    run(&bench, &[]).exits(0).shows("15/0");
+    // So long that the end of the window is seconds after the last sample.
+    let load = STEADY.replace("prompts: 15", "prompts: 45");
+    let bench = on_gpus(&cluster, &stub, &load);
+    run(&bench, &[]).exits(0).shows("45/0");
     measured_once(&bench, 1);
     let run = bench.finished();
     let summary = summary(&run, "two", "load");
