@@ -62,11 +62,10 @@ pub fn summarize_telemetry(
         .map(|sample| sample.source)
         .filter(|source| !source.has_own_field())
         .collect();
-    // The engine's own figure does not stand in for GPUs of which a part was read.
-    let energy = match gpus.is_empty() {
-        true => engine_energy(&engine, about),
-        false => gpu_energy(samples, &gpus, about),
-    };
+    // The engine's own figure does not stand in for GPUs of several nodes of which a part was read.
+    let is_partial = !about.nodes.is_empty() && !gpus.is_empty();
+    let own_figure = || engine_energy(&engine, about).filter(|_| !is_partial);
+    let energy = gpu_energy(samples, &gpus, about).or_else(own_figure);
     Telemetry {
         seconds: about.window_s,
         energy,

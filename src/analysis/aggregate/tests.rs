@@ -440,6 +440,10 @@ fn gpus_with_one_index_on_two_nodes_are_two_and_energy_is_that_of_both() {
     };
     let mut about = about(4.0, &[0]);
     about.devices.push(remote.clone());
+    about.nodes.push(NodeWindow {
+        node: "node2".to_owned(),
+        ..NodeWindow::default()
+    });
     about.foreign = BTreeMap::from([(
         remote.clone(),
         vec![GpuProcess {
