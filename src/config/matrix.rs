@@ -19,6 +19,7 @@ use crate::config::job_containers::JobContainers;
 use crate::config::lora::Lora;
 use crate::config::members::RoleEntry;
 use crate::config::pacing::{Pacing, ThinkTime};
+use crate::config::quality::QualityEntry;
 use crate::config::repeats::Repeats;
 use crate::config::scenario::Slo;
 use crate::config::search::Search;
@@ -94,6 +95,10 @@ pub(crate) struct Matrix {
     /// `matrix explain --codes` describes each.
     #[serde(default)]
     pub(crate) validity: Option<Spanned<ValidityBounds>>,
+    /// Answers that are graded in every cell, after its measurement and under its load, such as
+    /// `{ tasks: [arithmetic, recall] }`.
+    #[serde(default)]
+    pub(crate) quality: Option<Spanned<QualityEntry>>,
     /// Files of data sets, relative to the matrix file, such as `sharegpt: data/ShareGPT.json`.
     #[serde(default)]
     pub(crate) datasets: OrderedMap<Spanned<String>>,
@@ -300,6 +305,8 @@ with_dataset_options! {
         pub(crate) check_answers: Option<Spanned<bool>>,
         /// Whether records contain the texts of answers; default `false`.
         pub(crate) keep_text: bool,
+        /// Whether answers are graded after the measurement, if the matrix has `quality`; default `true`.
+        pub(crate) quality: Option<bool>,
     }
 }
 

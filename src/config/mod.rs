@@ -20,6 +20,7 @@ pub(crate) mod members;
 pub(crate) mod metrics;
 pub(crate) mod pacing;
 mod profile;
+pub(crate) mod quality;
 pub(crate) mod repeats;
 pub mod scenario;
 pub mod search;

@@ -11,6 +11,7 @@ use crate::config::connections::LoadConnections;
 use crate::config::dataset::is_false;
 use crate::config::lora::Lora;
 use crate::config::pacing::Pacing;
+use crate::config::quality::Quality;
 use crate::config::search::Search;
 use crate::config::workload::{Profile, Workload};
 
@@ -55,6 +56,9 @@ pub struct Scenario {
     /// LoRA adapters of the requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) lora: Option<Lora>,
+    /// The answers that are graded after the measurement, under the same load.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) quality: Option<Quality>,
 }
 
 impl Scenario {

@@ -165,6 +165,12 @@ impl ResolveContext<'_> {
             lora: entry.lora.clone(),
             pacing: entry.pacing(),
             connections: entry.load_connections(),
+            quality: self
+                .matrix
+                .quality
+                .as_ref()
+                .filter(|_| entry.quality.unwrap_or(true))
+                .map(|quality| quality.value.resolve()),
         }
     }
 }

@@ -168,6 +168,7 @@ fn cell(launch: &Launch) -> Cell {
             connections: Default::default(),
             cancel: None,
             check_answers: false,
+            quality: None,
         },
         why: None,
     }

@@ -13,6 +13,7 @@ use crate::sim::dialect::FinishReason;
 use crate::sim::faults::DieAfter;
 use crate::sim::metrics::Metrics;
 use crate::sim::options::Options;
+use crate::sim::rng::{Rng, mix};
 use crate::sim::role::Role;
 use crate::sim::router::Router;
 use crate::sim::scheduler::BatchCommand;
@@ -86,8 +87,16 @@ impl Engine {
     }
 
     /// Counts an answer with a structure. Returns which wrong answer it is; `None` if it is correct.
-    pub(crate) fn next_wrong_answer(&self) -> Option<u64> {
+    ///
+    /// Answers to items of graded tasks are drawn, because a client that sends tasks in turns would find each n-th answer
+    /// wrong in one task alone.
+    pub(crate) fn next_wrong_answer(&self, is_solution: bool) -> Option<u64> {
         let nth = self.structured.fetch_add(1, Relaxed);
+        if is_solution {
+            let share = self.options.faults.wrong_answers?;
+            let drawn = Rng::new(self.options.seed, mix(nth)).next_unit();
+            return (drawn < share).then_some(nth);
+        }
         self.options.faults.wrong_answer(nth)
     }
 

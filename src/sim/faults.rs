@@ -111,8 +111,16 @@ pub(crate) struct Faults {
     pub(crate) same_token: bool,
     /// Requests are generated to their end although their clients disconnected.
     pub(crate) ignore_disconnects: bool,
-    /// Share of the answers with a structure that are wrong.
+    /// Share of the answers with a structure, and of those to items of graded tasks, that are wrong.
     pub(crate) wrong_answers: Option<f64>,
+    /// Such answers are wrong while more than this many requests are in flight.
+    pub(crate) wrong_above: Option<u64>,
+    /// Such answers are wrong to prompts of more than this many tokens.
+    pub(crate) wrong_beyond: Option<usize>,
+    /// Prompts are put into another chat template than the model's, so that no item of a graded task is solved.
+    pub(crate) wrong_template: bool,
+    /// Calls of tools in answers to items of graded tasks are written as text.
+    pub(crate) broken_tool_parser: bool,
     /// The usage is not reported.
     pub(crate) hide_usage: bool,
     /// The requested number of tokens is reported, whatever the actual number is.
@@ -195,6 +203,12 @@ impl Faults {
             |answers: u64| (answers as f64 * self.wrong_answers.unwrap_or(0.0) + 1e-9).floor() as u64;
         let before = wrong_before(nth);
         (wrong_before(nth + 1) > before).then_some(before)
+    }
+
+    /// Whether answers that can be wrong are, with so many requests in flight and a prompt of so many tokens.
+    pub(crate) fn is_wrong(&self, in_flight: u64, prompt: usize) -> bool {
+        self.wrong_above.is_some_and(|most| in_flight > most)
+            || self.wrong_beyond.is_some_and(|most| prompt > most)
     }
 
     /// Whether no request is answered after `requests` generation requests.

@@ -164,9 +164,18 @@ async fn compute(
     let mut work = Work::read(endpoint, request, engine).await;
     if let Ok(Work::Generation(_, generation)) = &mut work
         && generation.structure.is_some()
-        && let Some(nth) = engine.next_wrong_answer()
     {
-        generation.spoil(nth);
+        // This request is not counted yet.
+        let in_flight = engine.metrics.in_flight.load(Relaxed) + 1;
+        let is_solution = generation
+            .structure
+            .as_ref()
+            .is_some_and(|structure| structure.is_solution);
+        let nth = engine.next_wrong_answer(is_solution);
+        let is_wrong = faults.is_wrong(in_flight, generation.prompt.len());
+        if let Some(nth) = nth.or(is_wrong.then_some(0)) {
+            generation.spoil(nth);
+        }
     }
     match work {
         Ok(Work::Generation(endpoint, generation)) if generation.stream => {

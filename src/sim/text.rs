@@ -38,24 +38,38 @@ pub(crate) fn word_id(key: u64, index: u64) -> u64 {
 pub(crate) fn append_pieces(text: &str, most: usize, ids: &mut Vec<u64>) {
     let mut rest = text;
     while ids.len() <= most
-        && let Some(first) = rest.chars().next()
+        && let Some((blank, length)) = first_piece(rest)
     {
-        let blank = usize::from(first == ' ' && rest[1..].starts_with(char::is_alphabetic));
-        let body = &rest[blank..];
-        let kind = body
-            .chars()
-            .next()
-            .expect("a blank counts as a prefix only before a letter");
-        let length = if kind.is_ascii_alphabetic() {
-            run_length(body, LETTERS_PER_PIECE, |next| next.is_ascii_alphabetic())
-        } else if kind.is_whitespace() {
-            run_length(body, 4, char::is_whitespace)
-        } else {
-            kind.len_utf8()
-        };
-        ids.push(piece_id(&body.as_bytes()[..length]));
-        rest = &body[length..];
+        ids.push(piece_id(&rest.as_bytes()[blank..blank + length]));
+        rest = &rest[blank + length..];
     }
+}
+
+/// The pieces of a text, each with the space before it.
+pub(crate) fn pieces(text: &str) -> Vec<String> {
+    let (mut rest, mut pieces) = (text, Vec::new());
+    while let Some((blank, length)) = first_piece(rest) {
+        let (piece, after) = rest.split_at(blank + length);
+        pieces.push(piece.to_owned());
+        rest = after;
+    }
+    pieces
+}
+
+/// Length of the space before the first piece of a text, and that of the piece; `None` for an empty text.
+fn first_piece(text: &str) -> Option<(usize, usize)> {
+    let first = text.chars().next()?;
+    let blank = usize::from(first == ' ' && text[1..].starts_with(char::is_alphabetic));
+    let body = &text[blank..];
+    let kind = body.chars().next()?;
+    let length = if kind.is_ascii_alphabetic() {
+        run_length(body, LETTERS_PER_PIECE, |next| next.is_ascii_alphabetic())
+    } else if kind.is_whitespace() {
+        run_length(body, 4, char::is_whitespace)
+    } else {
+        kind.len_utf8()
+    };
+    Some((blank, length))
 }
 
 /// Appends the ids of a chat, including the opening of the answer, until there are more than `most` ids.

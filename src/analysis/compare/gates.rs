@@ -180,6 +180,7 @@ mod tests {
             connections: Default::default(),
             cancel: None,
             check_answers: false,
+            quality: None,
         }
     }
 

@@ -96,6 +96,19 @@ pub(super) struct ResponseFaultArgs {
     /// Makes this share of the JSON answers and tool calls wrong, such as `10%`: text before the JSON, a missing end, or another type or tool.
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     wrong_answers: Option<f64>,
+    /// Makes such answers wrong while more than N requests are in flight. Answers to the items of graded tasks
+    /// (`quality:`) count as such, and are right otherwise.
+    #[arg(long, value_name = "N")]
+    wrong_above: Option<u64>,
+    /// Makes such answers wrong to prompts of more than N tokens.
+    #[arg(long, value_name = "N")]
+    wrong_beyond: Option<usize>,
+    /// Solves no item of graded tasks, as with another chat template than the model's.
+    #[arg(long)]
+    wrong_template: bool,
+    /// Writes the tool calls that items of graded tasks need as text.
+    #[arg(long)]
+    broken_tool_parser: bool,
     /// Reports no token counts.
     #[arg(long)]
     hide_usage: bool,
@@ -143,6 +156,10 @@ impl ProcessFaultArgs {
             same_token: responses.same_token,
             ignore_disconnects: responses.ignore_disconnects,
             wrong_answers: responses.wrong_answers,
+            wrong_above: responses.wrong_above,
+            wrong_beyond: responses.wrong_beyond,
+            wrong_template: responses.wrong_template,
+            broken_tool_parser: responses.broken_tool_parser,
             hide_usage: responses.hide_usage,
             claim_full_length: responses.claim_full_length,
             wrong_model: responses.wrong_model,

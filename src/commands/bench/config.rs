@@ -141,6 +141,7 @@ impl BenchConfig {
             workload,
             arrival: arrivals[0].clone(),
             check_answers: args.extensions.check_answers.unwrap_or(has_checks),
+            quality: None,
             cancel: cancel.flatten(),
             limits: limits(args, profile),
             slo: slo.clone(),

@@ -87,6 +87,7 @@ pub(super) fn scenario(result: &ResultBlock, unknown: &mut Vec<UnknownFact>) -> 
         connections: Default::default(),
         cancel: None,
         check_answers: false,
+        quality: None,
     }
 }
 

@@ -5,6 +5,7 @@ use super::diagnostics::with_place;
 use crate::config::api::{Feature, ServerTemplate};
 use crate::config::dataset::structured::UnsupportedDemand;
 use crate::config::dataset::{Dataset, PromptForm};
+use crate::config::quality::Quality;
 use crate::config::scenario::Scenario;
 use crate::config::workload::Workload;
 use crate::config::yaml::{Diagnostic, SourceSpan};
@@ -27,10 +28,15 @@ pub(crate) fn check_support(
         "answers without text, but `check_answers` is set".to_owned(),
         "remove `check_answers`, or use a protocol that generates text",
     ));
+    let quality = scenario.quality.as_ref();
+    let unsupported_quality = quality.and_then(|quality| quality.unsupported_reason(protocol));
     let unsupported = unsupported
         .into_iter()
         .chain(cancel.map(|[what, help]| (format!("{what}, but `cancel` is set"), help)))
         .chain(checks);
+    let unsupported = unsupported
+        .map(|(what, help)| (what, help.to_owned()))
+        .chain(unsupported_quality.map(|[what, help]| (what, help)));
     let diagnostics = unsupported.map(|(what, help)| {
         with_place(
             Diagnostic::new(format!(
@@ -52,7 +58,12 @@ pub(crate) fn check_support(
         let message = format!("the scenario `{}` cannot be: `{}`", site.scenario, error.field);
         with_place(Diagnostic::new(message), place, error.message)
     });
-    diagnostics.chain(memory).collect()
+    let ungradable = quality.and_then(|_| Quality::ungradable_reason(scenario));
+    let ungradable = ungradable.map(|[why, help]| {
+        let message = format!("answers of the scenario `{}` cannot be graded", site.scenario);
+        with_place(Diagnostic::new(message), place, why).with_help(help)
+    });
+    diagnostics.chain(memory).chain(ungradable).collect()
 }
 
 /// Place of the scenario's name in the matrix.

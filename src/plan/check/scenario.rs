@@ -17,6 +17,7 @@ pub(super) fn check_scenarios(matrix: &Matrix, diagnostics: &mut Vec<Diagnostic>
     for named in matrix.scenarios.iter() {
         check_scenario(matrix, named, diagnostics);
     }
+    check_quality(matrix, diagnostics);
 }
 
 fn check_scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, diagnostics: &mut Vec<Diagnostic>) {
@@ -83,6 +84,23 @@ fn check_scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, diagnostics: &m
         diagnostics.push(empty_axis(
             entry.concurrency.as_ref().and_then(|list| list.place.as_ref()),
         ));
+    }
+}
+
+/// The errors of graded tasks.
+fn check_quality(matrix: &Matrix, diagnostics: &mut Vec<Diagnostic>) {
+    let Some(quality) = &matrix.quality else {
+        return;
+    };
+    if quality.tasks.is_empty() {
+        let message = "`quality` has no tasks";
+        let diagnostic = with_place(Diagnostic::new(message), quality.tasks.place.as_ref(), "empty");
+        diagnostics
+            .push(diagnostic.with_help("name one, such as `tasks: [arithmetic]`, or remove `quality`"));
+    }
+    for (name, what, fix) in quality.find_errors() {
+        let message = format!("invalid task `{name}` of graded answers");
+        diagnostics.push(with_place(Diagnostic::new(message), name.place.as_ref(), what).with_help(fix));
     }
 }
 

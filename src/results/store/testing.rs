@@ -104,6 +104,7 @@ fn cell(launch: &LaunchId, scenario: &str) -> Cell {
             connections: Default::default(),
             cancel: None,
             check_answers: false,
+            quality: None,
         },
         why: None,
     }

@@ -3,6 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::config::quality::generated;
 use crate::sim::dialect::{Endpoint, FinishReason};
 use crate::sim::options::{Dialect, Options};
 use crate::sim::rng::{Rng, mix};
@@ -216,8 +217,10 @@ impl GenerationRequest {
         };
         let requested_tokens = output_limit(endpoint, limit, prompt.len(), longest)?;
         let key = text::answer_key(options.seed, &prompt);
-        let structure =
-            Structure::generate(demand, key, requested_tokens).map_err(RequestError::bad_request)?;
+        let structure = match solution(endpoint, &body, options) {
+            Some(structure) => Some(structure),
+            None => Structure::generate(demand, key, requested_tokens).map_err(RequestError::bad_request)?,
+        };
         let output = match &structure {
             // Its end ends the answer, whether or not the end token is ignored.
             Some(structure) => structure.len().min(requested_tokens),
@@ -260,6 +263,33 @@ pub(crate) fn served_models(options: &Options) -> Vec<String> {
     } else {
         options.models.clone()
     }
+}
+
+/// The right answer, if the prompt is an item of a graded task, as far as the model sees it.
+fn solution(endpoint: Endpoint, body: &Body, options: &Options) -> Option<Structure> {
+    let faults = &options.faults;
+    if faults.wrong_template {
+        return None;
+    }
+    let last = |messages: &[Message]| content_text(messages.last()?.content.as_ref()).into();
+    let text: Option<String> = match endpoint {
+        Endpoint::Native => body.text.as_ref()?.as_str().map(str::to_owned),
+        Endpoint::Completions => body.prompt.as_ref()?.as_str().map(str::to_owned),
+        Endpoint::Chat | Endpoint::Messages => last(body.messages.as_deref()?),
+        Endpoint::Responses => match body.input.as_ref()? {
+            Value::Array(items) => Some(content_text(items.last()?.get("content"))),
+            input => input.as_str().map(str::to_owned),
+        },
+        Endpoint::Transcription => None,
+    };
+    let mut text = text?;
+    if let Some(most) = faults.truncate_prompts {
+        let pieces = text::pieces(&text);
+        text = pieces.into_iter().take(most).collect();
+    }
+    let solution = generated::solve(&text)?;
+    let has_tools = body.tools.is_some() && !faults.broken_tool_parser;
+    Some(Structure::of_solution(solution, has_tools))
 }
 
 fn native_prompt(

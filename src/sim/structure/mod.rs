@@ -8,7 +8,9 @@ mod schema;
 
 use serde_json::{Map, Value, json as value};
 
+use crate::config::quality::generated::Solution;
 use crate::sim::rng::Rng;
+use crate::sim::text;
 
 /// The answer to a request that demands a structure.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,6 +19,8 @@ pub(crate) struct Structure {
     pub(crate) tool: Option<String>,
     /// The text, or the arguments of the call.
     pub(crate) tokens: Vec<String>,
+    /// Whether it is the right answer to an item of a graded task.
+    pub(crate) is_solution: bool,
 }
 
 /// The fields of a request that demand a structure.
@@ -41,7 +45,28 @@ impl Structure {
         let tokens = schema
             .map(|schema| tokens_within(&schema, key, limit))
             .transpose()?;
-        Ok(tokens.map(|tokens| Self { tool: None, tokens }))
+        Ok(tokens.map(|tokens| Self {
+            tool: None,
+            tokens,
+            is_solution: false,
+        }))
+    }
+
+    /// The right answer to an item of a graded task. `has_tools` is whether the request offers tools; without them, and
+    /// with a parser that misses calls, a call is written as text.
+    pub(crate) fn of_solution(solution: Solution, has_tools: bool) -> Self {
+        let (tool, text) = match solution {
+            Solution::Text(text) => (None, text),
+            Solution::Call(name, arguments) if has_tools => (Some(name), arguments.to_string()),
+            Solution::Call(name, arguments) => {
+                (None, value!({"name": name, "arguments": arguments}).to_string())
+            }
+        };
+        Self {
+            tool,
+            tokens: text::pieces(&text),
+            is_solution: true,
+        }
     }
 
     /// Number of tokens of the answer; the name of a tool is one.
@@ -60,6 +85,10 @@ impl Structure {
 
     /// Makes the answer wrong, in one of several ways: text before the JSON, a missing end, or another tool or another type.
     pub(crate) fn spoil(&mut self, nth: u64) {
+        if self.is_solution {
+            self.falsify();
+            return;
+        }
         let is_open = self
             .tokens
             .first()
@@ -82,6 +111,25 @@ impl Structure {
                     self.tokens = vec![other.to_owned()];
                 }
             },
+        }
+    }
+}
+
+impl Structure {
+    /// Changes the last letter or digit.
+    fn falsify(&mut self) {
+        for token in self.tokens.iter_mut().rev() {
+            let Some(place) = token.rfind(|letter: char| letter.is_ascii_alphanumeric()) else {
+                continue;
+            };
+            let other = match token.as_bytes()[place] {
+                b'9' => "0".to_owned(),
+                digit @ b'0'..=b'8' => char::from(digit + 1).to_string(),
+                b'x' => "y".to_owned(),
+                _ => "x".to_owned(),
+            };
+            token.replace_range(place..=place, &other);
+            return;
         }
     }
 }
@@ -124,6 +172,7 @@ fn called_tool(demand: Demand<'_>, key: u64, limit: usize) -> Result<Option<Stru
     Ok(Some(Structure {
         tool: Some(name),
         tokens,
+        is_solution: false,
     }))
 }
 

@@ -382,6 +382,7 @@ fn scenario(
         connections: Default::default(),
         cancel: None,
         check_answers: false,
+        quality: None,
         lora: lora.map(|names| Lora {
             names,
             distribution: match args.requests.lora_assignment {

@@ -1,0 +1,38 @@
+//! How an answer is compared with the expected one.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// How an answer is compared with the expected one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Grader {
+    /// The text is the expected one, apart from white space around it.
+    Exact,
+    /// The last number in the text is that of the expected answer (after `####`, if it has that), as in lm-eval's
+    /// `flexible-extract` of GSM8K.
+    Numeric,
+    /// The number after `####` is, as in lm-eval's `strict-match` of GSM8K.
+    NumericStrict,
+    /// The letter that the text names is the expected one.
+    Choice,
+    /// The first match of a regular expression is the expected text.
+    Regex,
+    /// The text is JSON that equals the expected value.
+    Json,
+    /// The answer calls the expected tool with the expected arguments.
+    ToolCall,
+}
+
+impl Grader {
+    /// The names, as the matrix has them.
+    pub(crate) const NAMES: &[&str] = &[
+        "exact",
+        "numeric",
+        "numeric-strict",
+        "choice",
+        "regex",
+        "json",
+        "tool-call",
+    ];
+}

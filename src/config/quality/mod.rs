@@ -1,0 +1,346 @@
+//! Graded answers: the tasks whose items are sent beside the load of a cell after its measurement. Reads no file.
+
+pub(crate) mod generated;
+mod grader;
+
+use std::num::NonZeroU32;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub(crate) use generated::GeneratedTask;
+pub(crate) use grader::Grader;
+
+use crate::config::api::Protocol;
+use crate::config::forms::Named;
+use crate::config::scenario::Scenario;
+use crate::config::yaml::{Spanned, backtick_list};
+
+/// Number of items of a task that does not set it.
+const DEFAULT_ITEMS: u32 = 100;
+/// Largest number of items of a task.
+const MAX_ITEMS: u32 = 100_000;
+/// Number of output tokens of an item of a file that does not set it.
+const FILE_MAX_TOKENS: u32 = 512;
+
+/// Which answers are graded in every cell of a matrix.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct QualityEntry {
+    /// Tasks: names of generated ones (`arithmetic`, `copy`, `json`, `recall`, `tool-calls`), or `name: {…}` with
+    /// changes to them, or with the `path` of your own items.
+    pub(crate) tasks: Spanned<Vec<Named<TaskEntry>>>,
+    /// Number of items that were answered correctly under load and are sent again alone, beside all that were not;
+    /// default 64.
+    #[serde(default = "default_controls")]
+    pub(crate) controls: u32,
+}
+
+const fn default_controls() -> u32 {
+    64
+}
+
+/// A task of graded answers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct TaskEntry {
+    /// File of items, JSON Lines, relative to the matrix file. A row has `prompt`, `question` or `messages`, and
+    /// `answer` or `expected_answer`.
+    pub(crate) path: Option<Spanned<String>>,
+    /// How answers to the items of a file are graded.
+    pub(crate) grader: Option<Grader>,
+    /// Regular expression of the grader `regex`; its first group, or else the whole match, must equal the expected
+    /// answer.
+    pub(crate) pattern: Option<Spanned<String>>,
+    /// Number of items; default 100.
+    pub(crate) items: Option<NonZeroU32>,
+    /// Length of the prompts in tokens, about; only of `copy` (default 60) and `recall` (default 1000).
+    pub(crate) input_len: Option<NonZeroU32>,
+    /// Largest length of an answer in tokens.
+    pub(crate) max_tokens: Option<NonZeroU32>,
+    /// Smallest share of correct answers; with less the cell is invalid. Default: none.
+    pub(crate) min_correct: Option<Spanned<f64>>,
+}
+
+/// The graded answers of a scenario, with every default filled in.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Quality {
+    pub(crate) tasks: Vec<Task>,
+    pub(crate) controls: u32,
+}
+
+/// A task with every default filled in.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Task {
+    pub(crate) name: String,
+    pub(crate) source: TaskSource,
+    pub(crate) items: u32,
+    pub(crate) max_tokens: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) min_correct: Option<f64>,
+}
+
+/// Where the items of a task come from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum TaskSource {
+    Generated {
+        task: GeneratedTask,
+        /// About how long prompts are, in tokens.
+        input_len: u32,
+    },
+    File {
+        path: String,
+        grader: Grader,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pattern: Option<String>,
+    },
+}
+
+impl QualityEntry {
+    /// The tasks with every default filled in. Tasks that [`QualityEntry::find_errors`] reports are left out.
+    pub(crate) fn resolve(&self) -> Quality {
+        Quality {
+            tasks: self.tasks.iter().filter_map(resolve_task).collect(),
+            controls: self.controls,
+        }
+    }
+
+    /// Describes each invalid task: its name, what is wrong, and the fix.
+    pub(crate) fn find_errors(&self) -> Vec<(&Spanned<String>, String, String)> {
+        let mut errors = Vec::new();
+        for (place, named) in self.tasks.iter().enumerate() {
+            let is_repeated = self.tasks[..place]
+                .iter()
+                .any(|other| other.name.value == named.name.value);
+            let error = match is_repeated {
+                true => Some((
+                    "this name was used before".to_owned(),
+                    "give each task a name of its own".to_owned(),
+                )),
+                false => task_error(named),
+            };
+            errors.extend(error.map(|(what, fix)| (&named.name, what, fix)));
+        }
+        errors
+    }
+}
+
+fn task_error(named: &Named<TaskEntry>) -> Option<(String, String)> {
+    let task = &named.value;
+    let error = |what: String, fix: &str| Some((what, fix.to_owned()));
+    let generated = GeneratedTask::from_name(&named.name);
+    match (generated, &task.path) {
+        (None, None) => {
+            let names: Vec<&str> = GeneratedTask::ALL.iter().map(|task| task.name()).collect();
+            return error(
+                "not a generated task, and no `path` of items".to_owned(),
+                &format!("use one of {}, or add `path` and `grader`", backtick_list(names)),
+            );
+        }
+        (Some(_), Some(_)) => {
+            return error(
+                "the name of a generated task, but `path` is set".to_owned(),
+                "give the task of the file another name",
+            );
+        }
+        (Some(_), None) if task.grader.is_some() || task.pattern.is_some() => {
+            return error(
+                "a generated task has its own grader".to_owned(),
+                "remove `grader` and `pattern`",
+            );
+        }
+        (Some(generated), None) if task.input_len.is_some() && generated.default_input_len().is_none() => {
+            return error(
+                "`input_len` has no effect, because the length of its prompts follows from the task"
+                    .to_owned(),
+                "remove `input_len`; `copy` and `recall` have it",
+            );
+        }
+        (None, Some(_)) if task.grader.is_none() => {
+            return error(
+                "a file of items needs a `grader`".to_owned(),
+                &format!("add one of {}", backtick_list(Grader::NAMES.iter().copied())),
+            );
+        }
+        (None, Some(_)) if task.input_len.is_some() => {
+            return error(
+                "`input_len` has no effect on the items of a file".to_owned(),
+                "remove it",
+            );
+        }
+        _ => {}
+    }
+    match (task.grader, &task.pattern) {
+        (Some(Grader::Regex), None) => {
+            return error("the grader `regex` needs a `pattern`".to_owned(), "add it");
+        }
+        (Some(Grader::Regex), Some(pattern)) => {
+            if let Err(why) = regex::Regex::new(pattern) {
+                return error(
+                    format!("`pattern` is no regular expression: {why}"),
+                    "correct it; the syntax is that of the crate `regex`",
+                );
+            }
+        }
+        (_, Some(_)) => {
+            return error(
+                "only the grader `regex` has a `pattern`".to_owned(),
+                "remove `pattern`, or set `grader: regex`",
+            );
+        }
+        _ => {}
+    }
+    if task.items.is_some_and(|items| items.get() > MAX_ITEMS) {
+        return error(format!("more than {MAX_ITEMS} items"), "use fewer");
+    }
+    let share = task.min_correct.as_ref().map(|share| share.value);
+    if share.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
+        return error(
+            "`min_correct` is not between 0 and 1".to_owned(),
+            "write a share such as 0.9",
+        );
+    }
+    None
+}
+
+fn resolve_task(named: &Named<TaskEntry>) -> Option<Task> {
+    let entry = &named.value;
+    if task_error(named).is_some() {
+        return None;
+    }
+    let (source, max_tokens) = match (GeneratedTask::from_name(&named.name), &entry.path) {
+        (Some(task), _) => {
+            let input_len = entry.input_len.map(NonZeroU32::get).or(task.default_input_len());
+            let input_len = input_len.unwrap_or_default();
+            (
+                TaskSource::Generated { task, input_len },
+                task.max_tokens(input_len),
+            )
+        }
+        (None, Some(path)) => (
+            TaskSource::File {
+                path: path.value.clone(),
+                grader: entry.grader?,
+                pattern: entry.pattern.as_ref().map(|pattern| pattern.value.clone()),
+            },
+            FILE_MAX_TOKENS,
+        ),
+        (None, None) => return None,
+    };
+    Some(Task {
+        name: named.name.value.clone(),
+        source,
+        items: entry.items.map_or(DEFAULT_ITEMS, NonZeroU32::get),
+        max_tokens: entry.max_tokens.map_or(max_tokens, NonZeroU32::get),
+        min_correct: entry.min_correct.as_ref().map(|share| share.value),
+    })
+}
+
+impl Quality {
+    /// Number of items of all tasks.
+    pub(crate) fn items(&self) -> u32 {
+        self.tasks.iter().map(|task| task.items).sum()
+    }
+
+    /// Describes why answers cannot be graded under the load of this scenario, and the fix; `None` if they can.
+    pub(crate) fn ungradable_reason(scenario: &Scenario) -> Option<[&'static str; 2]> {
+        let facts = scenario.workload.facts();
+        if scenario.search.is_some() {
+            return Some([
+                "a search has no load of its own under which answers could be graded",
+                "set `quality: false` here, and grade at a fixed rate or concurrency",
+            ]);
+        }
+        if facts.has_turns() {
+            return Some([
+                "the requests of its conversations or sessions wait for one another",
+                "set `quality: false` here, and grade beside a data set of single requests",
+            ]);
+        }
+        (scenario.arrival.pace.is_some() || facts.slowdown.is_some()).then_some([
+            "its arrivals change over time, so that there is no one load to grade under",
+            "set `quality: false` here, and grade at a fixed rate or concurrency",
+        ])
+    }
+
+    /// Describes why answers of this protocol cannot be graded, and the fix; `None` if they can.
+    pub(crate) fn unsupported_reason(&self, protocol: Protocol) -> Option<[String; 2]> {
+        let facts = protocol.facts();
+        if !facts.generates_text || !facts.fixes_length {
+            return Some([
+                "answers without generated text, which cannot be graded".to_owned(),
+                "remove `quality`, or use a protocol that generates text".to_owned(),
+            ]);
+        }
+        let needs_chat = |task: &&Task| {
+            matches!(
+                task.source,
+                TaskSource::Generated {
+                    task: GeneratedTask::ToolCalls,
+                    ..
+                } | TaskSource::File {
+                    grader: Grader::ToolCall,
+                    ..
+                }
+            )
+        };
+        let task = self.tasks.iter().find(needs_chat)?;
+        (protocol != Protocol::Chat).then(|| {
+            [
+                format!("has no tools, which the task `{}` needs", task.name),
+                "use the protocol `chat`, or remove the task".to_owned(),
+            ]
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn errors(yaml: &str) -> Vec<String> {
+        let entry: QualityEntry = serde_json::from_value(
+            serde_json::from_str(yaml).unwrap_or_else(|error| panic!("{yaml}: {error}")),
+        )
+        .unwrap();
+        let errors = entry.find_errors().into_iter();
+        errors
+            .map(|(name, what, fix)| format!("{name}: {what}; {fix}"))
+            .collect()
+    }
+
+    #[test]
+    fn tasks_that_cannot_be_graded_are_refused_with_the_fix() {
+        for (tasks, error) in [
+            (r#"["arithmetics"]"#, "no `path`"),
+            (r#"[{"copy": {"path": "a"}}]"#, "another name"),
+            (r#"[{"copy": {"grader": "exact"}}]"#, "has its own grader"),
+            (r#"[{"arithmetic": {"input_len": 5}}]"#, "has no effect"),
+            (r#"[{"mine": {"path": "a"}}]"#, "needs a `grader`"),
+            (
+                r#"[{"mine": {"path": "a", "grader": "regex"}}]"#,
+                "needs a `pattern`",
+            ),
+            (
+                r#"[{"mine": {"path": "a", "grader": "regex", "pattern": "("}}]"#,
+                "no regular expression",
+            ),
+            (
+                r#"[{"mine": {"path": "a", "grader": "exact", "pattern": "a"}}]"#,
+                "only the grader `regex`",
+            ),
+            (r#"[{"copy": {"min_correct": 2}}]"#, "not between 0 and 1"),
+            (r#"["copy", "copy"]"#, "used before"),
+        ] {
+            let found = errors(&format!(r#"{{"tasks": {tasks}}}"#));
+            assert_eq!(found.len(), 1, "{tasks}: {found:?}");
+            assert!(found[0].contains(error), "{tasks}: {found:?}");
+        }
+        let fine = r#"{"tasks": ["arithmetic", {"recall": {"items": 5, "input_len": 200}}]}"#;
+        assert_eq!(errors(fine), [""; 0]);
+        let entry: QualityEntry = serde_json::from_str(fine).unwrap();
+        let quality = entry.resolve();
+        assert_eq!((quality.items(), quality.controls), (105, 64));
+    }
+}
