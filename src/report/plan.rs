@@ -314,6 +314,13 @@ fn load_in_words(cell: &Cell) -> String {
             pluralize(retries, "retry", "retries")
         ));
     }
+    words.extend(scenario.quality.as_ref().map(|quality| {
+        format!(
+            "then {} under the same load (twice as many requests), and those that are wrong again alone beside {} controls of each task",
+            pluralize(quality.items() as usize, "graded item", "graded items"),
+            quality.controls
+        )
+    }));
     words.extend(scenario.slo.as_ref().map(|slo| format!("SLO {slo}")));
     words.extend(
         scenario

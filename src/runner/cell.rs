@@ -2,6 +2,7 @@
 
 mod cell_run;
 mod context;
+mod grading;
 pub(crate) mod observer;
 pub(crate) mod outcome;
 mod preparation;
@@ -21,10 +22,12 @@ use crate::loadgen::{Sink, Spill};
 use crate::plan::{Cell, Launch, Measurement};
 use crate::results::record::cell::{CacheResetRecord, Phase};
 use crate::results::record::event::Event;
+use crate::results::record::request::Request;
 use crate::results::record::telemetry::EngineWindow;
 use crate::runner::cell::cell_run::WARM_UP;
 pub(crate) use crate::runner::cell::cell_run::{CellError, CellOutcome, CellRun};
 pub(crate) use crate::runner::cell::context::{CellContext, Procedure};
+use crate::runner::cell::grading::GradedLoad;
 use crate::runner::cell::observer::{CellEvent, CellObserver};
 use crate::runner::context::{EventBus, RunContext};
 use crate::runner::load::{self, LoadContext, LoadOutcome, PreparedLoad, protocol_items};
@@ -128,6 +131,7 @@ impl<'a> CellRun<'a> {
             accept_length: None,
             tries: 0,
             unique_prefix: None,
+            graded_items: Vec::new(),
             sink: None,
             spill: None,
             other_points: Vec::new(),
@@ -142,9 +146,10 @@ impl<'a> CellRun<'a> {
     ) -> Result<CellOutcome, CellError> {
         let workload = self.prepare_workload(prompt_store).await?;
         let load = self.prepare_load(ready, &workload).await?;
+        let graded = self.prepare_items(ready, &workload, prompt_store).await?;
         self.end_phase(Phase::Prepare);
         match &self.cell.scenario.search {
-            None => self.measure_load(ready, load, &workload).await,
+            None => self.measure_load(ready, load, graded, &workload).await,
             Some(search) => {
                 self.warm_up_and_reset(ready, &workload).await?;
                 Ok(self.search(search, ready, &workload).await)
@@ -157,6 +162,7 @@ impl<'a> CellRun<'a> {
         &mut self,
         ready: &mut ReadyEngine,
         load: PreparedLoad,
+        graded: Option<GradedLoad>,
         workload: &Arc<PreparedWorkload>,
     ) -> Result<CellOutcome, CellError> {
         let CellContext {
@@ -201,6 +207,11 @@ impl<'a> CellRun<'a> {
         };
         if is_stopped {
             outcome.abort.get_or_insert(AbortReason::Stopped);
+        }
+        if let (Some(graded), None) = (graded, &outcome.abort)
+            && outcome.requests.iter().any(Request::is_completed)
+        {
+            self.grade(ready, graded, workload).await?;
         }
         Ok(self.completed(outcome, workload).await)
     }

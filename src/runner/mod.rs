@@ -15,6 +15,7 @@ mod gpu_idle;
 pub(crate) mod gpu_lock;
 pub(crate) mod gpu_selection;
 mod gpu_watch;
+mod graded;
 pub(crate) mod host_error;
 pub(crate) mod job;
 mod launch;

@@ -1,7 +1,7 @@
 //! Prepares prompts while an engine starts, and shares them between launches that send the same.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::OnceCell;
@@ -75,6 +75,11 @@ impl PromptStore {
             slots: Mutex::default(),
             tokenizers: Mutex::default(),
         })
+    }
+
+    /// The folder of the matrix, to which paths are relative.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// The workload of a scenario; prepared once, off the runtime's threads.

@@ -19,6 +19,7 @@ mod fake;
 mod faults;
 mod fresh;
 mod gpus;
+mod graded;
 mod harness;
 mod hosts;
 mod long_load;

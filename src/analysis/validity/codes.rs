@@ -23,14 +23,14 @@ pub struct CodeEntry {
 
 use MetricFamily::{Energy, Itl, Ttft};
 use ReasonCode::{
-    AnswersDegenerate, AudioSecondsDisagree, BoundsLoosened, CacheMissed, CacheWarm, CancelIgnored,
-    ChunkedTokens, ClientLate, ClientSaturated, ClientSharesCpus, ClockJump, ClocksSpread, CpuStolen,
-    EnergyDisagrees, EngineChanged, EngineRestarted, Errors, FewSamples, FirstEventAhead, GpuErrors,
-    GpuMemoryUnexplained, GpuNotAtRest, GpuShared, HostBusy, Imported, KvCacheFull, ListenerUnverified,
-    MetricsMixed, Neighbour, NeverSteady, NumaRemote, OutputLong, OutputShort, PcieDowntrained, Preempted,
-    PretendedGpus, PromptTokensDisagree, QueueGrowing, RateDrawn, RateNotReached, ResetUnproven, Simulated,
-    Swapping, TelemetryGap, ThrottledHardware, ThrottledPower, ThrottledThermal, TokensDisagree,
-    TokensUncounted, WindowShort, WrongModel, WrongPrecision,
+    AnswersBelowMinimum, AnswersDegenerate, AnswersWrongUnderLoad, AudioSecondsDisagree, BoundsLoosened,
+    CacheMissed, CacheWarm, CancelIgnored, ChunkedTokens, ClientLate, ClientSaturated, ClientSharesCpus,
+    ClockJump, ClocksSpread, CpuStolen, EnergyDisagrees, EngineChanged, EngineRestarted, Errors, FewSamples,
+    FirstEventAhead, GpuErrors, GpuMemoryUnexplained, GpuNotAtRest, GpuShared, HostBusy, Imported,
+    KvCacheFull, ListenerUnverified, MetricsMixed, Neighbour, NeverSteady, NumaRemote, OutputLong,
+    OutputShort, PcieDowntrained, Preempted, PretendedGpus, PromptTokensDisagree, QueueGrowing, RateDrawn,
+    RateNotReached, ResetUnproven, Simulated, Swapping, TelemetryGap, ThrottledHardware, ThrottledPower,
+    ThrottledThermal, TokensDisagree, TokensUncounted, WindowShort, WrongModel, WrongPrecision,
 };
 use Verdict::{Invalid, Suspect, Valid};
 
@@ -171,6 +171,26 @@ pub(crate) const TABLE: &[CodeEntry] = &[
         bound: "half of at least 8 answers: 90 % of each is one token, event or character; or each begins with the first 32 characters of its prompt; or different prompts get texts of at least 6 tokens that are equal except for their first 8 events, which is suspect below 16 tokens; or 90 % of each is a loop of two to eight tokens or events, which is suspect. One token, or the prompt, in 5 % of the answers or more is a note, and suspect if their tokens take less than 0.8 of the time of the others'. Equal texts of at least 16 tokens, in 5 % of the answers or more and at least 5 of them, are suspect if tokens and events of their fastest quarter take less than 0.8 of the time of the others'. The shares of two sides may differ by 20 points; equal texts and loops are compared only among at least 100 answers of each side",
         source: "`!!!!!` of NaN weights; real engines that may not end an answer repeat one token in up to 3 of 100 answers",
         implied_codes: &[TokensDisagree, WindowShort, NeverSteady, ChunkedTokens],
+    },
+    CodeEntry {
+        code: AnswersWrongUnderLoad,
+        weight: Invalid,
+        families: &[],
+        meaning: "Graded answers were wrong under load although the same items were answered correctly alone: the engine corrupts answers under this load.",
+        fix: "Look at the wrong answers in `graded.jsonl.zst` beside the records; try other kernels, parsers or batch sizes, or report it to the engine's developers.",
+        bound: "a probability of 0.001 over all tasks of the measurement",
+        source: "engines that are not invariant to their batch answer some items differently, but as often better as worse",
+        implied_codes: &[AnswersBelowMinimum],
+    },
+    CodeEntry {
+        code: AnswersBelowMinimum,
+        weight: Invalid,
+        families: &[],
+        meaning: "Fewer graded answers were correct than the matrix demands.",
+        fix: "Look at the wrong answers in `graded.jsonl.zst` beside the records, and check the chat template, the precision and the checkpoint.",
+        bound: "`min_correct` of the task; none by default",
+        source: "the share that the user expects of this model",
+        implied_codes: &[],
     },
     CodeEntry {
         code: TokensDisagree,

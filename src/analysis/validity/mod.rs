@@ -10,6 +10,7 @@ mod client;
 mod codes;
 mod counters;
 mod evidence;
+mod graded;
 mod host;
 mod machine;
 mod outputs;
@@ -62,6 +63,7 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> Option<Validity> {
     reasons.extend(responses::response_reasons(
         &evidence.responses(&[&evidence.launch.served_model_name]),
     ));
+    graded::judge(evidence, &mut reasons);
     caches::judge(evidence, &mut reasons);
     steadiness::judge(evidence, &mut reasons);
     machine::judge_disturbances(evidence, &mut reasons);

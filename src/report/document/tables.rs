@@ -16,6 +16,8 @@ pub(crate) struct ReportTables {
     pub(crate) overview: Table,
     /// Results of each engine over all comparisons; `None` if there is only one engine.
     pub(crate) rankings: Option<Table>,
+    /// Scores of graded answers; `None` if none were graded.
+    pub(crate) answers: Option<Table>,
     /// In the order of `Document::comparisons`.
     pub(crate) comparisons: Vec<CellTables>,
     /// Reasons for or against the validity of measurements; `None` if there are none.
@@ -50,6 +52,7 @@ impl ReportTables {
                 .zip(latency_tables(groups))
                 .map(|(figures, latencies)| CellTables { figures, latencies })
                 .collect(),
+            answers: tables::answer_table(cells),
             validity: validity_table(cells),
             legend: Vec::new(),
         };

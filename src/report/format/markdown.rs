@@ -26,7 +26,14 @@ pub(super) fn report(document: &Document) -> String {
         .comparisons
         .iter()
         .flat_map(|compared| [&compared.figures, &compared.latencies]);
-    for table in tables.rankings.iter().chain(compared).chain(&tables.validity) {
+    let answers = tables.answers.iter();
+    for table in tables
+        .rankings
+        .iter()
+        .chain(compared)
+        .chain(answers)
+        .chain(&tables.validity)
+    {
         text.push('\n');
         text.push_str(&draw(table));
     }

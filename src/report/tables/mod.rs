@@ -4,6 +4,7 @@
 //! All figures follow the definitions `matrix`. A row is marked as best only if repeated starts show that it
 //! is.
 
+mod answers;
 mod columns;
 mod comparison;
 mod family;
@@ -19,6 +20,7 @@ mod suspicion;
 mod tests;
 mod units;
 
+pub(crate) use answers::answer_table;
 pub(crate) use comparison::comparison_tables;
 pub(crate) use family::{Group, compare_groups};
 pub(crate) use grouping::group_by_name;

@@ -18,6 +18,7 @@ use crate::results::record::FORMAT;
 use crate::results::record::client::ClientFacts;
 use crate::results::record::connections::ConnectionCounts;
 use crate::results::record::engine_change::EngineChange;
+use crate::results::record::graded::GradedAnswers;
 use crate::results::record::machine::Machine;
 use crate::results::record::post_mortem::Retry;
 use crate::results::record::provenance::Provenance;
@@ -87,6 +88,9 @@ pub struct MeasurementSummary {
     /// Statistics of the answers; absent in older runs and if no text was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) answers: Option<AnswerStats>,
+    /// Scores of graded answers; absent if none were graded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) graded: Option<GradedAnswers>,
     /// Points and result of a search. Requests, metrics and schedule of the summary are those of the point
     /// that the search found, or of the first point if none met the SLO.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -160,6 +164,7 @@ impl MeasurementSummary {
             figures: BTreeMap::new(),
             intervals: BTreeMap::new(),
             answers: None,
+            graded: None,
             search: None,
             retries: Vec::new(),
             concurrent_launches: Vec::new(),

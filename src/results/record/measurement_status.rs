@@ -56,6 +56,8 @@ pub enum Phase {
     Reset,
     /// Requests are sent and recorded.
     Measure,
+    /// Answers are graded, under the same load and alone.
+    Grade,
     /// The engine is stopped.
     Stop,
 }
@@ -70,6 +72,7 @@ impl Phase {
             Self::Warmup => "warmup",
             Self::Reset => "reset",
             Self::Measure => "measure",
+            Self::Grade => "grade",
             Self::Stop => "stop",
         }
     }

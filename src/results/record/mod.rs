@@ -16,6 +16,7 @@ pub(crate) mod engine_change;
 mod engine_facts;
 pub mod event;
 pub(crate) mod final_answer;
+pub(crate) mod graded;
 pub(crate) mod histogram;
 pub(crate) mod last_duration;
 pub mod machine;

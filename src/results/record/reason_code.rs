@@ -31,6 +31,10 @@ pub enum ReasonCode {
     TokensUncounted,
     /// Answers repeat a few tokens, repeat the prompt, or are the same for all prompts.
     AnswersDegenerate,
+    /// Graded answers were wrong under load and right alone.
+    AnswersWrongUnderLoad,
+    /// Fewer graded answers were correct than the matrix demands.
+    AnswersBelowMinimum,
     /// The engine's count of output tokens differs from the client's.
     TokensDisagree,
     /// The engine went on generating for requests that the client had cancelled.
@@ -153,6 +157,8 @@ impl ReasonCode {
         Self::AudioSecondsDisagree,
         Self::TokensUncounted,
         Self::AnswersDegenerate,
+        Self::AnswersWrongUnderLoad,
+        Self::AnswersBelowMinimum,
         Self::TokensDisagree,
         Self::CancelIgnored,
         Self::ChunkedTokens,
@@ -210,6 +216,8 @@ impl ReasonCode {
             Self::AudioSecondsDisagree => "audio-seconds-disagree",
             Self::TokensUncounted => "tokens-uncounted",
             Self::AnswersDegenerate => "answers-degenerate",
+            Self::AnswersWrongUnderLoad => "answers-wrong-under-load",
+            Self::AnswersBelowMinimum => "answers-below-minimum",
             Self::TokensDisagree => "tokens-disagree",
             Self::CancelIgnored => "cancel-ignored",
             Self::ChunkedTokens => "chunked-tokens",

@@ -24,6 +24,7 @@ pub(crate) const SUMMARY: &str = "summary.json";
 pub(crate) const POST_MORTEM: &str = "post-mortem.md";
 pub(crate) const REQUESTS: &str = "requests.jsonl.zst";
 pub(crate) const PARTIAL: &str = "requests.partial.jsonl.zst";
+pub(crate) const GRADED: &str = "graded.jsonl.zst";
 pub(crate) const HISTOGRAMS: &str = "histograms.jsonl.zst";
 pub(crate) const NIGHTLY: &str = "nightly";
 pub(crate) const NOISE: &str = "noise.json";
@@ -74,6 +75,7 @@ pub(crate) fn file_descriptions() -> BTreeMap<String, String> {
             "telemetry",
             format!("{CELLS}/<cell>-s<start>-r<repeat>/{TELEMETRY}"),
         ),
+        ("graded", format!("{CELLS}/<cell>-s<start>-r<repeat>/{GRADED}")),
         (
             "post-mortem",
             format!("{CELLS}/<cell>-s<start>-r<repeat>/{POST_MORTEM}"),

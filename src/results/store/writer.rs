@@ -30,6 +30,7 @@ use crate::plan::{Measurement, Plan};
 use crate::results::record::FORMAT;
 use crate::results::record::cell::MeasurementSummary;
 use crate::results::record::client::Calibration;
+use crate::results::record::graded::GradedItem;
 use crate::results::record::histogram::SecondHistogram;
 use crate::results::record::machine::Machine;
 use crate::results::record::post_mortem::PostMortem;
@@ -70,6 +71,8 @@ pub(crate) struct CellArtifacts<'a> {
     /// The post-mortem, if the measurement failed.
     pub(crate) post_mortem: Option<&'a PostMortem>,
     pub(crate) samples: &'a [Sample],
+    /// What became of the items of graded tasks.
+    pub(crate) graded: &'a [GradedItem],
 }
 
 impl<'a> From<&'a str> for CellArtifacts<'a> {
@@ -262,6 +265,9 @@ impl Store {
         }
         if !artifacts.samples.is_empty() {
             self.write_lines(&folder.join(layout::TELEMETRY), artifacts.samples)?;
+        }
+        if !artifacts.graded.is_empty() {
+            self.write_lines(&folder.join(layout::GRADED), artifacts.graded)?;
         }
         if is_ours {
             write_text(

@@ -44,7 +44,7 @@ impl Bench<'_> {
         let mut run = CellRun::new(self.context, &cell, measurement, &self.engine, observer);
         let workload = &session.workload;
         let measured = run
-            .measure_load(&mut self.engine, session.load.clone(), workload)
+            .measure_load(&mut self.engine, session.load.clone(), None, workload)
             .await;
         let outcome = match measured {
             Ok(outcome) => outcome,

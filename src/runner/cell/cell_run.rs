@@ -11,6 +11,7 @@ use crate::loadgen::{LoadError, Spill};
 use crate::plan::{Cell, Measurement};
 use crate::results::record::cell::{MeasurementSummary, Phase, PhaseTime, UniquePrefix};
 use crate::results::record::client::ClientFacts;
+use crate::results::record::graded::GradedItem;
 use crate::results::record::post_mortem::EngineExitStatus;
 use crate::results::record::request::Failure;
 use crate::runner::cell::context::CellContext;
@@ -28,6 +29,8 @@ pub(crate) struct CellOutcome {
     pub(crate) load: Option<LoadOutcome>,
     /// Input of the metrics besides the requests.
     pub(crate) basis: MetricInputs,
+    /// What became of the items of graded tasks.
+    pub(crate) graded: Vec<GradedItem>,
     /// Whether the engine can measure another cell.
     pub(crate) engine_is_healthy: bool,
     /// Exit status of the engine, if it ended.
@@ -64,6 +67,8 @@ pub(crate) struct CellRun<'a> {
     pub(super) tries: usize,
     /// The prefix of the load's prompts, if the recipe sets `unique_prefixes`.
     pub(super) unique_prefix: Option<UniquePrefix>,
+    /// What became of the items of graded tasks.
+    pub(super) graded_items: Vec<GradedItem>,
     /// Stores records during a load.
     pub(super) sink: Option<OpenSink>,
     /// Stores responses beyond the memory limit.

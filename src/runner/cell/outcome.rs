@@ -166,6 +166,7 @@ impl CellRun<'_> {
             summary: self.summary.clone(),
             load,
             basis: self.metric_inputs(),
+            graded: std::mem::take(&mut self.graded_items),
             engine_is_healthy,
             exit: None,
         }

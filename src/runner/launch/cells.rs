@@ -143,6 +143,7 @@ impl<'a> LaunchRun<'a> {
                 summary,
                 load: None,
                 basis: MetricInputs::from_cell(launch, cell),
+                graded: Vec::new(),
                 engine_is_healthy: false,
                 exit: failure.exit,
             };
@@ -185,7 +186,12 @@ impl<'a> LaunchRun<'a> {
         remains: FailureArtifacts,
         seconds: f64,
     ) -> Result<(), StoreError> {
-        let CellOutcome { summary, load, .. } = measured;
+        let CellOutcome {
+            summary,
+            load,
+            graded,
+            ..
+        } = measured;
         let (requests, samples) = load.map_or_else(Default::default, |load| (load.requests, load.samples));
         let run_context = self.context.run_context;
         let histograms = metrics::histograms_per_second(&requests);
@@ -199,6 +205,7 @@ impl<'a> LaunchRun<'a> {
             log,
             post_mortem: post_mortem.as_ref(),
             samples: &samples,
+            graded: &graded,
         };
         run_context
             .store

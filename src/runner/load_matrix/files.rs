@@ -11,6 +11,7 @@ use crate::config::matrix::{Matrix, ScenarioEntry};
 use crate::config::yaml::Diagnostic;
 use crate::loadgen::dataset::{check_folder, check_lengths_file, check_trace, tokenizer};
 use crate::runner::answers::checks::AnswerChecks;
+use crate::runner::graded::check_items;
 
 /// Errors about all files; relative paths are below `folder`.
 pub(super) fn unusable_files(matrix: &Matrix, folder: &Path) -> Vec<Diagnostic> {
@@ -22,6 +23,7 @@ pub(super) fn unusable_files(matrix: &Matrix, folder: &Path) -> Vec<Diagnostic> 
     diagnostics.extend(unnamed_files(matrix));
     diagnostics.extend(unusable_folders(matrix, folder));
     diagnostics.extend(invalid_schemas(matrix));
+    diagnostics.extend(unusable_items(matrix, folder));
     diagnostics
 }
 
@@ -84,6 +86,26 @@ fn unusable_folders(matrix: &Matrix, folder: &Path) -> Vec<Diagnostic> {
         });
     }
     diagnostics
+}
+
+/// Errors about files of graded items.
+fn unusable_items(matrix: &Matrix, folder: &Path) -> Vec<Diagnostic> {
+    let Some(quality) = &matrix.quality else {
+        return Vec::new();
+    };
+    let resolved = quality.resolve();
+    let tasks = resolved.tasks.iter().filter_map(|task| {
+        let why = check_items(task, folder).err()?;
+        let entry = quality.tasks.iter().find(|named| named.name.value == task.name)?;
+        let diagnostic = Diagnostic::new(format!("the items of the task `{}` cannot be used: {why}", task.name))
+            .with_help("paths are relative to the matrix file; a row has `prompt`, `question` or `messages`, and `answer`");
+        let place = entry.value.path.as_ref().and_then(|path| path.place.as_ref());
+        Some(match place {
+            Some(place) => diagnostic.with_place(place, "this file"),
+            None => diagnostic,
+        })
+    });
+    tasks.collect()
 }
 
 /// Errors about bodies whose schemas answers cannot be checked against.

@@ -2,11 +2,14 @@
 //! expected answer.
 
 mod constraint;
+mod grade;
 mod recursion;
 mod schema;
 mod verdict;
 
 use std::sync::Arc;
+
+pub(in crate::runner) use grade::grade_answer;
 
 use constraint::{Compiler, Constraint, RequestFields};
 use serde_json::{Map, Value};

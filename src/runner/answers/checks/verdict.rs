@@ -15,7 +15,7 @@ use crate::results::record::tool_call::ToolCall;
 /// Whether an answer fulfils a demand, or what else is to be recorded.
 type Checked = Result<(), AnswerCheck>;
 
-fn incorrect(class: IncorrectClass, message: impl Into<String>) -> AnswerCheck {
+pub(super) fn incorrect(class: IncorrectClass, message: impl Into<String>) -> AnswerCheck {
     AnswerCheck::Incorrect {
         class,
         message: message.into(),
@@ -47,11 +47,7 @@ pub(super) fn check_answer(request: &Request, constraint: &Constraint) -> Option
     if tools.is_none() && constraint.text.is_none() && constraint.expected.is_none() {
         return None;
     }
-    let answer = Answer {
-        is_cut: request.finish.as_deref().is_some_and(is_limit_finish),
-        calls,
-        request,
-    };
+    let answer = Answer::of(request);
     let checked = match (tools, &constraint.text) {
         (Some(rule), _) => answer.check_calls(rule),
         (None, Some(rule)) => answer.check_text(rule),
@@ -65,14 +61,22 @@ pub(super) fn check_answer(request: &Request, constraint: &Constraint) -> Option
 }
 
 /// An answer with how it ended.
-struct Answer<'a> {
+pub(super) struct Answer<'a> {
     request: &'a Request,
     calls: &'a [ToolCall],
     /// Whether it ended at the limit of output tokens.
     is_cut: bool,
 }
 
-impl Answer<'_> {
+impl<'a> Answer<'a> {
+    pub(super) fn of(request: &'a Request) -> Self {
+        Self {
+            is_cut: request.finish.as_deref().is_some_and(is_limit_finish),
+            calls: request.tool_calls.as_slice(),
+            request,
+        }
+    }
+
     fn check_text(&self, rule: &TextRule) -> Checked {
         let text = self.text()?;
         match rule {
@@ -138,7 +142,7 @@ impl Answer<'_> {
         })
     }
 
-    fn check_expected(&self, expected: &Value) -> Checked {
+    pub(super) fn check_expected(&self, expected: &Value) -> Checked {
         let unexpected = || {
             Err(incorrect(
                 IncorrectClass::Unexpected,
@@ -177,7 +181,7 @@ impl Answer<'_> {
     }
 
     /// Returns the text of the answer without its reasoning: that of the events at its end, if they have another one.
-    fn text(&self) -> Result<Cow<'_, str>, AnswerCheck> {
+    pub(super) fn text(&self) -> Result<Cow<'_, str>, AnswerCheck> {
         let lost = || unchecked(UncheckedClass::TextLost, "the text of the answer was not kept");
         let ending = self.request.final_answer.as_deref();
         if ending.is_some_and(|ending| ending.is_refusal) {

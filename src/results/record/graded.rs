@@ -1,0 +1,156 @@
+//! Graded answers of a measurement: the scores of its tasks, and what became of each item.
+
+use serde::{Deserialize, Serialize};
+
+/// The scores of the tasks that were graded under the load of a measurement.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct GradedAnswers {
+    pub(crate) tasks: Vec<TaskScore>,
+    /// Largest number of requests of the load and of items in flight at once; absent if it is not limited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) concurrency: Option<u32>,
+    /// Duration of the load with the items, in seconds.
+    pub(crate) load_s: f64,
+    /// Duration of the items that were sent again alone, in seconds.
+    pub(crate) alone_s: f64,
+}
+
+/// The score of a task.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct TaskScore {
+    pub(crate) task: String,
+    /// Smallest share of correct answers, if one is demanded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) min_correct: Option<f64>,
+    pub(crate) items: u32,
+    pub(crate) correct: u32,
+    /// Requests that failed; they count as wrong answers.
+    pub(crate) failed: u32,
+    /// Items that were wrong under load and were sent again alone.
+    pub(crate) wrong_again: u32,
+    /// Those of them that were correct alone.
+    pub(crate) correct_alone: u32,
+    /// Items that were correct under load and were sent again alone.
+    pub(crate) controls: u32,
+    /// Those of them that were correct alone, too.
+    pub(crate) controls_correct: u32,
+    /// For each item in order whether its answer under load is correct: `1` or `0`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) outcomes: String,
+}
+
+/// What became of an item.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct GradedItem {
+    pub(crate) task: String,
+    /// Number of the item in its task, from 0.
+    pub(crate) item: u32,
+    /// Whether the answer under load is correct.
+    pub(crate) is_correct: bool,
+    /// Why it is not, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) problem: Option<String>,
+    /// The beginning of the answer under load, if it is not correct.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) answer: Option<String>,
+    /// Whether the answer alone is correct; absent if the item was not sent again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) is_correct_alone: Option<bool>,
+}
+
+impl TaskScore {
+    /// Adds the counts of another start. The outcomes stay those of the first.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.items += other.items;
+        self.correct += other.correct;
+        self.failed += other.failed;
+        self.wrong_again += other.wrong_again;
+        self.correct_alone += other.correct_alone;
+        self.controls += other.controls;
+        self.controls_correct += other.controls_correct;
+    }
+
+    /// Share of correct answers.
+    pub(crate) fn share(&self) -> f64 {
+        f64::from(self.correct) / f64::from(self.items.max(1))
+    }
+}
+
+impl GradedAnswers {
+    /// Adds up the items of each task, in the order of `tasks`, which have names and smallest shares.
+    pub(crate) fn count(
+        tasks: &[(String, Option<f64>)],
+        items: &[GradedItem],
+        failed: &[bool],
+    ) -> Vec<TaskScore> {
+        let score = |(name, min_correct): &(String, Option<f64>)| {
+            let mut score = TaskScore {
+                task: name.clone(),
+                min_correct: *min_correct,
+                ..TaskScore::default()
+            };
+            let of_task = items.iter().zip(failed).filter(|(item, _)| item.task == *name);
+            for (item, is_failed) in of_task {
+                score.items += 1;
+                score.outcomes.push(if item.is_correct { '1' } else { '0' });
+                score.correct += u32::from(item.is_correct);
+                score.failed += u32::from(*is_failed);
+                let alone = item.is_correct_alone;
+                match item.is_correct {
+                    true => {
+                        score.controls += u32::from(alone.is_some());
+                        score.controls_correct += u32::from(alone == Some(true));
+                    }
+                    false => {
+                        score.wrong_again += u32::from(alone.is_some());
+                        score.correct_alone += u32::from(alone == Some(true));
+                    }
+                }
+            }
+            score
+        };
+        tasks.iter().map(score).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn items_are_added_up_by_task() {
+        let item = |task: &str, is_correct, is_correct_alone| GradedItem {
+            task: task.to_owned(),
+            item: 0,
+            is_correct,
+            problem: None,
+            answer: None,
+            is_correct_alone,
+        };
+        let items = [
+            item("a", true, None),
+            item("a", true, Some(true)),
+            item("a", true, Some(false)),
+            item("a", false, Some(true)),
+            item("b", false, Some(false)),
+        ];
+        let tasks = [("a".to_owned(), Some(0.5)), ("b".to_owned(), None)];
+        let failed = [false, false, false, false, true];
+        let scores = GradedAnswers::count(&tasks, &items, &failed);
+        let numbers = |score: &TaskScore| {
+            [
+                score.items,
+                score.correct,
+                score.failed,
+                score.wrong_again,
+                score.correct_alone,
+                score.controls,
+                score.controls_correct,
+            ]
+        };
+        assert_eq!(numbers(&scores[0]), [4, 3, 0, 1, 1, 2, 1]);
+        assert_eq!(numbers(&scores[1]), [1, 0, 1, 1, 0, 0, 0]);
+        assert_eq!(scores[0].share(), 0.75);
+        assert_eq!(scores[0].outcomes, "1110");
+    }
+}

@@ -1,0 +1,170 @@
+//! Items of graded tasks: their requests, and how their answers are graded.
+
+mod item_text;
+mod rows;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use item_text::ItemText;
+use regex::Regex;
+use serde_json::{Map, Value, json};
+
+use crate::config::api::SamplingFields;
+use crate::config::quality::{Grader, Quality, Task, TaskSource};
+use crate::loadgen::dataset::Extras;
+use crate::loadgen::dataset::tokenizer::Tokenizer;
+use crate::loadgen::{Content, PlannedRequest};
+use crate::plan::Protocol;
+use crate::results::record::answer_check::AnswerCheck;
+use crate::results::record::request::Request;
+use crate::runner::answers::checks::grade_answer;
+
+/// An item with its request.
+#[derive(Clone)]
+pub(super) struct Item {
+    pub(super) task: String,
+    /// Number of the item in its task, from 0.
+    pub(super) number: u32,
+    pub(super) request: PlannedRequest,
+    grader: Grader,
+    pattern: Option<Regex>,
+    expected: Value,
+}
+
+impl Item {
+    /// Grades an answer. A failed request, and an answer that was cut, are wrong.
+    pub(super) fn grade(&self, request: &Request) -> AnswerCheck {
+        grade_answer(request, self.grader, self.pattern.as_ref(), &self.expected)
+    }
+}
+
+/// The items of all tasks, in turns. Paths are relative to `folder`.
+///
+/// # Errors
+/// A file cannot be read, a row has no prompt or no answer, or the file has fewer items than the task.
+pub(super) fn prepare_items(
+    quality: &Quality,
+    seed: u64,
+    protocol: Protocol,
+    tokenizer: &Tokenizer,
+    folder: &Path,
+) -> Result<Vec<Item>, String> {
+    let mut by_task: Vec<std::vec::IntoIter<Item>> = Vec::new();
+    for task in &quality.tasks {
+        let items = task_items(task, seed, protocol, tokenizer, folder)
+            .map_err(|why| format!("task `{}`: {why}", task.name))?;
+        by_task.push(items.into_iter());
+    }
+    let mut all = Vec::with_capacity(quality.items() as usize);
+    while all.len() < all.capacity() {
+        let before = all.len();
+        all.extend(by_task.iter_mut().filter_map(Iterator::next));
+        if all.len() == before {
+            break;
+        }
+    }
+    Ok(all)
+}
+
+/// Checks that the items of a task can be read.
+///
+/// # Errors
+/// Its file cannot be read, a row cannot be graded, or there are too few rows.
+pub(super) fn check_items(task: &Task, folder: &Path) -> Result<(), String> {
+    match &task.source {
+        TaskSource::Generated { .. } => Ok(()),
+        TaskSource::File { path, grader, .. } => {
+            rows::read_rows(&folder.join(path), *grader, task.items).map(drop)
+        }
+    }
+}
+
+fn task_items(
+    task: &Task,
+    seed: u64,
+    protocol: Protocol,
+    tokenizer: &Tokenizer,
+    folder: &Path,
+) -> Result<Vec<Item>, String> {
+    let (texts, grader, pattern) = match &task.source {
+        TaskSource::Generated {
+            task: generated,
+            input_len,
+        } => {
+            let text = |number| {
+                let item = generated.item(seed, number, *input_len);
+                ItemText {
+                    content: Content::Text(item.prompt.into()),
+                    fields: item.fields,
+                    expected: item.expected,
+                }
+            };
+            ((0..task.items).map(text).collect(), generated.grader(), None)
+        }
+        TaskSource::File {
+            path,
+            grader,
+            pattern,
+        } => {
+            let texts: Vec<ItemText> = rows::read_rows(&folder.join(path), *grader, task.items)?;
+            let pattern = pattern.as_deref().map(Regex::new).transpose();
+            (texts, *grader, pattern.map_err(|error| error.to_string())?)
+        }
+    };
+    let item = |(number, text): (u32, ItemText)| {
+        let prompt_tokens = count_tokens(&text.content, tokenizer)?;
+        let extras = Extras {
+            body: greedy_fields(text.fields, protocol, task.max_tokens),
+            ..Extras::default()
+        };
+        Ok(Item {
+            task: task.name.clone(),
+            number,
+            request: PlannedRequest {
+                content: text.content,
+                prompt_tokens,
+                requested_tokens: task.max_tokens,
+                due: Duration::ZERO,
+                lora_adapter: None,
+                extras: Some(Arc::new(extras)),
+            },
+            grader,
+            pattern: pattern.clone(),
+            expected: text.expected,
+        })
+    };
+    (0..).zip(texts).map(item).collect()
+}
+
+fn count_tokens(content: &Content, tokenizer: &Tokenizer) -> Result<u32, String> {
+    let count = match content {
+        Content::Text(text) => tokenizer.count(text, false),
+        Content::Messages(messages) => {
+            let texts = messages.iter().filter_map(|message| message["content"].as_str());
+            texts.map(|text| tokenizer.count(text, false)).sum()
+        }
+        _ => Ok(0),
+    };
+    let count = count.map_err(|error| error.to_string())?;
+    Ok(u32::try_from(count).unwrap_or(u32::MAX))
+}
+
+/// Fields of a row that make its answer greedy and let it end where the model ends it, whatever the load does.
+fn greedy_fields(mut fields: Map<String, Value>, protocol: Protocol, max_tokens: u32) -> Map<String, Value> {
+    match protocol.facts().sampling {
+        SamplingFields::Nested(parent) => {
+            let nested = json!({"temperature": 0, "max_new_tokens": max_tokens, "ignore_eos": false});
+            fields.insert(parent.to_owned(), nested);
+        }
+        SamplingFields::TopLevel => {
+            fields.insert("temperature".to_owned(), json!(0));
+            if matches!(protocol, Protocol::Completions | Protocol::Chat) {
+                fields.insert("ignore_eos".to_owned(), json!(false));
+            }
+        }
+        SamplingFields::None => {}
+    }
+    fields
+}

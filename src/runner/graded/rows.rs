@@ -1,0 +1,192 @@
+//! Items in a file of JSON Lines.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use super::item_text::ItemText;
+use crate::config::quality::Grader;
+use crate::loadgen::Content;
+
+/// Largest file of items in bytes.
+const MAX_FILE_BYTES: u64 = 1 << 30;
+
+/// Keys of a row that are sent as fields of the request.
+const BODY_KEYS: [&str; 3] = ["tools", "tool_choice", "response_format"];
+
+/// Reads the first items of a file.
+///
+/// # Errors
+/// The file cannot be read or is too large, a row has no prompt or no answer, or there are too few rows.
+pub(super) fn read_rows(path: &Path, grader: Grader, count: u32) -> Result<Vec<ItemText>, String> {
+    let unreadable = |error: std::io::Error| format!("cannot read `{}`: {error}", path.display());
+    let bytes = fs::metadata(path).map_err(unreadable)?.len();
+    if bytes > MAX_FILE_BYTES {
+        return Err(format!(
+            "`{}` is larger than {} MiB; use a part of it",
+            path.display(),
+            MAX_FILE_BYTES >> 20
+        ));
+    }
+    let text = fs::read_to_string(path).map_err(unreadable)?;
+    let lines = (1..)
+        .zip(text.lines())
+        .filter(|(_, line)| !line.trim().is_empty());
+    let rows = lines.take(count as usize).map(|(number, line)| {
+        let in_line = |why: String| format!("`{}`, line {number}: {why}", path.display());
+        let row: Value = serde_json::from_str(line).map_err(|error| in_line(format!("not JSON: {error}")))?;
+        read_row(&row, grader).map_err(in_line)
+    });
+    let rows: Vec<ItemText> = rows.collect::<Result<_, String>>()?;
+    match rows.len() < count as usize {
+        true => Err(format!(
+            "`{}` has {} items, and the task has {count}; set `items: {}`",
+            path.display(),
+            rows.len(),
+            rows.len().max(1)
+        )),
+        false => Ok(rows),
+    }
+}
+
+fn read_row(row: &Value, grader: Grader) -> Result<ItemText, String> {
+    let text = |keys: [&str; 2]| keys.into_iter().find_map(|key| row.get(key)?.as_str());
+    let content = match (
+        row.get("messages").and_then(Value::as_array),
+        text(["prompt", "question"]),
+    ) {
+        (Some(messages), _) if !messages.is_empty() => Content::Messages(messages.clone()),
+        (_, Some(text)) if !text.trim().is_empty() => Content::Text(with_choices(text, row).into()),
+        _ => return Err("no `prompt`, `question` or `messages`".to_owned()),
+    };
+    let expected = row
+        .get("expected_answer")
+        .or_else(|| row.get("answer"))
+        .filter(|answer| !answer.is_null())
+        .ok_or("no `answer` or `expected_answer`")?;
+    let mut fields = Map::new();
+    for key in BODY_KEYS {
+        fields.extend(row.get(key).map(|value| (key.to_owned(), value.clone())));
+    }
+    Ok(ItemText {
+        content,
+        fields,
+        expected: expected_answer(expected, grader)?,
+    })
+}
+
+/// A question with its choices, each after its letter.
+fn with_choices(question: &str, row: &Value) -> String {
+    let Some(choices) = row.get("choices").and_then(Value::as_array) else {
+        return question.to_owned();
+    };
+    let mut text = question.to_owned();
+    for (letter, choice) in ('A'..='Z').zip(choices) {
+        let choice = choice.as_str().map_or_else(|| choice.to_string(), str::to_owned);
+        text.push_str(&format!("\n{letter}. {choice}"));
+    }
+    text.push_str("\nAnswer with the letter alone.");
+    text
+}
+
+/// The right answer in the form of the grader.
+fn expected_answer(answer: &Value, grader: Grader) -> Result<Value, String> {
+    let wrong = |form: &str| Err(format!("the answer is {answer}, and the grader needs {form}"));
+    match (grader, answer) {
+        // The number of a choice, from 0.
+        (Grader::Choice, Value::Number(number)) => {
+            match number
+                .as_u64()
+                .and_then(|number| ('A'..='Z').nth(number as usize))
+            {
+                Some(letter) => Ok(json!(letter.to_string())),
+                None => wrong("a letter, or the number of a choice from 0"),
+            }
+        }
+        (Grader::Choice, Value::String(text)) => match text.trim() {
+            letter if letter.len() == 1 && letter.as_bytes()[0].is_ascii_alphabetic() => {
+                Ok(json!(letter.to_ascii_uppercase()))
+            }
+            _ => wrong("a letter"),
+        },
+        (Grader::Exact | Grader::Regex, Value::String(_))
+        | (Grader::Numeric | Grader::NumericStrict, Value::String(_) | Value::Number(_))
+        | (Grader::Json, _) => Ok(answer.clone()),
+        (Grader::ToolCall, Value::Object(call)) if call.get("name").is_some_and(Value::is_string) => {
+            Ok(answer.clone())
+        }
+        (Grader::ToolCall, _) => wrong("a call with `name` and `arguments`"),
+        (Grader::Exact | Grader::Regex, _) => wrong("a text"),
+        (Grader::Numeric | Grader::NumericStrict, _) => wrong("a number or a text with one"),
+        (Grader::Choice, _) => wrong("a letter, or the number of a choice from 0"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str, grader: Grader, count: u32) -> Result<Vec<ItemText>, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("items.jsonl");
+        fs::write(&path, text).unwrap();
+        read_rows(&path, grader, count)
+    }
+
+    #[test]
+    fn rows_of_known_data_sets_are_items() {
+        let gsm8k = "{\"question\": \"How many?\", \"answer\": \"It is 6 * 2 = 12.\\n#### 12\"}\n";
+        let items = read(gsm8k, Grader::Numeric, 1).unwrap();
+        assert_eq!(items[0].content, Content::Text("How many?".to_owned().into()));
+        let mmlu = "{\"question\": \"Which?\", \"choices\": [\"x\", \"y\"], \"answer\": 1}\n";
+        let items = read(mmlu, Grader::Choice, 1).unwrap();
+        assert_eq!(items[0].expected, json!("B"));
+        let Content::Text(text) = &items[0].content else {
+            panic!("a text");
+        };
+        assert_eq!(text.as_str(), "Which?\nA. x\nB. y\nAnswer with the letter alone.");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_graded_is_refused_with_its_line() {
+        for (text, grader, count, error) in [
+            ("{}\n", Grader::Exact, 1, "line 1: no `prompt`"),
+            ("{\"prompt\": \"a\"}\n", Grader::Exact, 1, "line 1: no `answer`"),
+            ("\n{\n", Grader::Exact, 1, "line 2: not JSON"),
+            (
+                "{\"prompt\": \"a\", \"answer\": \"b\"}\n",
+                Grader::Exact,
+                2,
+                "has 1 items, and the task has 2; set `items: 1`",
+            ),
+            (
+                "{\"prompt\": \"a\", \"answer\": 5}\n",
+                Grader::Exact,
+                1,
+                "needs a text",
+            ),
+            (
+                "{\"prompt\": \"a\", \"answer\": \"b\"}\n",
+                Grader::ToolCall,
+                1,
+                "needs a call",
+            ),
+            (
+                "{\"prompt\": \"a\", \"answer\": \"yes\"}\n",
+                Grader::Choice,
+                1,
+                "needs a letter",
+            ),
+        ] {
+            let found = read(text, grader, count).err().unwrap();
+            assert!(found.contains(error), "{text}: {found}");
+        }
+        assert!(
+            read_rows(Path::new("/nowhere/items.jsonl"), Grader::Exact, 1)
+                .err()
+                .unwrap()
+                .contains("cannot read")
+        );
+    }
+}

@@ -1,0 +1,108 @@
+//! Answers that are graded on the measured engine, under its load and alone.
+
+use std::fs;
+
+use matrix::results::record::validity::ReasonCode;
+use matrix::results::store::Run as Finished;
+
+use crate::harness::{Bench, sims, summary};
+
+const SCENARIO: &str =
+    "  - l: { dataset: random, prompts: 24, input_len: 40, output_len: 20, concurrency: 8 }\n";
+
+fn codes(run: &Finished, engine: &str) -> Vec<ReasonCode> {
+    let validity = summary(run, engine, "l").validity.as_ref().expect("it is judged");
+    validity.reasons.iter().map(|reason| reason.code).collect()
+}
+
+/// The scores of an engine's tasks on disk: correct and sent items.
+fn scores(run: &Finished, engine: &str) -> Vec<(String, u64, u64)> {
+    let summary = serde_json::to_value(summary(run, engine, "l")).unwrap();
+    let tasks = summary["graded"]["tasks"]
+        .as_array()
+        .expect("answers were graded");
+    tasks
+        .iter()
+        .map(|task| {
+            let count = |key: &str| task[key].as_u64().unwrap();
+            (
+                task["task"].as_str().unwrap().to_owned(),
+                count("correct"),
+                count("items"),
+            )
+        })
+        .collect()
+}
+
+#[test]
+fn answers_that_are_wrong_only_under_load_cost_the_cell_and_others_are_told_apart() {
+    let matrix = sims(
+        &[
+            ("good", "vllm-chat", "--step=4ms"),
+            ("load", "vllm-chat", "--step=4ms, --wrong-above=4"),
+            ("parser", "vllm-chat", "--step=4ms, --broken-tool-parser"),
+            ("template", "vllm-chat", "--step=4ms, --wrong-template"),
+        ],
+        SCENARIO,
+    );
+    let tasks = "quality:\n  controls: 8\n  tasks:\n    - arithmetic: { items: 16, min_correct: 0.5 }\n    \
+                 - copy: { items: 16, input_len: 20 }\n    - tool-calls: { items: 16 }\n";
+    let bench = Bench::of(&format!("{matrix}{tasks}"));
+    let matrix = bench.matrix();
+    let matrix = matrix.to_str().unwrap();
+    bench
+        .call(&["plan", matrix])
+        .exits(0)
+        .shows("then 48 graded items under the same load");
+    bench.run(&[]).exits(3).shows("Graded answers");
+    let run = bench.finished();
+    for (task, correct, items) in scores(&run, "good") {
+        assert_eq!((correct, items), (16, 16), "{task}");
+    }
+    let wrong_under_load = [ReasonCode::AnswersWrongUnderLoad, ReasonCode::AnswersBelowMinimum];
+    assert!(
+        !codes(&run, "good")
+            .iter()
+            .any(|code| wrong_under_load.contains(code))
+    );
+    assert!(codes(&run, "load").contains(&ReasonCode::AnswersWrongUnderLoad));
+    // Wrong alone, too.
+    let correct: Vec<u64> = scores(&run, "parser")
+        .iter()
+        .map(|(_, correct, _)| *correct)
+        .collect();
+    assert_eq!(correct, [16, 16, 0]);
+    assert!(
+        !codes(&run, "parser")
+            .iter()
+            .any(|code| wrong_under_load.contains(code))
+    );
+    let found = codes(&run, "template");
+    assert!(found.contains(&ReasonCode::AnswersBelowMinimum), "{found:?}");
+    assert!(!found.contains(&ReasonCode::AnswersWrongUnderLoad), "{found:?}");
+}
+
+#[test]
+fn own_items_are_read_before_the_load_and_bad_ones_are_refused() {
+    let matrix = sims(&[("good", "vllm", "")], SCENARIO);
+    let with = |tasks: &str| Bench::of(&format!("{matrix}quality: {{ tasks: [{tasks}] }}\n"));
+    let refused = |bench: &Bench, text: &str| {
+        bench
+            .call(&["plan", bench.matrix().to_str().unwrap()])
+            .exits(2)
+            .says(text);
+    };
+    refused(&with("arithmetics"), "use one of `arithmetic`");
+    refused(
+        &with("tool-calls"),
+        "has no tools, which the task `tool-calls` needs",
+    );
+    let bench = with("mine: { path: items.jsonl, grader: numeric, items: 2 }");
+    refused(&bench, "items.jsonl");
+    let items = "{\"question\": \"What is 12 * 12 + 100? Answer with the number alone.\", \"answer\": \"it is\\n#### 244\"}\n\
+                 {\"question\": \"What is 12 * 12 + 100? Answer with the number alone.\", \"answer\": \"#### 1\"}\n";
+    fs::write(bench.matrix().with_file_name("items.jsonl"), items).unwrap();
+    bench.run(&[]).exits(0);
+    let run = bench.finished();
+    assert_eq!(scores(&run, "good"), [("mine".to_owned(), 1, 2)]);
+}
