@@ -45,12 +45,32 @@ const HELP: &[(&str, &str)] = &[
         "`account` of the profile is not one of this user, or not for that partition; `sacctmgr show assoc user=$USER` lists them",
     ),
     (
+        "submit limit",
+        "a limit on submitted jobs is reached; wait until other jobs have ended",
+    ),
+    (
         "time limit",
         "`time_limit` of the profile exceeds the limit of the partition, which `sinfo -o '%P %l'` shows",
     ),
     (
         "Required partition not available",
         "the partition takes no jobs now; `sinfo` shows its state; choose another `partition`",
+    ),
+    (
+        "Invalid node name",
+        "`--nodelist` or `--exclude` in `options` of the profile names no node of this cluster; `sinfo -N` lists them",
+    ),
+    (
+        "dependency problem",
+        "`--dependency` in `options` of the profile names no job that can be waited for; remove it",
+    ),
+    (
+        "other parameter too long",
+        "the script of the job is too long for this cluster; shorten `prolog`, for example by a file that it sources",
+    ),
+    (
+        "presently disabled",
+        "the cluster or the job does not allow this operation",
     ),
     (
         "Access/permission denied",
@@ -89,15 +109,11 @@ const HELP: &[(&str, &str)] = &[
         "Unable to process configuration file",
         "SLURM_CONF must name the configuration file of the cluster",
     ),
-    ("accounting", "the cluster keeps no accounting"),
     (
         "QOSMax",
         "a limit of the quality of service is reached; wait until other jobs have ended, or choose another `qos`",
     ),
-    (
-        "submit limit",
-        "a limit on submitted jobs is reached; wait until other jobs have ended",
-    ),
+    ("accounting", "the cluster keeps no accounting"),
 ];
 
 /// The error of a command that failed with this message on standard error.
@@ -163,6 +179,95 @@ mod tests {
             let text = explain("sbatch", stderr).to_string();
             assert!(text.contains(help), "{text}");
         }
+    }
+
+    /// What `sbatch` and other commands of Slurm 22.05 print, each with a part of its fix.
+    #[test]
+    fn every_known_refusal_has_its_fix() {
+        const BEGIN: &str = "sbatch: error: Batch job submission failed: ";
+        for (message, help) in [
+            ("Invalid partition name specified", "sinfo -o %P"),
+            (
+                "Requested node configuration is not available",
+                "sinfo -o '%n %G %c %m'",
+            ),
+            ("Node count specification invalid", "fewer nodes"),
+            ("More processors requested than permitted", "lower `cpus`"),
+            (
+                "Requested time limit is invalid (missing or exceeds some limit)",
+                "`time_limit`",
+            ),
+            (
+                "Invalid account or account/partition combination specified",
+                "sacctmgr show assoc",
+            ),
+            ("Invalid qos specification", "sacctmgr show qos"),
+            (
+                "Required partition not available (inactive or drain)",
+                "takes no jobs",
+            ),
+            ("Invalid node name specified", "`--nodelist`"),
+            ("Invalid feature specification", "sinfo -o %f"),
+            ("Requested reservation is invalid", "scontrol show reservation"),
+            ("Job dependency problem", "`--dependency`"),
+            ("QOSMaxSubmitJobPerUserLimit", "limit of the quality of service"),
+            (
+                "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)",
+                "submitted jobs",
+            ),
+            ("Access/permission denied", "belongs to others"),
+            (
+                "Pathname of a file, directory or other parameter too long",
+                "shorten `prolog`",
+            ),
+            ("Job script not specified", "see the message above"),
+        ] {
+            let text = explain("sbatch", &format!("{BEGIN}{message}\n")).to_string();
+            assert!(text.contains(message) && text.contains(help), "{text}");
+        }
+        for (stderr, help) in [
+            (
+                "sbatch: error: Memory specification can not be satisfied\n",
+                "lower `memory`",
+            ),
+            (
+                "sbatch: error: Invalid generic resource (gres) specification\n",
+                "sinfo -o %G",
+            ),
+            (
+                "sbatch: error: Invalid --begin specification\n",
+                "correct that option",
+            ),
+            (
+                "scancel: error: Kill job error on job id 76: Access/permission denied\n",
+                "belongs to others",
+            ),
+            (
+                "slurm_load_jobs error: Invalid job id specified\n",
+                "forgotten it",
+            ),
+            (
+                "sinfo: error: Munge encode failed: Failed to access\n",
+                "`munged` does not run",
+            ),
+            (
+                "slurm_load_partitions: Protocol authentication error\n",
+                "key of the cluster",
+            ),
+            ("fatal: Unable to process configuration file\n", "SLURM_CONF"),
+            ("Slurm accounting storage is disabled\n", "keeps no accounting"),
+            (
+                "scontrol: Requested operation is presently disabled for job 612\n",
+                "does not allow",
+            ),
+        ] {
+            let text = explain("sbatch", stderr).to_string();
+            assert!(text.contains(help), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_controller_that_is_away_and_an_unknown_job_are_told_apart() {
         assert!(explain("squeue", "Unable to contact slurm controller").is_temporary());
         assert!(explain("squeue", "slurm_load_jobs error: Invalid job id specified").is_unknown_job());
         assert!(
