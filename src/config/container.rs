@@ -96,6 +96,28 @@ pub(crate) struct ContainerOverride {
     pub(crate) group_add: Vec<String>,
 }
 
+impl ContainerOverride {
+    /// Whether it sets this key of a recipe.
+    pub(crate) fn sets(&self, key: &str) -> bool {
+        match key {
+            "runtime" => self.runtime.is_some(),
+            "gpus" => self.gpus.is_some(),
+            "ipc" => self.ipc.is_some(),
+            "shm_size" => self.shm_size.is_some(),
+            "ulimits" => self.ulimits.iter().next().is_some(),
+            "init" => self.init.is_some(),
+            "cpuset" => self.cpuset.is_some(),
+            "memory" => self.memory.is_some(),
+            "memory_swap" => self.memory_swap.is_some(),
+            "extra_hosts" => !self.extra_hosts.is_empty(),
+            "cap_add" => !self.cap_add.is_empty(),
+            "security_opt" => !self.security_opt.is_empty(),
+            "group_add" => !self.group_add.is_empty(),
+            _ => false,
+        }
+    }
+}
+
 /// What is wrong with a list of CPUs; `None` if a daemon takes it.
 pub(crate) fn cpuset_error(cpuset: &str) -> Option<String> {
     let cpu = |text: &str| text.trim().parse::<u32>().ok();

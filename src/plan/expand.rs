@@ -17,7 +17,7 @@ use crate::plan::canonical;
 use crate::plan::check;
 use crate::plan::grid::{GridPoint, UnevenZip};
 use crate::plan::resolve::ResolveContext;
-use crate::plan::{Cell, ExcludedCell, Plan, Unsupported, order};
+use crate::plan::{Cell, ExcludedCell, Plan, order};
 
 /// Expands a matrix to its plan, with the cells in the order of measurement.
 ///
@@ -59,33 +59,11 @@ pub(crate) fn expand(matrix: &Matrix, recipes: &Recipes) -> Result<Plan, Vec<Dia
         return Err(vec![check::too_many("measurements", MAX_MEASUREMENTS)]);
     }
     let plan = assemble(matrix, gathered, left_out);
-    let unsupported = unsupported_settings(&plan);
+    let unsupported = check::check_containers(matrix, &plan);
     match unsupported.is_empty() {
         true => Ok(plan),
         false => Err(unsupported),
     }
-}
-
-/// Errors about settings of containers that the container runtime of a job cannot apply.
-fn unsupported_settings(plan: &Plan) -> Vec<Diagnostic> {
-    let mut diagnostics = Vec::new();
-    for launch in &plan.launches {
-        let Some(command) = launch.place.settings().container_command() else {
-            continue;
-        };
-        for Unsupported { key, help } in command.unsupported() {
-            let message = format!(
-                "the container runtime `{}` of the cluster cannot apply `{key}` of engine `{}`",
-                command.runtime().name(),
-                launch.engine.name
-            );
-            let diagnostic = Diagnostic::new(message).with_help(help);
-            if !diagnostics.contains(&diagnostic) {
-                diagnostics.push(diagnostic);
-            }
-        }
-    }
-    diagnostics
 }
 
 /// Largest number of cells: one year of measuring at half a minute each.

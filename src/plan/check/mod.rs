@@ -2,6 +2,7 @@
 
 mod attached;
 mod axes;
+mod containers;
 mod diagnostics;
 mod engines;
 mod grid;
@@ -14,6 +15,7 @@ mod templates;
 
 use std::collections::BTreeMap;
 
+pub(crate) use containers::check_containers;
 pub(crate) use diagnostics::too_many;
 pub(crate) use grid::{
     check_inclusion_names, check_point, no_cells_error, redundant_inclusion, unused_exclusion,
