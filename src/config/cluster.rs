@@ -78,7 +78,7 @@ pub(crate) struct ClusterProfile {
     /// Environment modules that a job loads first, such as `cuda/12.4`.
     pub(crate) modules: Vec<ModuleName>,
     /// Folder on a disk of the node that a job creates and uses for temporary files and for images of container runtimes,
-    /// such as `/local/$SLURM_JOB_ID`. The job removes it at its end if its name contains `$SLURM_JOB_ID`.
+    /// such as `/local/$SLURM_JOB_ID`. The job removes it at its end if it created it and its name contains `$SLURM_JOB_ID`.
     pub(crate) scratch: Option<ScratchFolder>,
     /// What one job measures: `run`, the whole run on one node (the default), or `launch`, one start of an engine; such jobs may run
     /// at the same time on several nodes.

@@ -25,6 +25,10 @@ const SCRATCH_VARIABLES: [&str; 6] = [
     "SINGULARITY_TMPDIR",
     "ENROOT_TEMP_PATH",
 ];
+/// Creates the scratch folder `$0` with a mark in it, or takes one that exists, and writes to it.
+const CREATE_SCRATCH: &str = r#"[ -d "$0" ] || { mkdir -p -- "$0" && : >"$0/.created-by-matrix"; } && file=$(mktemp -p "$0") && rm -- "$file""#;
+/// Removes the scratch folder `$0` if the job created it. After a requeue that is an earlier start of the job.
+const REMOVE_SCRATCH: &str = r#"[ ! -e "$0/.created-by-matrix" ] || rm -rf -- "$0""#;
 /// How the labels of jobs begin.
 const LABEL: &str = "matrix:";
 
@@ -212,13 +216,15 @@ impl Job<'_> {
             };
             let _ = writeln!(
                 lines,
-                "{everywhere}mkdir -p \"$scratch\" || fail \"cannot create the folder $scratch, which \\`scratch\\` of the profile of the cluster names\""
+                "{everywhere}bash -c {} \"$scratch\" || fail \"cannot create the folder $scratch, which \\`scratch\\` of the profile of the cluster names, or write to it\"",
+                quote(CREATE_SCRATCH)
             );
             for variable in SCRATCH_VARIABLES {
                 let _ = writeln!(lines, "export {variable}=\"$scratch\"");
             }
             if scratch.is_of_one_job() {
-                let _ = writeln!(lines, "trap '{everywhere}rm -rf -- \"$scratch\"' EXIT");
+                let _ = writeln!(lines, "remove={}", quote(REMOVE_SCRATCH));
+                let _ = writeln!(lines, "trap '{everywhere}bash -c \"$remove\" \"$scratch\"' EXIT");
             }
         }
         lines
@@ -314,9 +320,9 @@ mod tests {
         let order = [
             "type module >/dev/null 2>&1 || fail ",
             "module load cuda/12.4 || fail 'cannot load the module `cuda/12.4`'\n",
-            "scratch=\"/local/$SLURM_JOB_ID\"\nsrun --nodes=2 --ntasks-per-node=1 mkdir -p \"$scratch\" || fail ",
+            "scratch=\"/local/$SLURM_JOB_ID\"\nsrun --nodes=2 --ntasks-per-node=1 bash -c ",
             "export TMPDIR=\"$scratch\"\nexport APPTAINER_CACHEDIR=\"$scratch\"\n",
-            "trap 'srun --nodes=2 --ntasks-per-node=1 rm -rf -- \"$scratch\"' EXIT\n",
+            "trap 'srun --nodes=2 --ntasks-per-node=1 bash -c \"$remove\" \"$scratch\"' EXIT\n",
             "module list\n",
         ];
         let places = order.map(|line| {
@@ -330,10 +336,50 @@ mod tests {
         );
         let shared = script(r#"{"scratch": "/local/$USER"}"#, 1);
         assert!(
-            shared.contains("export TMPDIR") && !shared.contains("rm -rf"),
+            shared.contains("export TMPDIR") && !shared.contains("remove="),
             "{shared}"
         );
         assert!(!script("{}", 1).contains("fail"));
+    }
+
+    #[test]
+    fn a_scratch_folder_is_removed_only_if_the_job_created_it() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path();
+        let profile = format!(
+            r#"{{"scratch": "{}/new/$SLURM_JOB_ID", "prolog": ["touch \"$TMPDIR/a\""]}}"#,
+            folder.display()
+        );
+        let profile: ClusterProfile = serde_json::from_str(&profile).unwrap();
+        let job = Job {
+            matrix: "qwen3",
+            profile: &profile,
+            size: JobSize { nodes: 1, gpus: 0 },
+            folder,
+            current_folder: folder,
+            program: Path::new("true"),
+            arguments: &[],
+        };
+        let run = |id: &str| {
+            let mut bash = std::process::Command::new("bash");
+            let ran = bash.args(["-c", &job.script()]).env("SLURM_JOB_ID", id).output();
+            String::from_utf8(ran.unwrap().stderr).unwrap()
+        };
+        assert_eq!(run("1"), "");
+        assert!(folder.join("new").is_dir() && !folder.join("new/1").exists());
+        // Somebody else's.
+        std::fs::create_dir(folder.join("new/2")).unwrap();
+        assert_eq!(run("2"), "");
+        assert!(folder.join("new/2/a").exists());
+        // An earlier start of the job was killed.
+        std::fs::create_dir(folder.join("new/3")).unwrap();
+        std::fs::write(folder.join("new/3/.created-by-matrix"), "").unwrap();
+        assert_eq!(run("3"), "");
+        assert!(!folder.join("new/3").exists());
+        std::fs::write(folder.join("new/4"), "").unwrap();
+        let said = run("4");
+        assert!(said.contains("cannot create the folder"), "{said}");
+        assert_eq!(std::fs::read_to_string(folder.join("exit")).unwrap(), "4\n");
     }
 
     #[test]
