@@ -110,6 +110,10 @@ impl ContainerCommand {
                 if has_gpus {
                     add("--nv");
                 }
+                // It inherits the folder of the job, which the container does not have.
+                if !env.iter().any(|(name, _)| name == "TMPDIR") {
+                    env.push(("TMPDIR".to_owned(), Template::new("/tmp")));
+                }
                 // Other variables are inherited; only these replace those of the image.
                 for (name, _) in &mut env {
                     name.insert_str(0, prefix);

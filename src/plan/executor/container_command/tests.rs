@@ -73,7 +73,7 @@ fn apptainer_runs_the_entrypoint_and_gets_variables_by_its_own_names() {
     assert_eq!(
         text,
         "apptainer run --nv --bind {hf_home}:/root/.cache --bind {dir}/models:/models:ro docker://vllm/vllm-openai:v0.10.1 --model m | \
-         APPTAINERENV_HF_HOME=/root/.cache APPTAINERENV_HF_TOKEN=${HF_TOKEN}"
+         APPTAINERENV_HF_HOME=/root/.cache APPTAINERENV_HF_TOKEN=${HF_TOKEN} APPTAINERENV_TMPDIR=/tmp"
     );
     let text = wrapped(&command(
         r#"{"runtime": "singularity", "options": ["--fakeroot"]}"#,
@@ -85,7 +85,7 @@ fn apptainer_runs_the_entrypoint_and_gets_variables_by_its_own_names() {
     ));
     assert_eq!(
         text,
-        "singularity exec --fakeroot {dir}/vllm.sif vllm serve --model m | SINGULARITYENV_HF_HOME=/root/.cache SINGULARITYENV_HF_TOKEN=${HF_TOKEN}"
+        "singularity exec --fakeroot {dir}/vllm.sif vllm serve --model m | SINGULARITYENV_HF_HOME=/root/.cache SINGULARITYENV_HF_TOKEN=${HF_TOKEN} SINGULARITYENV_TMPDIR=/tmp"
     );
 }
 
@@ -103,6 +103,17 @@ fn enroot_starts_a_file_with_the_gpus_of_its_hook() {
         "enroot start --env HF_HOME --env HF_TOKEN --env NVIDIA_VISIBLE_DEVICES --env CUDA_VISIBLE_DEVICES --mount \
          {hf_home}:/root/.cache:none:x-create=auto,bind --mount {dir}/models:/models:none:x-create=auto,bind,ro /shared/vllm.sqsh --model m | \
          HF_HOME=/root/.cache HF_TOKEN=${HF_TOKEN} NVIDIA_VISIBLE_DEVICES=all"
+    );
+}
+
+#[test]
+fn a_folder_for_temporary_files_that_the_engine_names_is_kept() {
+    let own = command(r#"{"runtime": "apptainer"}"#, usual());
+    let env = [("TMPDIR".to_owned(), Template::new("/models/tmp"))];
+    let (_, env) = own.wrap(&[], &env, &[], false);
+    assert_eq!(
+        env,
+        [("APPTAINERENV_TMPDIR".to_owned(), Template::new("/models/tmp"))]
     );
 }
 
