@@ -2,6 +2,7 @@
 //! tests are skipped by name.
 
 mod chaos;
+mod containers;
 mod members;
 mod regression;
 mod samples;
