@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use crate::cli::{self, RunArgs, command_line};
+use crate::commands::diagnostics::diagnostics_error;
 use crate::commands::environment::environment;
 use crate::commands::error::CommandError;
-use crate::commands::matrix_file::diagnostics_error;
 use crate::commands::output::{Colors, eprint, print};
 use crate::config::cluster::ClusterProfile;
 use crate::plan::job::size_of;

@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use crate::base::text::one_line;
-use crate::commands::cluster;
+use crate::commands::cluster_profile;
+use crate::commands::diagnostics::diagnostics_error;
 use crate::commands::error::CommandError;
 use crate::commands::output::{Colors, eprint};
 use crate::config::job_containers::JobContainers;
 use crate::config::select::Selector;
-use crate::config::yaml::{self, Diagnostic, Source};
 use crate::plan::Plan;
 use crate::plan::selection;
 use crate::runner::load_matrix::{self, LoadedMatrix};
@@ -34,7 +34,7 @@ pub(crate) fn containers(
     colors: Colors,
 ) -> Result<JobContainers, CommandError> {
     let folder = load_matrix::folder_of(path);
-    let profile = cluster.map(|cluster| cluster::profile(cluster, folder, colors));
+    let profile = cluster.map(|cluster| cluster_profile::profile(cluster, folder, colors));
     Ok(profile
         .transpose()?
         .map(|profile| profile.containers)
@@ -64,26 +64,4 @@ pub(crate) fn print_notes(loaded: &LoadedMatrix) {
     for note in &loaded.notes {
         eprint(&format!("{}\n", one_line(note)));
     }
-}
-
-/// Formats all errors in the order of their places, followed by their number.
-pub(crate) fn diagnostics_error(diagnostics: &[Diagnostic], sources: &[Source], color: bool) -> CommandError {
-    let mut diagnostics = diagnostics.to_vec();
-    diagnostics.sort_by_key(|diagnostic| {
-        let place = diagnostic.place.as_ref();
-        let file = place.and_then(|place| sources.iter().position(|source| *source.name == *place.file));
-        (
-            file.unwrap_or(usize::MAX),
-            place.map_or(0, |place| place.range.start),
-        )
-    });
-    let diagnostics = &diagnostics;
-    let count = match diagnostics.len() {
-        1 => "1 error; nothing was started".to_owned(),
-        n => format!("{n} errors; nothing was started"),
-    };
-    CommandError::usage(format!(
-        "{}\n{count}\n",
-        yaml::render(diagnostics, sources, color).trim_end()
-    ))
 }

@@ -2,8 +2,8 @@
 
 use crate::base::text::pluralize;
 use crate::cli::command_line;
+use crate::commands::diagnostics::diagnostics_error;
 use crate::commands::error::CommandError;
-use crate::commands::matrix_file::diagnostics_error;
 use crate::commands::output::Colors;
 use crate::runner::preflight::UnmetRequirement;
 use crate::runner::session::error::{Aborted, SavedResults, SessionError};
