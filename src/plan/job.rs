@@ -224,7 +224,9 @@ impl Job<'_> {
             }
             if scratch.is_of_one_job() {
                 let _ = writeln!(lines, "remove={}", quote(REMOVE_SCRATCH));
-                let _ = writeln!(lines, "trap '{everywhere}bash -c \"$remove\" \"$scratch\"' EXIT");
+                // For each task, Slurm creates the folder that TMPDIR names, also on a file system that the nodes share and
+                // where another node has just removed it.
+                let _ = writeln!(lines, "trap 'unset TMPDIR; {everywhere}bash -c \"$remove\" \"$scratch\"' EXIT");
             }
         }
         lines
@@ -322,7 +324,7 @@ mod tests {
             "module load cuda/12.4 || fail 'cannot load the module `cuda/12.4`'\n",
             "scratch=\"/local/$SLURM_JOB_ID\"\nsrun --nodes=2 --ntasks-per-node=1 bash -c ",
             "export TMPDIR=\"$scratch\"\nexport APPTAINER_CACHEDIR=\"$scratch\"\n",
-            "trap 'srun --nodes=2 --ntasks-per-node=1 bash -c \"$remove\" \"$scratch\"' EXIT\n",
+            "trap 'unset TMPDIR; srun --nodes=2 --ntasks-per-node=1 bash -c \"$remove\" \"$scratch\"' EXIT\n",
             "module list\n",
         ];
         let places = order.map(|line| {

@@ -206,6 +206,12 @@ fn noise_is_measured_in_a_job() {
 #[test]
 fn what_a_job_could_not_do_is_refused_before_it_is_submitted() {
     let bench = Bench::of(&small(5, 4));
+    bench
+        .call(&[&["nightly", "matrices/m.yaml"][..], &CLUSTER[..], &["--resume"]].concat())
+        .exits(2)
+        .says("no profile describes the cluster `test`");
+    fs::create_dir(bench.path().join("matrices/clusters")).expect("it can be created");
+    fs::write(bench.path().join("matrices/clusters/test.yaml"), PROFILE).expect("it can be written");
     let refused = |command: &str, more: &[&str], message: &str| {
         let args = [&[command, "matrices/m.yaml"][..], &CLUSTER[..], more].concat();
         bench.call(&args).exits(2).says(message);
@@ -220,11 +226,6 @@ fn what_a_job_could_not_do_is_refused_before_it_is_submitted() {
     refused("nightly", &["--junit", "nowhere/junit.xml"], "cannot be written");
     refused("nightly", &["--gate", "speed"], "speed");
     refused("nightly", &["--gpus", "0"], "--gpus");
-    refused(
-        "nightly",
-        &["--resume"],
-        "no profile describes the cluster `test`",
-    );
     fs::write(bench.path().join("broken.json"), "{").expect("it can be written");
     refused("nightly", &["--baseline", "broken.json"], "broken.json");
     refused("noise", &["--target", "1%", "--most", "4"], "raise `--most`");
