@@ -226,7 +226,10 @@ impl Job<'_> {
                 let _ = writeln!(lines, "remove={}", quote(REMOVE_SCRATCH));
                 // For each task, Slurm creates the folder that TMPDIR names, also on a file system that the nodes share and
                 // where another node has just removed it.
-                let _ = writeln!(lines, "trap 'unset TMPDIR; {everywhere}bash -c \"$remove\" \"$scratch\"' EXIT");
+                let _ = writeln!(
+                    lines,
+                    "trap 'unset TMPDIR; {everywhere}bash -c \"$remove\" \"$scratch\"' EXIT"
+                );
             }
         }
         lines

@@ -17,16 +17,16 @@ fn codes(run: &Finished, engine: &str) -> Vec<ReasonCode> {
 
 /// The scores of an engine's tasks on disk: correct and sent items.
 fn scores(run: &Finished, engine: &str) -> Vec<(String, u64, u64)> {
-    let summary = serde_json::to_value(summary(run, engine, "l")).unwrap();
+    let summary = serde_json::to_value(summary(run, engine, "l")).expect("it is JSON");
     let tasks = summary["graded"]["tasks"]
         .as_array()
         .expect("answers were graded");
     tasks
         .iter()
         .map(|task| {
-            let count = |key: &str| task[key].as_u64().unwrap();
+            let count = |key: &str| task[key].as_u64().expect("a count");
             (
-                task["task"].as_str().unwrap().to_owned(),
+                task["task"].as_str().expect("a name").to_owned(),
                 count("correct"),
                 count("items"),
             )
@@ -49,7 +49,7 @@ fn answers_that_are_wrong_only_under_load_cost_the_cell_and_others_are_told_apar
                  - copy: { items: 16, input_len: 20 }\n    - tool-calls: { items: 16 }\n";
     let bench = Bench::of(&format!("{matrix}{tasks}"));
     let matrix = bench.matrix();
-    let matrix = matrix.to_str().unwrap();
+    let matrix = matrix.to_str().expect("a text");
     bench
         .call(&["plan", matrix])
         .exits(0)
@@ -88,7 +88,7 @@ fn own_items_are_read_before_the_load_and_bad_ones_are_refused() {
     let with = |tasks: &str| Bench::of(&format!("{matrix}quality: {{ tasks: [{tasks}] }}\n"));
     let refused = |bench: &Bench, text: &str| {
         bench
-            .call(&["plan", bench.matrix().to_str().unwrap()])
+            .call(&["plan", bench.matrix().to_str().expect("a text")])
             .exits(2)
             .says(text);
     };
@@ -101,7 +101,7 @@ fn own_items_are_read_before_the_load_and_bad_ones_are_refused() {
     refused(&bench, "items.jsonl");
     let items = "{\"question\": \"What is 12 * 12 + 100? Answer with the number alone.\", \"answer\": \"it is\\n#### 244\"}\n\
                  {\"question\": \"What is 12 * 12 + 100? Answer with the number alone.\", \"answer\": \"#### 1\"}\n";
-    fs::write(bench.matrix().with_file_name("items.jsonl"), items).unwrap();
+    fs::write(bench.matrix().with_file_name("items.jsonl"), items).expect("it can be written");
     bench.run(&[]).exits(0);
     let run = bench.finished();
     assert_eq!(scores(&run, "good"), [("mine".to_owned(), 1, 2)]);

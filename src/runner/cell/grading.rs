@@ -78,7 +78,8 @@ impl CellRun<'_> {
         let GradedLoad { quality, items } = load;
         // The prompts of the load were just measured, and would be found in the cache.
         self.reset_caches_for_items(ready).await;
-        let mixed = self.mixed_load(&items, workload, ready)?;
+        let mixed = self.mixed_load(&items, workload, ready);
+        let mixed = mixed.map_err(|why| CellError::Prompts(PHASE, why))?;
         let began = clock::now();
         let scenario = mixed.scenario.clone();
         let records = self.send_items(ready, &scenario, mixed.requests).await?;
@@ -138,7 +139,7 @@ impl CellRun<'_> {
         items: &[Item],
         workload: &PreparedWorkload,
         ready: &ReadyEngine,
-    ) -> Result<MixedLoad, CellError> {
+    ) -> Result<MixedLoad, String> {
         let mut scenario = self.cell.scenario.clone();
         let prompts = workload.prepared.prompts.len();
         let arrival = &mut scenario.arrival;
@@ -173,8 +174,7 @@ impl CellRun<'_> {
                 None => planned,
             });
         let protocol = ready.target.dialect.protocol;
-        let requests = protocol_items(requests.collect(), protocol, &workload.tokenizer)
-            .map_err(|why| CellError::Prompts(PHASE, why))?;
+        let requests = protocol_items(requests.collect(), protocol, &workload.tokenizer)?;
         Ok(MixedLoad {
             scenario,
             requests,

@@ -1,4 +1,4 @@
-//! Samples of the other nodes of an engine's job. On each of them `srun` starts a sampler, `matrix __sample` ([`serve`]),
+//! Samples of the other nodes of an engine's job. On each of them `srun` starts a sampler, `matrix __sample` ([`mod@serve`]),
 //! before the engine. It is a step of its own, so a driver that hangs on that node does not hold up the engine there.
 
 mod serve;
