@@ -23,6 +23,9 @@ const STEADY: &str = "--ttft, 10ms, --itl, 10ms";
 /// Long enough to do something to the engine that comes next.
 const LONG: &str = "  - random-1k-1k: { prompts: 2, input_len: 16, output_len: 250, warmup: 0 }\n";
 
+/// Long enough for a daemon to be ended under load by a script on a busy host.
+const LONGER: &str = "  - random-1k-1k: { prompts: 2, input_len: 16, output_len: 800, warmup: 0 }\n";
+
 /// Says it even where the test passes.
 fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
@@ -115,7 +118,7 @@ fn restarted(signal: &str) {
     let own = OwnDaemon::up();
     make_image(&own.daemon.host);
     let name = format!("restart{}", signal.to_lowercase());
-    let bench = own.daemon.bench(&name, &[], STEADY, LONG);
+    let bench = own.daemon.bench(&name, &[], STEADY, LONGER);
     let mut child = begin(&bench);
     until_measuring(&bench, &mut child);
     own.script(&["restart", &own.dir(), signal]);

@@ -74,7 +74,8 @@ fn starts_run_on_both_nodes_and_the_side_that_submits_them_may_be_killed() {
         .exits(0)
         .shows("4 jobs, at most 2 at once; the first on `test`");
     let mut login = bench.begin(&["run", "matrices/m.yaml", "--no-calibration", "--cluster", "test"]);
-    bench.until("a job ended and another was submitted", || submitted(&bench) == 3);
+    // Both of the first jobs may end at once.
+    bench.until("a job ended and another was submitted", || submitted(&bench) >= 3);
     login.kill().and_then(|()| login.wait()).expect("it is a child");
     run(&bench, &["--resume"]).exits(0).shows("4 done");
     measured_once(&bench, 4);
