@@ -211,7 +211,13 @@ impl<'a> CellRun<'a> {
         if let (Some(graded), None) = (graded, &outcome.abort)
             && outcome.requests.iter().any(Request::is_completed)
         {
-            self.grade(ready, graded, workload).await?;
+            match self.grade(ready, graded, workload).await {
+                // What was measured before is kept.
+                Err(CellError::Cut(phase, abort)) => {
+                    return Ok(self.aborted(phase, abort, Some(outcome)));
+                }
+                graded => graded?,
+            }
         }
         Ok(self.completed(outcome, workload).await)
     }

@@ -2,10 +2,11 @@
 
 use std::fs;
 
+use matrix::results::record::cell::Phase;
 use matrix::results::record::validity::ReasonCode;
 use matrix::results::store::Run as Finished;
 
-use crate::harness::{Bench, sims, summary};
+use crate::harness::{Bench, failure, sims, summary};
 
 const SCENARIO: &str =
     "  - l: { dataset: random, prompts: 24, input_len: 40, output_len: 20, concurrency: 8 }\n";
@@ -105,4 +106,20 @@ fn own_items_are_read_before_the_load_and_bad_ones_are_refused() {
     bench.run(&[]).exits(0);
     let run = bench.finished();
     assert_eq!(scores(&run, "good"), [("mine".to_owned(), 1, 2)]);
+}
+
+#[test]
+fn an_engine_that_dies_while_it_is_graded_fails_its_cell_and_keeps_what_was_recorded() {
+    let matrix = sims(&[("dies", "vllm", "--die-after=40requests")], SCENARIO);
+    let bench = Bench::of(&format!(
+        "{matrix}quality: {{ tasks: [arithmetic: {{ items: 40 }}] }}\n"
+    ));
+    bench.run(&[]).exits(3).shows("failed in grade");
+    let run = bench.finished();
+    let cell = summary(&run, "dies", "l");
+    let (phase, reason, _) = failure(cell);
+    assert_eq!(phase, Phase::Grade, "{reason}");
+    let measurement = &run.plan.starts[0].cells[0];
+    let requests = run.read_requests(measurement).expect("requests are kept");
+    assert_eq!(requests.len(), 24);
 }

@@ -107,7 +107,12 @@ impl CellRun<'_> {
     }
 
     /// The outcome of an aborted measurement.
-    fn aborted(&mut self, phase: Phase, cut: AbortReason, load: Option<LoadOutcome>) -> CellOutcome {
+    pub(super) fn aborted(
+        &mut self,
+        phase: Phase,
+        cut: AbortReason,
+        load: Option<LoadOutcome>,
+    ) -> CellOutcome {
         match cut {
             AbortReason::Stopped => {
                 self.summary.status = MeasurementStatus::Interrupted;
