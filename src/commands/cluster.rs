@@ -110,11 +110,12 @@ fn submit(plan: &JobPlan, args: &RunArgs, cluster: &str, colors: Colors) -> Outc
                 "error: the run ended with the unknown exit code {code}\n"
             ))
         }),
-        JobOutcome::Detached { job, folder } => {
+        JobOutcome::Detached { job, folder, handler } => {
             print(&format!(
                 "job {job} continues; follow it with: {}\nend it with: scancel {job}\n",
                 resume(&folder)
             ));
+            drop(handler);
             Ok(Exit::Interrupted)
         }
         JobOutcome::Lost { job, end, folder } => {

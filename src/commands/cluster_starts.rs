@@ -100,8 +100,13 @@ pub(crate) fn submit(
     let resume = command_line::resume_command(planned.store().run().as_str());
     let (unstopped, lost) = match outcome {
         Ok(StartsOutcome::Ended { unstopped, lost }) => (unstopped, lost),
-        Ok(StartsOutcome::Detached { jobs, waiting }) => {
+        Ok(StartsOutcome::Detached {
+            jobs,
+            waiting,
+            handler,
+        }) => {
             print(&detached(jobs, waiting, &resume));
+            drop(handler);
             return Ok(Exit::Interrupted);
         }
         Err(StartsError::Job(error)) => {

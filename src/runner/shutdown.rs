@@ -115,11 +115,11 @@ impl Signals {
     }
 }
 
-/// Counts one handler in [`HANDLERS`].
-struct Handler;
+/// Counts one handler in [`HANDLERS`]: while this exists, a signal does not end the command.
+pub(crate) struct Handler;
 
 impl Handler {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         HANDLERS.fetch_add(1, Ordering::SeqCst);
         Self
     }

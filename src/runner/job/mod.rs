@@ -20,6 +20,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, interval_at};
 use crate::base::threads::InterruptibleRuntime;
 use crate::config::cluster::{ClusterProfile, JobPer, JobSize};
 use crate::plan::job::{Job, files};
+use crate::runner::shutdown::Handler;
 use crate::slurm::{self, JobEnd, JobId, JobStatus, SlurmError};
 pub(crate) use command::JobCommand;
 use folder::JobFolder;
@@ -65,7 +66,12 @@ pub(crate) enum JobOutcome {
         folder: PathBuf,
     },
     /// A signal stopped this side; the job continues.
-    Detached { job: JobId, folder: PathBuf },
+    Detached {
+        job: JobId,
+        folder: PathBuf,
+        /// Answers the signal until the command has said what becomes of the job.
+        handler: Handler,
+    },
 }
 
 #[derive(Debug, Error)]
@@ -184,6 +190,8 @@ async fn submit_and_follow(
 ) -> Result<JobOutcome, JobError> {
     let unfinished = find_unfinished(request).await?;
     let shows_earlier = unfinished.is_none();
+    // From here on a signal is answered with what becomes of the job.
+    let handler = Handler::new();
     let (folder, job) = match unfinished {
         Some((folder, job)) => {
             notice(JobNotice::Note(format!(
@@ -203,7 +211,7 @@ async fn submit_and_follow(
         }
     };
     let follower = Follower::new(&folder, shows_earlier);
-    follow(&folder, job, follower, notice, signals).await
+    follow(&folder, job, follower, notice, signals, handler).await
 }
 
 /// The job that still executes the run to resume.
@@ -281,13 +289,14 @@ async fn follow(
     mut follower: Follower,
     notice: &dyn Fn(JobNotice<'_>),
     signals: &mut Signals,
+    handler: Handler,
 ) -> Result<JobOutcome, JobError> {
     let mut polls = interval_at(Instant::now() + Duration::from_secs(1), POLL_INTERVAL);
     let mut looks = interval(FILE_INTERVAL);
     polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            () = signals.received() => return Ok(JobOutcome::Detached { job, folder: folder.path.clone() }),
+            () = signals.received() => return Ok(detached(job, folder, handler)),
             _ = looks.tick() => {
                 follower.show_output(notice);
                 if let Some(code) = folder.final_exit() {
@@ -295,19 +304,32 @@ async fn follow(
                     return Ok(JobOutcome::Exited(code));
                 }
             }
-            _ = polls.tick() => match slurm::job_status(&job).await {
-                Ok(JobStatus::Queued(state)) => follower.show_state(&job, &state, notice),
-                Ok(JobStatus::Ended(end)) => {
-                    follower.show_output(notice);
-                    return Ok(match folder.exit() {
-                        Some(code) => JobOutcome::Exited(code),
-                        None => JobOutcome::Lost { job, end, folder: folder.path.clone() },
-                    });
+            _ = polls.tick() => {
+                let Some(status) = signals.unless_received(slurm::job_status(&job)).await else {
+                    return Ok(detached(job, folder, handler));
+                };
+                match status {
+                    Ok(JobStatus::Queued(state)) => follower.show_state(&job, &state, notice),
+                    Ok(JobStatus::Ended(end)) => {
+                        follower.show_output(notice);
+                        return Ok(match folder.exit() {
+                            Some(code) => JobOutcome::Exited(code),
+                            None => JobOutcome::Lost { job, end, folder: folder.path.clone() },
+                        });
+                    }
+                    Err(error) if error.is_temporary() => follower.show_failure(&error, notice),
+                    Err(error) => return Err(error.into()),
                 }
-                Err(error) if error.is_temporary() => follower.show_failure(&error, notice),
-                Err(error) => return Err(error.into()),
-            },
+            }
         }
+    }
+}
+
+fn detached(job: JobId, folder: &JobFolder, handler: Handler) -> JobOutcome {
+    JobOutcome::Detached {
+        job,
+        folder: folder.path.clone(),
+        handler,
     }
 }
 
@@ -321,6 +343,15 @@ impl Signals {
             signal(SignalKind::terminate())?,
             signal(SignalKind::hangup())?,
         ]))
+    }
+
+    /// Runs a future; `None` if a signal comes first.
+    async fn unless_received<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            () = self.received() => None,
+            done = work => Some(done),
+        }
     }
 
     async fn received(&mut self) {

@@ -24,6 +24,7 @@ use crate::results::record::event::Event;
 use crate::results::store::{MergedPart, Merger, StoreError};
 use crate::runner::session::error::SessionError;
 use crate::runner::session::planned::PlannedRun;
+use crate::runner::shutdown::Handler;
 use crate::slurm::{self, JobEnd, JobId, JobStatus, SlurmError};
 
 /// Largest number of folders of jobs that one look reads, because file systems that nodes share are slow.
@@ -53,7 +54,12 @@ pub(crate) enum StartsOutcome {
         lost: Vec<String>,
     },
     /// A signal stopped this side; the jobs continue.
-    Detached { jobs: usize, waiting: usize },
+    Detached {
+        jobs: usize,
+        waiting: usize,
+        /// Answers the signal until the command has said what becomes of the jobs.
+        handler: Handler,
+    },
 }
 
 #[derive(Debug, Error)]
@@ -109,6 +115,7 @@ pub(crate) fn run_starts(
         follower.find_earlier().await?;
         let open = follower.plan_rest()?;
         follower.merger.note(&jobs.run.began(open))?;
+        let _handler = Handler::new();
         let outcome = follower.follow(&mut signals).await?;
         if matches!(outcome, StartsOutcome::Ended { .. }) {
             let counts = jobs.run.finish(0)?.measurements;
@@ -274,6 +281,7 @@ impl<'a> Follower<'a> {
         StartsOutcome::Detached {
             jobs: self.active.len(),
             waiting: self.waiting.len(),
+            handler: Handler::new(),
         }
     }
 
