@@ -214,22 +214,9 @@ impl<'a> Session<'a> {
 
     /// Completes the files of the run and counts its measurements.
     pub(crate) fn finish(&self) -> Result<RunOutcome, SessionError> {
-        let finished = self
-            .store
-            .restore_run_info()
-            .map_err(BatchError::store("cannot write `run.json` again"))
-            .and_then(|()| finished(&self.store, &self.plans.selected))
-            .map_err(|error| self.abort_error(&error))?;
-        Ok(RunOutcome {
-            run: self.store.run().clone(),
-            folder: self.store.folder().to_owned(),
-            measurements: MeasurementCounts::of(
-                finished.values(),
-                count_measurements(&self.plans.selected.starts),
-            ),
-            unstopped: self.unstopped,
-            is_interrupted: self.shutdown.is_requested(),
-        })
+        let is_interrupted = self.shutdown.is_requested();
+        run_outcome(&self.store, &self.plans.selected, self.unstopped, is_interrupted)
+            .map_err(|error| self.abort_error(&error))
     }
 
     /// Creates the error of a run that cannot continue. Removes the run's folder if it has no `run.json` yet.
@@ -304,6 +291,26 @@ fn finished(store: &Store, plan: &Plan) -> Result<BTreeMap<Measurement, Measurem
     store
         .finished(plan)
         .map_err(BatchError::store("cannot read the finished measurements"))
+}
+
+/// Completes the files of a run and counts its measurements.
+fn run_outcome(
+    store: &Store,
+    selected: &Plan,
+    unstopped: usize,
+    is_interrupted: bool,
+) -> Result<RunOutcome, BatchError> {
+    store
+        .restore_run_info()
+        .map_err(BatchError::store("cannot write `run.json` again"))?;
+    let finished = finished(store, selected)?;
+    Ok(RunOutcome {
+        run: store.run().clone(),
+        folder: store.folder().to_owned(),
+        measurements: MeasurementCounts::of(finished.values(), count_measurements(&selected.starts)),
+        unstopped,
+        is_interrupted,
+    })
 }
 
 /// Plans the next batch from the results so far; `None` if no starts are added.

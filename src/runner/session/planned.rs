@@ -5,14 +5,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::abort;
-use super::batches::BatchError;
 use super::observer::{Notice, Observer};
-use super::outcome::{MeasurementCounts, RunOutcome};
+use super::outcome::RunOutcome;
 use super::plans::{RunPlans, count_measurements};
 use super::preparation;
 use super::request::RunRequest;
 use super::resume;
-use super::{SessionError, finished, open_store, write_plan};
+use super::{SessionError, finished, open_store, run_outcome, write_plan};
 use crate::base::secrets::Redactor;
 use crate::base::text::error_chain;
 use crate::plan::selection::select;
@@ -113,22 +112,8 @@ impl PlannedRun {
 
     /// Counts the measurements. `unstopped` is the number of engines that could not be stopped.
     pub(crate) fn finish(&self, unstopped: usize) -> Result<RunOutcome, SessionError> {
-        let finished = self
-            .store
-            .restore_run_info()
-            .map_err(BatchError::store("cannot write `run.json` again"))
-            .and_then(|()| finished(&self.store, &self.plans.selected))
-            .map_err(|error| self.abort_error(&error))?;
-        Ok(RunOutcome {
-            run: self.store.run().clone(),
-            folder: self.store.folder().to_owned(),
-            measurements: MeasurementCounts::of(
-                finished.values(),
-                count_measurements(&self.plans.selected.starts),
-            ),
-            unstopped,
-            is_interrupted: false,
-        })
+        run_outcome(&self.store, &self.plans.selected, unstopped, false)
+            .map_err(|error| self.abort_error(&error))
     }
 
     /// Creates the error of a run that cannot continue.
