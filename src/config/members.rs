@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::config::forms::OrderedMap;
+use crate::config::forms::{OneOrMany, OrderedMap};
 use crate::config::template::Template;
 use crate::config::yaml::Spanned;
 
@@ -26,11 +26,16 @@ pub(crate) struct NodesRecipe {
 pub(crate) struct RoleEntry {
     /// Whether requests are sent to it. Exactly one role has it.
     pub(crate) endpoint: Option<Spanned<bool>>,
-    /// Number of processes; default 1.
+    /// Number of processes; default 1, or the length of the list `node`.
     pub(crate) count: Option<Spanned<NonZeroU32>>,
+    /// The node of the job on which its processes run, from 0, or a list with the node of each; default 0, where the load is
+    /// generated.
+    pub(crate) node: Option<Spanned<OneOrMany<u32>>>,
+    /// Number of nodes over which each process runs, from its `node` on, with a rank on each; default 1.
+    pub(crate) nodes: Option<Spanned<NonZeroU32>>,
     /// Tensor-parallel size of each process, the value of `{tp}` in its command; default: that of the model.
     pub(crate) tp: Option<NonZeroU32>,
-    /// GPUs of each process; default: `tp` of the role, otherwise 0.
+    /// GPUs of each process, on all its nodes together; default: `tp` of the role, otherwise 0.
     pub(crate) gpus: Option<u32>,
     /// Command of the role; default: the engine's command with the engine's arguments.
     pub(crate) command: Option<Vec<Template>>,
@@ -41,14 +46,30 @@ pub(crate) struct RoleEntry {
     /// Path that returns status 200 when the process is healthy; default: that of the engine.
     pub(crate) health: Option<String>,
     /// Arguments that are appended once for each process of another role, such as
-    /// `{ decode: [--decode, "{url}"] }`. In them `{url}`, `{port}` and `{aux_port}` are those of that process.
+    /// `{ decode: [--decode, "{url}"] }`. In them `{url}`, `{host}`, `{port}` and `{aux_port}` are those of that process.
     pub(crate) for_each: OrderedMap<Vec<Template>>,
 }
 
 impl RoleEntry {
     /// Number of processes.
     pub(crate) fn processes(&self) -> u32 {
-        self.count.as_ref().map_or(1, |count| count.value.get())
+        let nodes = self
+            .node
+            .as_ref()
+            .map_or(1, |node| node.value.len().max(1) as u32);
+        self.count.as_ref().map_or(nodes, |count| count.value.get())
+    }
+
+    /// The first node of a process, by its number from 0.
+    pub(crate) fn first_node(&self, process: u32) -> u32 {
+        let nodes = self.node.as_ref().map_or(&[][..], |node| &node.value);
+        let own = nodes.get(process as usize).or(nodes.last());
+        own.copied().unwrap_or(0)
+    }
+
+    /// Number of nodes over which each process runs.
+    pub(crate) fn nodes_each(&self) -> u32 {
+        self.nodes.as_ref().map_or(1, |nodes| nodes.value.get())
     }
 
     /// GPUs of each process.

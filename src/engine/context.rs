@@ -54,8 +54,15 @@ pub(crate) struct StartContext {
 pub(crate) struct JobNodes {
     /// Their names, this host first.
     pub(crate) names: Vec<String>,
-    /// The address by which the other nodes reach this host.
-    pub(crate) head_host: Option<String>,
+    /// The addresses by which they reach one another, in the same order.
+    pub(crate) addresses: Vec<String>,
+}
+
+impl JobNodes {
+    /// The address of a node by its number; `None` outside of a job and for a node that it does not have.
+    pub(crate) fn address(&self, node: u32) -> Option<String> {
+        self.addresses.get(node as usize).cloned()
+    }
 }
 
 /// Log files of a start.
@@ -77,7 +84,6 @@ impl StartContext {
             "matrix" => Some(text(&self.matrix_binary)),
             "dir" => Some(text(&self.folder)),
             "hf_home" => self.hf_home.as_deref().map(text),
-            "head_host" => self.job_nodes.head_host.clone(),
             "venv" => venv.map(text),
             _ => None,
         }

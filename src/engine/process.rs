@@ -86,19 +86,23 @@ pub(super) async fn start(
     }
     let members = launch.members();
     let endpoint = members.iter().position(|member| member.is_endpoint).unwrap_or(0);
-    let server = |port: u16| {
-        let base_url = format!("http://127.0.0.1:{port}");
-        Endpoint::new("127.0.0.1".to_owned(), port, base_url, headers.clone())
+    let server = |host: String, port: u16| {
+        let base_url = format!("http://{host}:{port}");
+        Endpoint::new(host, port, base_url, headers.clone())
     };
+    let local = || "127.0.0.1".to_owned();
     Ok(RunningEngine {
-        endpoint: server(context.port),
+        endpoint: server(local(), context.port),
         log,
         devices: Devices::Local(context.devices.clone()),
         started_at,
         executor: Box::new(ProcessEngine {
             processes,
             endpoint,
-            others: other_servers(members, &context.ports(), server),
+            others: other_servers(members, &context.ports(), |node, port| match node {
+                0 => Some(server(local(), port)),
+                node => Some(server(context.job_nodes.address(node)?, port)),
+            }),
             tags: match members.get(endpoint) {
                 Some(member) => tags.of_process(&member.name),
                 None => tags,
@@ -110,8 +114,12 @@ pub(super) async fn start(
     })
 }
 
-/// The servers of the engine besides the one that requests are sent to.
-fn other_servers(members: &[Member], ports: &Ports, server: impl Fn(u16) -> Endpoint) -> Vec<OtherServer> {
+/// The servers of the engine besides the one that requests are sent to. `server` returns that of a port of a node.
+fn other_servers(
+    members: &[Member],
+    ports: &Ports,
+    server: impl Fn(u32, u16) -> Option<Endpoint>,
+) -> Vec<OtherServer> {
     let servers = members
         .iter()
         .enumerate()
@@ -119,8 +127,8 @@ fn other_servers(members: &[Member], ports: &Ports, server: impl Fn(u16) -> Endp
     let servers = servers.filter_map(|(index, member)| {
         Some(OtherServer {
             name: member.name.clone(),
-            endpoint: server(ports.http(members, index)),
             health: member.health.clone()?,
+            endpoint: server(member.node, ports.http(members, index))?,
         })
     });
     servers.collect()
@@ -262,18 +270,16 @@ impl ProcessEngine {
             };
         };
         let lines = log.tail_of(&label(name));
-        let scheduler = match process.place {
+        let host = match process.place {
             ProcessPlace::Here(_) => None,
-            ProcessPlace::Elsewhere(_) => lines
-                .iter()
-                .find_map(|line| remote_process::scheduler_error(line)),
+            ProcessPlace::Elsewhere(_) => lines.iter().find_map(|line| remote_process::host_error(line)),
         };
-        let cause = scheduler.map_or_else(String::new, |error| format!(": {error}"));
+        let cause = host.map_or_else(String::new, |error| format!(": {error}"));
         ExitCause {
             description: format!("ended, because its process `{name}` {description}{cause}"),
             fatal_line: None,
             end,
-            fault: scheduler.map(|_| FailureClass::Infrastructure),
+            fault: host.map(|_| FailureClass::Infrastructure),
             tail: Some(lines).filter(|_| index != self.endpoint),
         }
     }

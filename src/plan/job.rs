@@ -238,7 +238,12 @@ impl Job<'_> {
 
 /// The nodes of a job of this plan.
 pub(crate) fn size_of(plan: &Plan, profile: &ClusterProfile) -> JobSize {
-    let largest = plan.launches.iter().map(Launch::local_gpus).max().unwrap_or(0);
+    let largest = plan
+        .launches
+        .iter()
+        .map(Launch::gpus_of_a_node)
+        .max()
+        .unwrap_or(0);
     JobSize {
         nodes: plan.launches.iter().map(Launch::nodes).max().unwrap_or(1),
         gpus: profile.gpus.unwrap_or(largest),

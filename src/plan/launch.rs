@@ -94,6 +94,12 @@ impl Launch {
         self.place.settings().members()
     }
 
+    /// Whether its processes have roles; otherwise they are ranks, or there is only one.
+    pub(crate) fn has_roles(&self) -> bool {
+        // Processes of a role are numbered from 1.
+        self.members().first().is_some_and(|first| first.name != "rank 0")
+    }
+
     /// Number of nodes that it runs on.
     pub(crate) fn nodes(&self) -> u32 {
         let last = self.members().iter().map(|member| member.node).max();
@@ -104,6 +110,15 @@ impl Launch {
     pub(crate) fn gpus_on(&self, node: u32) -> u32 {
         let members = self.members().iter().filter(|member| member.node == node);
         members.map(|member| member.gpus).sum()
+    }
+
+    /// Number of GPUs of the node that has most.
+    pub(crate) fn gpus_of_a_node(&self) -> u32 {
+        let nodes = (0..self.nodes()).map(|node| self.gpus_on(node));
+        match self.members() {
+            [] => self.devices,
+            _ => nodes.max().unwrap_or(0),
+        }
     }
 
     /// Number of GPUs of the first node, which is the one that `matrix` runs on.

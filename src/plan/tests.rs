@@ -280,20 +280,74 @@ fn each_node_has_a_rank_with_its_share_of_the_gpus() {
     let rank =
         |rank: u32| format!("--nnodes 2 --node-rank {rank} --master-addr \"$(hostname)\" --master-port 8005");
     let (first, second) = line.split_once(" & ").expect("there are two");
-    assert!(
-        first.starts_with("CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 vllm serve"),
-        "{line}"
-    );
+    let start = "NODE1=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | sed -n 2p); CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 vllm serve";
+    assert!(first.starts_with(start), "{line}");
     assert!(
         first.contains(&rank(0)) && !first.contains("--headless"),
         "{line}"
     );
-    let srun = "srun --overlap --nodes=1 --ntasks=1 --cpu-bind=none --nodelist=\"$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | sed -n 2p)\" vllm serve";
+    let srun = "srun --overlap --nodes=1 --ntasks=1 --cpu-bind=none --nodelist=\"$NODE1\" vllm serve";
     assert!(second.starts_with(srun), "{line}");
     assert!(
         second.contains(&rank(1)) && second.contains(" --headless"),
         "{line}"
     );
+}
+
+#[test]
+fn roles_run_on_their_nodes_and_over_several() {
+    let launches = launches(
+        r#"
+name: t
+engines:
+  - sglang:
+      executor: process
+      venv: /v
+      version: v0.5.5
+      roles:
+        prefill: { node: [0, 1], tp: 2, args: [--disaggregation-mode, prefill, --host, "{host}"] }
+        decode: { node: 1, nodes: 2, tp: 8, args: [--disaggregation-mode, decode] }
+        router:
+          endpoint: true
+          command: [router, --port, "{port}"]
+          for_each: { prefill: [--prefill, "{url}", "{aux_port}"], decode: [--decode, "{url}"] }
+models: [m]
+scenarios: [random-1k-1k]
+"#,
+    );
+    let [launch] = &launches[..] else {
+        panic!("{launches:?}")
+    };
+    let named: Vec<(&str, u32, u32)> = launch
+        .members()
+        .iter()
+        .map(|member| (member.name.as_str(), member.node, member.gpus))
+        .collect();
+    let expected = [
+        ("prefill 1", 0, 2),
+        ("prefill 2", 1, 2),
+        ("decode rank 0", 1, 4),
+        ("decode rank 1", 2, 4),
+        ("router", 0, 0),
+    ];
+    assert_eq!(named, expected);
+    assert_eq!((launch.devices, launch.local_gpus(), launch.nodes()), (12, 2, 3));
+    assert_eq!(launch.gpus_of_a_node(), 6);
+    let line = command::command_line(launch).to_line();
+    let ranks =
+        |rank: u32| format!("--nnodes 2 --node-rank {rank} --dist-init-addr \"${{NODE1}}:30013\" --port");
+    for part in [
+        "NODE2=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | sed -n 3p); ",
+        "--disaggregation-mode prefill --host \"$(hostname)\" --port 30001 & ",
+        "--nodelist=\"$NODE1\" python3",
+        "--disaggregation-mode prefill --host \"${NODE1}\" --port 30003 & ",
+        &ranks(0),
+        &ranks(1),
+        "--nodelist=\"$NODE2\" python3",
+        "--prefill \"http://$(hostname):30001\" 30002 --prefill \"http://${NODE1}:30003\" 30004 --decode \"http://${NODE1}:30005\"",
+    ] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
 }
 
 #[test]

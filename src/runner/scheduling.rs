@@ -6,10 +6,11 @@ use crate::base::clock::{self, MonotonicTime};
 use crate::base::ids::LaunchId;
 use crate::plan::{Launch, Plan, Start};
 
-/// Whether a launch must run alone: if the matrix does not allow concurrent launches, or if it leases no GPUs
-/// or all of them, since its computation then cannot be separated.
+/// Whether a launch must run alone: if the matrix does not allow concurrent launches, if it leases no GPUs
+/// or all of them, since its computation then cannot be separated, or if it has GPUs of other nodes, which are not leased.
 pub(super) fn is_exclusive(plan: &Plan, launch: &Launch, devices: u32) -> bool {
-    !plan.parallel || launch.local_gpus() == 0 || launch.local_gpus() >= devices
+    let leased = launch.local_gpus();
+    !plan.parallel || leased == 0 || leased >= devices || launch.nodes() > 1
 }
 
 /// Picks the largest waiting start that fits into the free GPUs (ties: plan order). A start that must run

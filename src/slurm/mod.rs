@@ -116,17 +116,27 @@ pub(crate) async fn node_names(list: &str) -> Result<Vec<String>, SlurmError> {
     Ok(printed.split_whitespace().map(str::to_owned).collect())
 }
 
-/// The address by which Slurm reaches a node.
-pub(crate) async fn node_address(node: &str) -> Result<String, SlurmError> {
+/// The addresses by which Slurm reaches nodes, in their order.
+pub(crate) async fn node_addresses(nodes: &[String]) -> Result<Vec<String>, SlurmError> {
     let mut command = Command::new("scontrol");
-    command.args(["show", "node", "--oneliner", node]);
+    command.args(["show", "node", "--oneliner", &nodes.join(",")]);
     let printed = output("scontrol", command).await?;
-    let mut fields = printed.split_whitespace();
-    let address = fields.find_map(|field| field.strip_prefix("NodeAddr="));
-    address.map(str::to_owned).ok_or(SlurmError::Unreadable {
+    let address = |node: &String| {
+        let line = printed
+            .lines()
+            .find(|line| field(line, "NodeName=") == Some(node))?;
+        field(line, "NodeAddr=").map(str::to_owned)
+    };
+    let addresses: Option<Vec<String>> = nodes.iter().map(address).collect();
+    addresses.ok_or(SlurmError::Unreadable {
         command: "scontrol",
         text: printed.clone(),
     })
+}
+
+/// The value of a field in a line of `scontrol show --oneliner`.
+fn field<'l>(line: &'l str, name: &str) -> Option<&'l str> {
+    line.split_whitespace().find_map(|word| word.strip_prefix(name))
 }
 
 /// The state of a job.

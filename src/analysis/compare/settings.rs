@@ -3,7 +3,7 @@
 
 use crate::analysis::validity::precision_family;
 use crate::config::template::Template;
-use crate::plan::Launch;
+use crate::plan::{Launch, Member};
 use crate::results::record::cell::MeasurementSummary;
 use crate::results::record::cell_stats::Facts;
 use crate::results::record::engine_change::setting;
@@ -166,22 +166,33 @@ fn add_processes(facts: &mut Facts, launch: &Launch) {
     let members = launch.members();
     if launch.nodes() > 1 {
         facts.insert("nodes".to_owned(), launch.nodes().to_string());
-    } else if !members.is_empty() {
-        let names: Vec<String> = (members.iter())
-            .map(|member| match member.gpus {
-                0 => member.name.clone(),
-                1 => format!("{} (1 GPU)", member.name),
-                gpus => format!("{} ({gpus} GPUs)", member.name),
-            })
-            .collect();
+    }
+    if launch.has_roles() {
+        let names: Vec<String> = members.iter().map(describe_process).collect();
         facts.insert("processes".to_owned(), names.join(", "));
-        for member in members {
+        // Further ranks differ from the first only as the recipe says.
+        for member in members.iter().filter(|member| member.rank == 0) {
             let suffix = format!(" of {}", member.name);
             add_flags(facts, &member.command, &suffix);
             for (name, value) in &member.env {
                 facts.insert(format!("variable {name}{suffix}"), value.to_string());
             }
         }
+    }
+}
+
+/// A process with its GPUs, and its node if that is not the first.
+fn describe_process(member: &Member) -> String {
+    let gpus = match member.gpus {
+        0 => None,
+        1 => Some("1 GPU".to_owned()),
+        gpus => Some(format!("{gpus} GPUs")),
+    };
+    let node = (member.node > 0).then(|| format!("node {}", member.node));
+    let facts: Vec<String> = gpus.into_iter().chain(node).collect();
+    match facts.is_empty() {
+        true => member.name.clone(),
+        false => format!("{} ({})", member.name, facts.join(", ")),
     }
 }
 

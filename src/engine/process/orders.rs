@@ -12,8 +12,8 @@ use crate::engine::labelled_output::LabelledOutput;
 use crate::engine::ownership::OwnershipTags;
 use crate::engine::process_group::{ProcessGroup, SpawnSpec};
 use crate::engine::program::find_program;
-use crate::engine::remote_process::{RemoteProcess, RemoteStart};
-use crate::plan::{Launch, Member, Process, SRUN, fill_ports, member_command};
+use crate::engine::remote_process::{NodeGpus, RemoteProcess, RemoteStart};
+use crate::plan::{Addresses, Launch, Member, Process, SRUN};
 
 /// The variable that orders the GPUs of CUDA.
 const DEVICE_ORDER: &str = "CUDA_DEVICE_ORDER";
@@ -29,6 +29,10 @@ pub(super) struct SpawnOrder {
     pub(super) spec: SpawnSpec,
     /// What it is among several processes.
     member: Option<Member>,
+    /// On another node, the number of GPUs there that other processes have.
+    gpus_before: u32,
+    /// The ports on which it may listen.
+    ports: Vec<u16>,
     devices_env: Option<String>,
 }
 
@@ -71,6 +75,8 @@ impl SpawnOrder {
         let Self {
             spec,
             member,
+            gpus_before,
+            ports,
             devices_env,
         } = self;
         let absent = || std::io::Error::other(format!("the job has no node {}", node + 1));
@@ -88,7 +94,12 @@ impl SpawnOrder {
             withheld_variables: spec.withheld_variables,
             env: env.collect(),
             dir: spec.dir,
-            gpus: devices_env.filter(|_| gpus > 0).map(|name| (name, gpus)),
+            gpus: devices_env.filter(|_| gpus > 0).map(|variable| NodeGpus {
+                variable,
+                skip: gpus_before,
+                count: gpus,
+            }),
+            ports,
             cache_dir: spec.cache_dir,
             grace_ms: launch.timeouts.stop.duration().as_millis() as u64,
         };
@@ -110,11 +121,6 @@ pub(super) fn spawn_orders(
         context,
         venv,
     };
-    let order = |spec: SpawnSpec, member: Option<&Member>| SpawnOrder {
-        spec,
-        member: member.cloned(),
-        devices_env: process.devices_env.clone(),
-    };
     let members = launch.members();
     if members.is_empty() {
         let devices = Some(context.device_list()).filter(|_| launch.devices > 0);
@@ -125,22 +131,32 @@ pub(super) fn spawn_orders(
             launch.devices > 0,
             tags.clone(),
         )?;
-        return Ok(vec![order(spec, None)]);
+        return Ok(vec![SpawnOrder {
+            spec,
+            member: None,
+            gpus_before: 0,
+            ports: Vec::new(),
+            devices_env: process.devices_env.clone(),
+        }]);
     }
     let ports = context.ports();
+    let addresses = Addresses {
+        members,
+        ports: &ports,
+        host: &|node| context.job_nodes.address(node),
+    };
     let mut names = context.device_names.iter().cloned();
     let mut orders = Vec::new();
     for (index, member) in members.iter().enumerate() {
         let devices: Vec<String> = names.by_ref().take(member.local_gpus()).collect();
         let devices = Some(devices.join(",")).filter(|_| !devices.is_empty());
         let fill = |(name, value): &(String, Template)| {
-            let value = fill_ports(members, index, &ports, value);
+            let value = addresses.fill(index, value);
             (name.clone(), value)
         };
         let env: Vec<(String, Template)> = member.env.iter().map(fill).collect();
-        let command = member_command(members, index, &ports);
         let spec = maker.spec(
-            command,
+            addresses.command(index),
             &env,
             devices,
             member.gpus > 0,
@@ -150,7 +166,15 @@ pub(super) fn spawn_orders(
             name: member.name.clone(),
             source: Box::new(source),
         })?;
-        orders.push(order(spec, Some(member)));
+        let earlier = members[..index].iter();
+        let on_its_node = earlier.filter(|other| other.node == member.node);
+        orders.push(SpawnOrder {
+            spec,
+            member: Some(member.clone()),
+            gpus_before: on_its_node.map(|other| other.gpus).sum(),
+            ports: ports.of_process(members, index),
+            devices_env: process.devices_env.clone(),
+        });
     }
     Ok(orders)
 }

@@ -39,12 +39,27 @@ pub(super) struct RemoteStart {
     /// Variables added to the inherited ones.
     pub(super) env: Vec<(String, String)>,
     pub(super) dir: Option<PathBuf>,
-    /// The variable that names the GPUs, and how many of those of the node it names.
-    pub(super) gpus: Option<(String, u32)>,
+    /// Its GPUs; `None` if it has none, or no variable that names them.
+    pub(super) gpus: Option<NodeGpus>,
+    /// The ports on which it may listen, which must be free on its node.
+    pub(super) ports: Vec<u16>,
     pub(super) cache_dir: PathBuf,
     /// Milliseconds between SIGTERM and SIGKILL.
     pub(super) grace_ms: u64,
 }
+
+/// The GPUs of a process on another node, among those that the scheduler gave the job there.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct NodeGpus {
+    /// The variable that names them.
+    pub(super) variable: String,
+    /// How many come before them.
+    pub(super) skip: u32,
+    pub(super) count: u32,
+}
+
+/// What [`serve`] says of a port on which somebody else listens.
+const PORT_IN_USE: &str = "is in use on this node by another process";
 
 /// A process on another node, as seen from this one.
 pub(super) struct RemoteProcess {
@@ -136,9 +151,12 @@ impl RemoteProcess {
     }
 }
 
-/// The error in a line of the log by which the scheduler says that it could not start or keep the process. An error about
-/// the task is the process's own.
-pub(super) fn scheduler_error(line: &str) -> Option<&str> {
+/// The error in a line of the log by which the scheduler says that it could not start or keep the process, or `matrix` that a
+/// port of the node is in use. An error about the task is the process's own.
+pub(super) fn host_error(line: &str) -> Option<&str> {
+    if let Some(start) = line.find("matrix: ").filter(|_| line.ends_with(PORT_IN_USE)) {
+        return Some(&line[start..]);
+    }
     let error = &line[line.find("srun: error: ")?..];
     (!error.contains(": task ")).then_some(error.trim())
 }
@@ -157,12 +175,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_of_the_scheduler_are_not_those_of_the_process() {
+    fn errors_of_scheduler_and_node_are_not_those_of_the_process() {
         let away = "srun: error: Unable to confirm allocation for job 95: Unable to contact slurm controller (connect failure)";
-        assert_eq!(scheduler_error(&format!("[rank 1] {away}")), Some(away));
-        assert!(scheduler_error("[rank 1] srun: error: Node failure on node2").is_some());
+        assert_eq!(host_error(&format!("[rank 1] {away}")), Some(away));
+        assert!(host_error("[rank 1] srun: error: Node failure on node2").is_some());
+        let port = format!("matrix: cannot start a process on this node: port 20100 {PORT_IN_USE}");
+        assert_eq!(host_error(&format!("[rank 1] {port}")), Some(&*port));
         let own = "[rank 1] srun: error: node2: task 0: Exited with exit code 1";
-        assert_eq!(scheduler_error(own), None);
-        assert_eq!(scheduler_error("[rank 1] CUDA error: out of memory"), None);
+        assert_eq!(host_error(own), None);
+        assert_eq!(host_error("[rank 1] CUDA error: out of memory"), None);
     }
 }

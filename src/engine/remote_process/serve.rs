@@ -11,8 +11,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
 use crate::engine::ownership::{Owner, OwnershipTags};
+use crate::engine::port;
 use crate::engine::process_group::{ProcessGroup, SpawnSpec};
-use crate::engine::remote_process::RemoteStart;
+use crate::engine::remote_process::{NodeGpus, PORT_IN_USE, RemoteStart};
 
 /// Longest description of a start, in bytes.
 const MAX_START_BYTES: u64 = 16 << 20;
@@ -24,6 +25,12 @@ pub(crate) async fn serve(matrix: PathBuf, variable: impl Fn(&str) -> Option<Str
     let mut interrupt = signal(SignalKind::interrupt())?;
     let (described, mut stdin_ended) = read_stdin()?;
     let start = described.await.map_err(|_| ended_early())??;
+    if let Some(port) = start.ports.iter().find(|port| !port::is_free(**port)) {
+        return Err(io::Error::new(
+            io::ErrorKind::AddrInUse,
+            format!("port {port} {PORT_IN_USE}"),
+        ));
+    }
     let grace = Duration::from_millis(start.grace_ms);
     let writer = io::PipeWriter::from(io::stdout().as_fd().try_clone_to_owned()?);
     let mut group = ProcessGroup::spawn(&spawn_spec(start, matrix, variable)?, &writer).await?;
@@ -79,9 +86,9 @@ fn spawn_spec(
         owner: Owner::current().map_err(io::Error::other)?,
     };
     let mut env: Vec<(String, std::ffi::OsString)> = Vec::new();
-    if let Some((name, count)) = &start.gpus {
-        let gpus = first_gpus(variable(name), *count);
-        env.push((name.clone(), gpus.into()));
+    if let Some(gpus) = &start.gpus {
+        let list = gpu_list(variable(&gpus.variable), gpus);
+        env.push((gpus.variable.clone(), list.into()));
     }
     env.extend(start.env.into_iter().map(|(name, value)| (name, value.into())));
     Ok(SpawnSpec {
@@ -96,12 +103,17 @@ fn spawn_spec(
     })
 }
 
-/// The first GPUs of those that the scheduler gave the job on this node.
-fn first_gpus(given: Option<String>, count: u32) -> String {
-    let count = count as usize;
+/// The GPUs of a process among those that the scheduler gave the job on this node.
+fn gpu_list(given: Option<String>, gpus: &NodeGpus) -> String {
+    let (skip, count) = (gpus.skip as usize, gpus.count as usize);
     match given {
-        Some(given) => given.split(',').take(count).collect::<Vec<_>>().join(","),
-        None => (0..count)
+        Some(given) => given
+            .split(',')
+            .skip(skip)
+            .take(count)
+            .collect::<Vec<_>>()
+            .join(","),
+        None => (skip..skip + count)
             .map(|gpu| gpu.to_string())
             .collect::<Vec<_>>()
             .join(","),
@@ -121,9 +133,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_gets_the_first_gpus_of_the_job() {
-        assert_eq!(first_gpus(Some("3,4,5,6".to_owned()), 2), "3,4");
-        assert_eq!(first_gpus(None, 2), "0,1");
+    fn processes_share_the_gpus_of_the_job() {
+        let gpus = |skip| NodeGpus {
+            variable: "CUDA_VISIBLE_DEVICES".to_owned(),
+            skip,
+            count: 2,
+        };
+        let given = Some("3,4,5,6".to_owned());
+        assert_eq!(gpu_list(given.clone(), &gpus(0)), "3,4");
+        assert_eq!(gpu_list(given, &gpus(2)), "5,6");
+        assert_eq!(gpu_list(None, &gpus(2)), "2,3");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Checks engines that consist of several processes: over several nodes, or with several roles.
 
+use std::collections::BTreeSet;
+
 use super::diagnostics::{unknown_name, with_place};
 use crate::config::engine::{Devices, Executor, Recipe};
 use crate::config::forms::Named;
@@ -12,7 +14,7 @@ use crate::config::yaml::{Diagnostic, SourceSpan, Spanned};
 /// Placeholders that have a value on several nodes only.
 const NODE_PLACEHOLDERS: [&str; 4] = ["nodes", "node_rank", "head_host", "head_port"];
 /// Placeholders that have a value in roles only.
-const ROLE_PLACEHOLDERS: [&str; 2] = ["aux_port", "url"];
+const ROLE_PLACEHOLDERS: [&str; 3] = ["aux_port", "host", "url"];
 /// Largest number of processes of an engine.
 const MAX_PROCESSES: u32 = 256;
 
@@ -45,9 +47,9 @@ pub(super) fn check_members(
             with_place(
                 Diagnostic::new(format!("`{engine}` has both `nodes` and `roles`")),
                 role.place.as_ref(),
-                "roles run on one node",
+                "each role has its own nodes",
             )
-            .with_help("remove one of them"),
+            .with_help("remove `nodes` of the engine, and give roles a `node`, such as `decode: { node: 1 }`, or `nodes` for processes over several"),
         ),
         (_, _) if other.is_some() => diagnostics.push(
             with_place(
@@ -128,7 +130,8 @@ fn check_roles(named: &Named<EngineEntry>, recipe: &Recipe, diagnostics: &mut Ve
         }
         (Some(_), None) => {}
     }
-    let processes = roles.iter().map(|(_, role)| role.processes());
+    let ranks = |role: &RoleEntry| role.processes().saturating_mul(role.nodes_each());
+    let processes = roles.iter().map(|(_, role)| ranks(role));
     if processes.fold(0_u32, u32::saturating_add) > MAX_PROCESSES {
         let message = format!("`{engine}` has more than {MAX_PROCESSES} processes");
         diagnostics.push(with_place(Diagnostic::new(message), place, "too many").with_help("lower `count`"));
@@ -144,9 +147,11 @@ fn check_roles(named: &Named<EngineEntry>, recipe: &Recipe, diagnostics: &mut Ve
             .with_help("add `tp` or `gpus` to the roles that compute, such as `decode: { tp: 4 }`, or `devices: none` to the engine"),
         );
     }
+    diagnostics.extend(unused_node(named));
     let names: Vec<&str> = roles.names().collect();
     for (name, role) in roles.iter() {
         check_role_name(name, diagnostics);
+        check_place(name, role, recipe, diagnostics);
         for (other, _) in role.for_each.iter() {
             if other.value == name.value {
                 let message = format!("`for_each` of the role `{name}` names the role itself");
@@ -164,6 +169,85 @@ fn check_roles(named: &Named<EngineEntry>, recipe: &Recipe, diagnostics: &mut Ve
             }
         }
     }
+}
+
+/// Errors about the nodes of a role.
+fn check_place(name: &Spanned<String>, role: &RoleEntry, recipe: &Recipe, diagnostics: &mut Vec<Diagnostic>) {
+    let place = role.node.as_ref().and_then(|node| node.place.as_ref());
+    let is_endpoint = role.endpoint.as_ref().is_some_and(|endpoint| endpoint.value);
+    if is_endpoint && role.first_node(0) > 0 {
+        let message = format!("the role `{name}` is the endpoint, but not on the first node");
+        diagnostics.push(
+            with_place(Diagnostic::new(message), place, "the load is generated on node 0")
+                .with_help("remove `node`, or make a router on node 0 the endpoint"),
+        );
+    }
+    let nodes = role.node.as_ref().map_or(1, |node| node.value.len());
+    let processes = role.processes() as usize;
+    if nodes != 1 && nodes != processes {
+        let message = format!("the role `{name}` has {processes} processes, and `node` lists {nodes} nodes");
+        diagnostics.push(
+            with_place(Diagnostic::new(message), place, "one node for each process")
+                .with_help("list as many nodes as `count`, name one for all of them, or remove `count`"),
+        );
+    }
+    let ranks = role.nodes_each();
+    if ranks == 1 {
+        return;
+    }
+    let place = role.nodes.as_ref().and_then(|nodes| nodes.place.as_ref());
+    if !role.gpus_each().is_multiple_of(ranks) {
+        let message = format!(
+            "each process of the role `{name}` has {} GPUs, which cannot be divided over {ranks} nodes",
+            role.gpus_each()
+        );
+        diagnostics.push(
+            with_place(Diagnostic::new(message), place, "the same number on each node")
+                .with_help("choose `tp` or `gpus` of the role as a multiple of its `nodes`"),
+        );
+    }
+    let own = role.args.iter().map(|arg| &arg.value);
+    let mut own = own.chain(role.command.iter().flatten());
+    let knows_ranks = recipe.nodes.is_some() && role.command.is_none();
+    if !knows_ranks && !own.any(|word| has_placeholder(word, &["node_rank"])) {
+        let message = format!("nothing says how the role `{name}` runs over several nodes");
+        diagnostics.push(
+            with_place(Diagnostic::new(message), place, "needs arguments for its ranks").with_help(
+                "add them to the role, such as `args: [--nnodes, \"{nodes}\", --node-rank, \"{node_rank}\", --dist-init-addr, \"{head_host}:{head_port}\"]`",
+            ),
+        );
+    }
+}
+
+/// The error for a node between others on which no role has a process, or for more nodes than an engine may have.
+fn unused_node(named: &Named<EngineEntry>) -> Option<Diagnostic> {
+    let roles = &named.value.roles;
+    let mut used = BTreeSet::new();
+    for (_, role) in roles.iter() {
+        for process in 0..role.processes().min(MAX_PROCESSES) {
+            let first = role.first_node(process);
+            used.extend(first..first.saturating_add(role.nodes_each().min(MAX_PROCESSES)));
+        }
+    }
+    let last = *used.last()?;
+    let engine = engine_name(named);
+    let (message, help) = if last >= MAX_PROCESSES {
+        let message =
+            format!("`{engine}` uses node {last}, and an engine may have {MAX_PROCESSES} nodes at most");
+        (message, "nodes are numbered from 0")
+    } else {
+        let missing = (0..last).find(|node| !used.contains(node))?;
+        let message = format!("no role of `{engine}` has a process on node {missing}");
+        (
+            message,
+            "number the nodes from 0, without gaps; requests are sent from node 0",
+        )
+    };
+    let placed = roles
+        .iter()
+        .find_map(|(_, role)| role.node.as_ref()?.place.as_ref());
+    let place = placed.or(named.name.place.as_ref());
+    Some(with_place(Diagnostic::new(message), place, "see the nodes of all roles").with_help(help))
 }
 
 /// Names appear in the log and in messages.
@@ -221,7 +305,14 @@ fn check_placeholders(named: &Named<EngineEntry>, has_nodes: bool, diagnostics: 
             .flatten()
             .map(|word| (word, name.place.as_ref()));
         for (word, place) in args.chain(env).chain(command) {
-            refuse(word, place, &NODE_PLACEHOLDERS, nodes_help);
+            if role.nodes_each() == 1 {
+                refuse(
+                    word,
+                    place,
+                    &NODE_PLACEHOLDERS,
+                    "set `nodes` of the role, such as `nodes: 2`",
+                );
+            }
             refuse(word, place, &["url"], roles_help);
         }
     }

@@ -11,7 +11,7 @@ use crate::config::template::Template;
 use crate::config::yaml::{Diagnostic, SourceSpan, Spanned, backtick_list, nearest_name};
 
 /// The placeholders that a text of a matrix or recipe may contain.
-pub(crate) const PLACEHOLDERS: [&str; 20] = [
+pub(crate) const PLACEHOLDERS: [&str; 21] = [
     "model",
     "served_model_name",
     "served",
@@ -31,6 +31,7 @@ pub(crate) const PLACEHOLDERS: [&str; 20] = [
     "head_host",
     "head_port",
     "aux_port",
+    "host",
     "url",
 ];
 

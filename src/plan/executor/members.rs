@@ -6,17 +6,20 @@ use crate::config::members::RoleEntry;
 use crate::config::template::Template;
 use crate::plan::layers::Layers;
 
-/// Ports of a process besides the one of its HTTP server.
-const FURTHER_PORTS: usize = 1;
+/// Ports of a process besides the one by which its ranks find rank 0: that of its HTTP server, and a further one.
+const OWN_PORTS: usize = 2;
 
 /// One process of an engine that consists of several.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Member {
-    /// Its name in the log and in messages, such as `rank 1` or `decode 2`.
+    /// Its name in the log and in messages, such as `rank 1`, `decode 2` or `decode 2 rank 1`.
     pub(crate) name: String,
     /// The node of the job on which it runs, from 0.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) node: u32,
+    /// Its rank, if the engine or its role runs over several nodes. Ranks follow one another in the list of processes.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) rank: u32,
     /// Its command, without `peers`.
     pub(crate) command: Vec<Template>,
     /// Environment variables on top of the inherited ones, in order.
@@ -51,8 +54,8 @@ pub(crate) struct Peer {
     pub(crate) arguments: Vec<Template>,
 }
 
-fn is_zero(node: &u32) -> bool {
-    *node == 0
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// The ports of a start of an engine.
@@ -68,8 +71,7 @@ pub(crate) struct Ports {
 pub(crate) fn further_ports(members: &[Member]) -> usize {
     match members.is_empty() {
         true => 0,
-        // The last one is that of the ranks.
-        false => members.len() * (1 + FURTHER_PORTS) + 1,
+        false => members.len() * (OWN_PORTS + 1),
     }
 }
 
@@ -87,42 +89,77 @@ impl Ports {
     pub(crate) fn http(&self, members: &[Member], index: usize) -> u16 {
         match members[index].is_endpoint {
             true => self.endpoint,
-            false => self.further[index * (1 + FURTHER_PORTS)],
+            false => self.further[index * OWN_PORTS],
         }
     }
 
     fn aux(&self, index: usize) -> u16 {
-        self.further[index * (1 + FURTHER_PORTS) + 1]
+        self.further[index * OWN_PORTS + 1]
     }
 
-    fn head(&self) -> u16 {
-        self.further.last().copied().unwrap_or_default()
+    fn head(&self, members: &[Member], index: usize) -> u16 {
+        self.further[members.len() * OWN_PORTS + head_of(members, index)]
+    }
+
+    /// The ports on which a process may listen.
+    pub(crate) fn of_process(&self, members: &[Member], index: usize) -> Vec<u16> {
+        let mut ports = vec![self.http(members, index), self.aux(index)];
+        ports.extend((members[index].rank == 0).then(|| self.head(members, index)));
+        ports
     }
 }
 
-/// The words of a text with the ports of a process filled in.
-pub(crate) fn fill_ports(members: &[Member], index: usize, ports: &Ports, text: &Template) -> Template {
-    text.fill_placeholders(&|name| match name {
-        "port" => Some(ports.http(members, index).to_string()),
-        "aux_port" => Some(ports.aux(index).to_string()),
-        "head_port" => Some(ports.head().to_string()),
-        "url" => Some(format!("http://127.0.0.1:{}", ports.http(members, index))),
-        _ => None,
-    })
+/// Position of rank 0 of a process.
+fn head_of(members: &[Member], index: usize) -> usize {
+    index - members[index].rank as usize
 }
 
-/// The command of a process with all ports filled in.
-pub(crate) fn member_command(members: &[Member], index: usize, ports: &Ports) -> Vec<Template> {
-    let member = &members[index];
-    let own = member.command.iter();
-    let mut words: Vec<Template> = own.map(|text| fill_ports(members, index, ports, text)).collect();
-    for peer in &member.peers {
-        let position = members.iter().position(|other| other.name == peer.name);
-        let Some(other) = position else { continue };
-        let filled = peer.arguments.iter();
-        words.extend(filled.map(|text| fill_ports(members, other, ports, text)));
+/// How the processes of an engine reach one another.
+pub(crate) struct Addresses<'a> {
+    pub(crate) members: &'a [Member],
+    pub(crate) ports: &'a Ports,
+    /// The address of a node; `None` if it is unknown.
+    pub(crate) host: &'a dyn Fn(u32) -> Option<String>,
+}
+
+impl Addresses<'_> {
+    /// The address of a process for the others.
+    pub(crate) fn host_of(&self, index: usize) -> Option<String> {
+        match self.members.iter().all(|member| member.node == 0) {
+            true => Some("127.0.0.1".to_owned()),
+            false => (self.host)(self.members[index].node),
+        }
     }
-    words
+
+    /// A text of a process with ports and addresses filled in.
+    pub(crate) fn fill(&self, index: usize, text: &Template) -> Template {
+        let Self { members, ports, host } = self;
+        text.fill_placeholders(&|name| match name {
+            "port" => Some(ports.http(members, index).to_string()),
+            "aux_port" => Some(ports.aux(index).to_string()),
+            "head_port" => Some(ports.head(members, index).to_string()),
+            "head_host" => host(members[head_of(members, index)].node),
+            "host" => self.host_of(index),
+            "url" => {
+                let host = self.host_of(index)?;
+                Some(format!("http://{host}:{}", ports.http(members, index)))
+            }
+            _ => None,
+        })
+    }
+
+    /// The command of a process with all ports and addresses filled in.
+    pub(crate) fn command(&self, index: usize) -> Vec<Template> {
+        let member = &self.members[index];
+        let own = member.command.iter();
+        let mut words: Vec<Template> = own.map(|text| self.fill(index, text)).collect();
+        for peer in &member.peers {
+            let position = self.members.iter().position(|other| other.name == peer.name);
+            let Some(other) = position else { continue };
+            words.extend(peer.arguments.iter().map(|text| self.fill(other, text)));
+        }
+        words
+    }
 }
 
 /// The processes of the engine at one grid point; empty if it is a single process. `base` returns command and environment
@@ -144,21 +181,16 @@ pub(super) fn merge(layers: &Layers<'_>, base: Base<'_>) -> Vec<Member> {
 type Base<'b> = &'b dyn Fn(&Layers<'_>) -> (Vec<Template>, Vec<(String, Template)>);
 
 fn ranks(layers: &Layers<'_>, nodes: u32, base: Base<'_>) -> Vec<Member> {
-    let recipe = layers.site.recipe.nodes.clone().unwrap_or_default();
     let gpus = layers.devices() / nodes;
     let rank = |rank: u32| {
-        let fill = |name: &str| match name {
-            "node_rank" => Some(rank.to_string()),
-            "nodes" => Some(nodes.to_string()),
-            name => (layers.fill)(name),
-        };
+        let fill = |name: &str| fill_rank(name, rank, nodes).or_else(|| (layers.fill)(name));
         let layers = layers.with_fill(&fill);
         let (mut command, env) = base(&layers);
-        command.extend(layers.filled(&recipe.args));
-        command.extend(layers.filled(recipe.other_args.iter().filter(|_| rank > 0)));
+        command.extend(rank_arguments(&layers, rank));
         Member {
             name: format!("rank {rank}"),
             node: rank,
+            rank,
             command: with_port(command, &layers),
             env,
             gpus,
@@ -170,37 +202,73 @@ fn ranks(layers: &Layers<'_>, nodes: u32, base: Base<'_>) -> Vec<Member> {
     (0..nodes).map(rank).collect()
 }
 
-fn of_role(layers: &Layers<'_>, base: Base<'_>, name: &str, role: &RoleEntry) -> Vec<Member> {
-    let fill = |name: &str| match (name, role.tp) {
-        ("tp", Some(tp)) => Some(tp.to_string()),
-        _ => (layers.fill)(name),
+/// The value of a placeholder about the ranks of a process.
+fn fill_rank(name: &str, rank: u32, nodes: u32) -> Option<String> {
+    match name {
+        "node_rank" => Some(rank.to_string()),
+        "nodes" => Some(nodes.to_string()),
+        _ => None,
+    }
+}
+
+/// The arguments with which the recipe starts a rank.
+fn rank_arguments(layers: &Layers<'_>, rank: u32) -> Vec<Template> {
+    let Some(recipe) = &layers.site.recipe.nodes else {
+        return Vec::new();
     };
-    let layers = &layers.with_fill(&fill);
+    let other = recipe.other_args.iter().filter(|_| rank > 0);
+    layers.filled(recipe.args.iter().chain(other))
+}
+
+/// The processes of a role, each with its ranks.
+fn of_role(layers: &Layers<'_>, base: Base<'_>, name: &str, role: &RoleEntry) -> Vec<Member> {
+    let nodes = role.nodes_each();
+    let ranks = (0..role.processes()).flat_map(|process| (0..nodes).map(move |rank| (process, rank)));
+    let member = |(process, rank)| {
+        let fill = |name: &str| match (name, role.tp) {
+            ("tp", Some(tp)) => Some(tp.to_string()),
+            _ => fill_rank(name, rank, nodes)
+                .filter(|_| nodes > 1)
+                .or_else(|| (layers.fill)(name)),
+        };
+        let layers = &layers.with_fill(&fill);
+        let (command, env) = role_command(layers, base, role, rank);
+        Member {
+            name: member_name(name, role, process, rank),
+            node: role.first_node(process) + rank,
+            rank,
+            command,
+            env,
+            gpus: role.gpus_each() / nodes,
+            health: (rank == 0).then(|| role.health.clone().unwrap_or_else(|| layers.health())),
+            is_endpoint: rank == 0 && role.endpoint.as_ref().is_some_and(|endpoint| endpoint.value),
+            peers: peers(layers, role),
+        }
+    };
+    ranks.map(member).collect()
+}
+
+/// Command and environment of a rank of a role.
+fn role_command(
+    layers: &Layers<'_>,
+    base: Base<'_>,
+    role: &RoleEntry,
+    rank: u32,
+) -> (Vec<Template>, Vec<(String, Template)>) {
     let (mut command, mut env) = base(layers);
     if let Some(own) = &role.command {
         command = layers.filled(own);
     }
     command.extend(layers.filled(role.args.iter().map(|arg| &arg.value)));
     if role.command.is_none() {
+        if role.nodes_each() > 1 {
+            command.extend(rank_arguments(layers, rank));
+        }
         command = with_port(command, layers);
     }
     let added = role.env.iter();
     env.extend(added.map(|(name, value)| (name.value.clone(), value.value.fill_placeholders(layers.fill))));
-    let member = Member {
-        name: String::new(),
-        node: 0,
-        command,
-        env,
-        gpus: role.gpus_each(),
-        health: Some(role.health.clone().unwrap_or_else(|| layers.health())),
-        is_endpoint: role.endpoint.as_ref().is_some_and(|endpoint| endpoint.value),
-        peers: peers(layers, role),
-    };
-    let named = |number| Member {
-        name: member_name(name, role, number),
-        ..member.clone()
-    };
-    (1..=role.processes()).map(named).collect()
+    (command, env)
 }
 
 fn peers(layers: &Layers<'_>, entry: &RoleEntry) -> Vec<Peer> {
@@ -210,9 +278,9 @@ fn peers(layers: &Layers<'_>, entry: &RoleEntry) -> Vec<Peer> {
         let Some(other_entry) = roles.get(&other.value) else {
             continue;
         };
-        for number in 1..=other_entry.processes() {
+        for process in 0..other_entry.processes() {
             peers.push(Peer {
-                name: member_name(&other.value, other_entry, number),
+                name: member_name(&other.value, other_entry, process, 0),
                 arguments: layers.filled(arguments),
             });
         }
@@ -225,10 +293,15 @@ pub(crate) fn gpus_of_roles<'a>(roles: impl Iterator<Item = &'a RoleEntry>) -> u
     roles.map(|role| role.processes() * role.gpus_each()).sum()
 }
 
-fn member_name(role: &str, entry: &RoleEntry, number: u32) -> String {
-    match entry.processes() {
+/// The name of a process, whose number is from 0, or of its rank.
+fn member_name(role: &str, entry: &RoleEntry, process: u32, rank: u32) -> String {
+    let name = match entry.processes() {
         1 => role.to_owned(),
-        _ => format!("{role} {number}"),
+        _ => format!("{role} {}", process + 1),
+    };
+    match entry.nodes_each() {
+        1 => name,
+        _ => format!("{name} rank {rank}"),
     }
 }
 

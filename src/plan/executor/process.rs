@@ -1,6 +1,8 @@
 //! The plan of a launch as a process of this host: command, Python environment, and the command line for users. The process
 //! may be a container, if a job starts it without a daemon.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::config::container::ContainerGpus;
@@ -9,7 +11,7 @@ use crate::config::job_containers::JobContainers;
 use crate::config::template::Template;
 use crate::plan::executor::container::Container;
 use crate::plan::executor::container_command::ContainerCommand;
-use crate::plan::executor::members::{self, Member};
+use crate::plan::executor::members::{self, Addresses, Member};
 use crate::plan::executor::{ExecutorSettings, ExecutorSpec, Facts};
 use crate::plan::layers::Layers;
 use crate::plan::shell::{CommandLine, LineContext, passes_variable};
@@ -240,9 +242,18 @@ impl ExecutorSettings for Process {
 /// How a shell inside a job of a cluster starts a process on another of its nodes.
 pub(crate) const SRUN: [&str; 5] = ["srun", "--overlap", "--nodes=1", "--ntasks=1", "--cpu-bind=none"];
 
-/// The commands of all processes, which a shell runs at the same time.
+/// The commands of all processes, which a shell runs at the same time. Its variables `NODE1` and so on are the names of the further nodes.
 fn members_command(process: &Process, context: &LineContext<'_>) -> CommandLine {
-    let mut groups = Vec::new();
+    let nodes: BTreeSet<u32> = process.members.iter().map(|member| member.node).collect();
+    let mut groups: Vec<String> = nodes.iter().filter(|node| **node > 0).map(define_node).collect();
+    let addresses = Addresses {
+        members: &process.members,
+        ports: &context.ports,
+        host: &|node| match node {
+            0 => Some("{head_host}".to_owned()),
+            node => Some(format!("${{{}}}", node_variable(node))),
+        },
+    };
     let mut devices = context.devices.iter().cloned();
     for (index, member) in process.members.iter().enumerate() {
         let own: Vec<String> = devices.by_ref().take(member.local_gpus()).collect();
@@ -250,13 +261,14 @@ fn members_command(process: &Process, context: &LineContext<'_>) -> CommandLine 
         if let Some(name) = process.devices_env.as_ref().filter(|_| !own.is_empty()) {
             env.insert(0, (name.clone(), Template::new(own.join(","))));
         }
-        let arguments = members::member_command(&process.members, index, &context.ports);
+        let env: Vec<(String, Template)> = env
+            .into_iter()
+            .map(|(name, value)| (name, addresses.fill(index, &value)))
+            .collect();
+        let arguments = addresses.command(index);
         let mut words = process.shell_command(&env, arguments, member.gpus > 0, context);
         if member.node > 0 {
-            let node = format!(
-                "--nodelist=\"$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | sed -n {}p)\"",
-                member.node + 1
-            );
+            let node = format!("--nodelist=\"${}\"", node_variable(member.node));
             let at = words.len() - 1;
             words.splice(at..at, [SRUN.join(" "), node]);
         }
@@ -266,6 +278,20 @@ fn members_command(process: &Process, context: &LineContext<'_>) -> CommandLine 
         }
     }
     CommandLine(groups)
+}
+
+/// The variable of a printed command with the name of a node.
+fn node_variable(node: u32) -> String {
+    format!("NODE{node}")
+}
+
+/// The assignment to the variable of a further node.
+fn define_node(node: &u32) -> String {
+    format!(
+        "{}=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | sed -n {}p);",
+        node_variable(*node),
+        node + 1
+    )
 }
 
 impl Process {

@@ -129,11 +129,8 @@ async fn job_nodes(environment: &Environment, observer: &dyn Observer) -> JobNod
     let found = async {
         let mut names = slurm::node_names(&list).await?;
         names.sort_by_key(|name| *name != here);
-        let head_host = slurm::node_address(&here).await?;
-        Ok::<_, SlurmError>(JobNodes {
-            names,
-            head_host: Some(head_host),
-        })
+        let addresses = slurm::node_addresses(&names).await?;
+        Ok::<_, SlurmError>(JobNodes { names, addresses })
     };
     found.await.unwrap_or_else(|error| {
         observer.notice(Notice::Warning(format!(

@@ -117,3 +117,47 @@ fn a_secret_reaches_a_rank_and_no_command_line_of_the_scheduler() {
     login.wait().expect("it is a child");
     bench.leaves_no_process();
 }
+
+/// Prefill on the first node and a decode server on each.
+fn spread(decode: &str) -> String {
+    crate::roles::disaggregated(decode, "{}").replace("decode: { count: 2,", "decode: { node: [0, 1],")
+}
+
+#[test]
+fn roles_run_on_several_nodes() {
+    let Some(cluster) = cluster() else { return };
+    let bench = cluster.bench(&spread(""), PROFILE);
+    bench
+        .run(&[])
+        .exits(4)
+        .says("runs on 2 nodes, and this is not inside a job of a cluster");
+    run(&bench, &[]).exits(0).shows("20/0");
+    measured_once(&bench, 1);
+    let log = bench.engine_log();
+    for process in ["prefill", "decode 1", "decode 2", "router"] {
+        assert!(log.contains(&format!("[{process}] ")), "{process}: {log}");
+    }
+    bench.leaves_no_process();
+}
+
+#[test]
+fn the_end_of_a_role_on_another_node_is_that_of_the_engine() {
+    let Some(cluster) = cluster() else { return };
+    let matrix = spread("").replace(
+        "        router:",
+        "        side: { node: 1, args: [--preset, fast, --die-after, 2s] }\n        router:",
+    );
+    let bench = cluster.bench(
+        &matrix.replace("concurrency: 4", "rate: 2, spacing: constant"),
+        PROFILE,
+    );
+    run(&bench, &[]).exits(3);
+    let run = bench.finished();
+    let (_, reason, tail) = failure(summary(&run, "split", "load"));
+    assert!(
+        reason.contains("its process `side` ended (exit status: 1)"),
+        "{reason}"
+    );
+    assert!(tail.lines().all(|line| line.starts_with("[side] ")), "{tail}");
+    bench.leaves_no_process();
+}
