@@ -3,7 +3,7 @@
 #[path = "support/binary.rs"]
 mod binary;
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -86,4 +86,30 @@ fn arguments_and_status_pass_unchanged_and_a_missing_program_is_named() {
     let output = run(&["no-such-program-here"]);
     assert!(!output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("no-such-program-here"));
+}
+
+#[test]
+fn a_port_that_is_in_use_on_another_node_is_named() {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let folder = tempfile::tempdir().unwrap();
+    let start = format!(
+        r#"{{"run":"r","start":"s","program":"/bin/true","args":[],"withheld_variables":[],"env":[],"dir":null,"gpus":null,"ports":[{port}],"cache_dir":"{}","grace_ms":1000}}"#,
+        folder.path().display()
+    );
+    let mut remote = Command::new(binary::matrix())
+        .arg("__remote")
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    writeln!(remote.stdin.take().unwrap(), "{start}").unwrap();
+    let output = remote.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(127), "{output:?}");
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let expected = format!("port {port} is in use on this node by another process\n");
+    assert!(
+        told.starts_with("matrix: ") && told.ends_with(&expected),
+        "{told}"
+    );
 }

@@ -339,7 +339,8 @@ scenarios: [random-1k-1k]
     for part in [
         "NODE2=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | sed -n 3p); ",
         "--disaggregation-mode prefill --host \"$(hostname)\" --port 30001 & ",
-        "--nodelist=\"$NODE1\" python3",
+        "--nodelist=\"$NODE1\" env CUDA_VISIBLE_DEVICES=0,1 python3",
+        "--nodelist=\"$NODE1\" env CUDA_VISIBLE_DEVICES=2,3,4,5 python3",
         "--disaggregation-mode prefill --host \"${NODE1}\" --port 30003 & ",
         &ranks(0),
         &ranks(1),

@@ -13,7 +13,7 @@ use crate::engine::ownership::OwnershipTags;
 use crate::engine::process_group::{ProcessGroup, SpawnSpec};
 use crate::engine::program::find_program;
 use crate::engine::remote_process::{NodeGpus, RemoteProcess, RemoteStart};
-use crate::plan::{Addresses, Launch, Member, Process, SRUN};
+use crate::plan::{Addresses, Launch, Member, Process, SRUN, gpus_before};
 
 /// The variable that orders the GPUs of CUDA.
 const DEVICE_ORDER: &str = "CUDA_DEVICE_ORDER";
@@ -166,12 +166,10 @@ pub(super) fn spawn_orders(
             name: member.name.clone(),
             source: Box::new(source),
         })?;
-        let earlier = members[..index].iter();
-        let on_its_node = earlier.filter(|other| other.node == member.node);
         orders.push(SpawnOrder {
             spec,
             member: Some(member.clone()),
-            gpus_before: on_its_node.map(|other| other.gpus).sum(),
+            gpus_before: gpus_before(members, index),
             ports: ports.of_process(members, index),
             devices_env: process.devices_env.clone(),
         });

@@ -109,6 +109,13 @@ impl Ports {
     }
 }
 
+/// Number of GPUs of the node of a process that earlier processes have.
+pub(crate) fn gpus_before(members: &[Member], index: usize) -> u32 {
+    let earlier = members[..index].iter();
+    let on_its_node = earlier.filter(|other| other.node == members[index].node);
+    on_its_node.map(|other| other.gpus).sum()
+}
+
 /// Position of rank 0 of a process.
 fn head_of(members: &[Member], index: usize) -> usize {
     index - members[index].rank as usize

@@ -15,7 +15,7 @@ pub(crate) use attach::AttachedServer;
 pub(crate) use container::Container;
 pub(crate) use container_command::{ContainerCommand, Unsupported};
 pub(crate) use imported::ImportedLaunch;
-pub(crate) use members::{Addresses, Member, Ports, further_ports};
+pub(crate) use members::{Addresses, Member, Ports, further_ports, gpus_before};
 pub(crate) use process::{Process, SRUN, Venv};
 
 use crate::config::engine::{Executor, Recipe};

@@ -271,6 +271,7 @@ fn members_command(process: &Process, context: &LineContext<'_>) -> CommandLine 
             let node = format!("--nodelist=\"${}\"", node_variable(member.node));
             let at = words.len() - 1;
             words.splice(at..at, [SRUN.join(" "), node]);
+            words.splice(at + 2..at + 2, process.gpus_of_shared_node(index));
         }
         groups.extend(words);
         if index + 1 < process.members.len() {
@@ -295,6 +296,20 @@ fn define_node(node: &u32) -> String {
 }
 
 impl Process {
+    /// The words by which a process gets its GPUs of another node that it shares: their positions among those of the job there.
+    fn gpus_of_shared_node(&self, index: usize) -> Option<String> {
+        let member = &self.members[index];
+        let others = self.members.iter().filter(|other| other.node == member.node);
+        let is_shared = others.map(|other| other.gpus).sum::<u32>() > member.gpus;
+        let name = self
+            .devices_env
+            .as_ref()
+            .filter(|_| is_shared && member.gpus > 0)?;
+        let first = members::gpus_before(&self.members, index);
+        let gpus: Vec<String> = (first..first + member.gpus).map(|gpu| gpu.to_string()).collect();
+        Some(format!("env {name}={}", gpus.join(",")))
+    }
+
     /// The command of a process, in its container if it has one.
     fn shell_command(
         &self,
