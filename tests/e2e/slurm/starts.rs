@@ -232,3 +232,64 @@ fn five_hundred_jobs_are_submitted_watched_and_cancelled_at_little_cost() {
     assert_eq!(states.trim(), stranger.trim(), "only the stranger's job is left");
     cluster.ask("scancel", &[stranger.trim()]);
 }
+
+#[test]
+#[ignore = "a long form; tests/slurm.sh runs it"]
+fn a_signal_between_submissions_loses_no_job_and_submits_none_twice() {
+    let Some(cluster) = cluster() else { return };
+    let tools = tempfile::tempdir().expect("a folder can be made");
+    let path = tools.path().join("sbatch");
+    // Slurm has the job a second before its number is known.
+    let script =
+        "#!/bin/sh\nnumber=$(/usr/bin/sbatch \"$@\"); code=$?; sleep 1; echo \"$number\"; exit $code\n";
+    fs::write(&path, script).expect("it can be written");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let path = format!(
+        "{}:{}",
+        tools.path().display(),
+        matrix::cli::env_variable("PATH").expect("it is set")
+    );
+    let profile = "partition: gpu\ntime_limit: 10m\njob_per: launch\noptions: [--begin=now+8]\n";
+    let bench = cluster
+        .bench(&two_engines(SHORT, 2), profile)
+        .variable("PATH", &path);
+    let login = bench.begin(&["run", "matrices/m.yaml", "--no-calibration", "--cluster", "test"]);
+    bench.until("a second job is about to be submitted", || {
+        submitted(&bench) == 1 && start_folders(&bench).len() == 2
+    });
+    std::thread::sleep(Duration::from_millis(500));
+    let killed = Command::new("kill")
+        .args(["-INT", &login.id().to_string()])
+        .status();
+    assert!(killed.expect("kill runs").success());
+    Ran::from(login.wait_with_output().expect("it ends")).exits(130);
+    run(&bench, &["--resume"]).exits(0).shows("4 done");
+    measured_once(&bench, 4);
+    assert_eq!(start_folders(&bench).len(), 4, "each start has one job");
+    bench.leaves_no_process();
+}
+
+#[test]
+#[ignore = "a long form; tests/slurm.sh runs it"]
+fn a_start_whose_job_is_requeued_is_measured_once() {
+    let Some(cluster) = cluster() else { return };
+    let bench = cluster.bench(&two_engines(SHORT, 2), TWO_AT_ONCE);
+    let login = bench.begin(&["run", "matrices/m.yaml", "--no-calibration", "--cluster", "test"]);
+    bench.until("the first job measures", || {
+        start_folders(&bench)
+            .first()
+            .is_some_and(|folder| folder.join("run").exists())
+    });
+    let first = start_folders(&bench)[0].clone();
+    cluster.ask("scontrol", &["requeue", &job_id(&first)]);
+    Ran::from(login.wait_with_output().expect("it ends")).exits(0);
+    let done = bench.journal().matches("\"status\":\"done\"").count();
+    assert_eq!(
+        (bench.finished().summaries.len(), done),
+        (4, 4),
+        "{}",
+        bench.journal()
+    );
+    assert_eq!(start_folders(&bench).len(), 4, "each start has one job");
+    bench.leaves_no_process();
+}
