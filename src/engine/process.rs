@@ -39,6 +39,9 @@ const LOG_DRAIN_TIMEOUT: Duration = Duration::from_millis(300);
 /// How long to wait until the log is complete after everything has ended.
 const LOG_CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Number of processes that are named in a line.
+const MAX_NAMED: usize = 8;
+
 pub(super) struct ProcessEngine {
     /// At least one.
     processes: Vec<EngineProcess>,
@@ -151,11 +154,16 @@ fn follow_log(
 
 impl Executor for ProcessEngine {
     fn identity(&self) -> String {
-        let pids = self.processes.iter().map(|process| match &process.place {
+        let shown = self.processes.iter().take(MAX_NAMED);
+        let pids = shown.map(|process| match &process.place {
             ProcessPlace::Here(group) => group.pid().to_string(),
             ProcessPlace::Elsewhere(remote) => format!("{} of srun", remote.pid().unwrap_or_default()),
         });
-        pids.collect::<Vec<_>>().join(", ")
+        let pids = pids.collect::<Vec<_>>().join(", ");
+        match self.processes.len().saturating_sub(MAX_NAMED) {
+            0 => pids,
+            rest => format!("{pids}, and {rest} more"),
+        }
     }
 
     fn wait_for_exit<'a>(&'a mut self, log: &'a Log) -> BoxFuture<'a, ExitCause> {
@@ -221,9 +229,32 @@ impl Executor for ProcessEngine {
             log.wait_closed(LOG_CLOSE_TIMEOUT).await;
             let is_gone = self.processes.iter().all(EngineProcess::is_gone);
             let record = self.record().filter(|_| is_gone).cloned();
-            (descriptions.join("; "), record)
+            let ends = self.processes.iter().zip(descriptions);
+            let ends = ends.map(|(process, description)| (process.name.clone(), description));
+            (describe_ends(ends), record)
         })
     }
+}
+
+/// Describes the ends of processes, those that ended alike together.
+fn describe_ends(ends: impl Iterator<Item = (Option<String>, String)>) -> String {
+    let mut alike: Vec<(Vec<String>, String)> = Vec::new();
+    for (name, description) in ends {
+        match alike.iter_mut().find(|(_, other)| *other == description) {
+            Some((names, _)) => names.extend(name),
+            None => alike.push((name.into_iter().collect(), description)),
+        }
+    }
+    let texts = alike.into_iter().map(|(names, description)| {
+        let more = names.len().saturating_sub(MAX_NAMED);
+        let named = names[..names.len() - more].join(", ");
+        match (names.is_empty(), more) {
+            (true, _) => description,
+            (false, 0) => format!("{named}: {description}"),
+            (false, more) => format!("{named}, and {more} more: {description}"),
+        }
+    });
+    texts.collect::<Vec<_>>().join("; ")
 }
 
 impl ProcessEngine {
@@ -316,4 +347,29 @@ async fn prepare_venv(
         tags,
     };
     Ok(venv::prepare(&make, log).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_that_end_alike_are_named_together() {
+        let end = |name: &str, description: &str| (Some(name.to_owned()), description.to_owned());
+        let two = [
+            end("prefill", "killed"),
+            end("decode", "ended"),
+            end("router", "killed"),
+        ];
+        assert_eq!(
+            describe_ends(two.into_iter()),
+            "prefill, router: killed; decode: ended"
+        );
+        assert_eq!(describe_ends([(None, "ended".to_owned())].into_iter()), "ended");
+        let many = (1..=20).map(|number| end(&format!("d{number}"), "ended"));
+        assert_eq!(
+            describe_ends(many),
+            "d1, d2, d3, d4, d5, d6, d7, d8, and 12 more: ended"
+        );
+    }
 }

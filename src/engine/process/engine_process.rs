@@ -47,24 +47,16 @@ impl EngineProcess {
 
     /// Stops it and describes its end.
     pub(super) async fn stop(&mut self, grace: Duration) -> String {
-        let description = match &mut self.place {
+        match &mut self.place {
             ProcessPlace::Here(group) => group.stop(grace).await,
             ProcessPlace::Elsewhere(remote) => remote.stop().await,
-        };
-        self.named(description)
+        }
     }
 
     pub(super) fn is_gone(&self) -> bool {
         match &self.place {
             ProcessPlace::Here(group) => group.is_gone(),
             ProcessPlace::Elsewhere(remote) => remote.is_gone(),
-        }
-    }
-
-    fn named(&self, text: String) -> String {
-        match &self.name {
-            Some(name) => format!("{name}: {text}"),
-            None => text,
         }
     }
 }
