@@ -35,7 +35,7 @@ pub(crate) struct RoleEntry {
     pub(crate) nodes: Option<Spanned<NonZeroU32>>,
     /// Tensor-parallel size of each process, the value of `{tp}` in its command; default: that of the model.
     pub(crate) tp: Option<NonZeroU32>,
-    /// GPUs of each process, on all its nodes together; default: `tp` of the role, otherwise 0.
+    /// GPUs of each process, on all its nodes together; default: `tp` of the role if the engine computes on GPUs, otherwise 0.
     pub(crate) gpus: Option<u32>,
     /// Command of the role; default: the engine's command with the engine's arguments.
     pub(crate) command: Option<Vec<Template>>,
@@ -72,8 +72,9 @@ impl RoleEntry {
         self.nodes.as_ref().map_or(1, |nodes| nodes.value.get())
     }
 
-    /// GPUs of each process.
-    pub(crate) fn gpus_each(&self) -> u32 {
-        self.gpus.or(self.tp.map(NonZeroU32::get)).unwrap_or(0)
+    /// GPUs of each process. `uses_gpus` says whether the engine computes on GPUs.
+    pub(crate) fn gpus_each(&self, uses_gpus: bool) -> u32 {
+        let tp = self.tp.map(NonZeroU32::get).filter(|_| uses_gpus);
+        self.gpus.or(tp).unwrap_or(0)
     }
 }

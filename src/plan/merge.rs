@@ -108,16 +108,19 @@ impl Layers<'_> {
     pub(crate) fn devices(&self) -> u32 {
         let roles = &self.site.entry.roles;
         if roles.len() > 0 {
-            return gpus_of_roles(roles.iter().map(|(_, role)| role));
+            return gpus_of_roles(roles.iter().map(|(_, role)| role), self.uses_gpus());
         }
-        let devices = self.patched(|patch| patch.devices).or(self.site.entry.devices);
         let parallel = self.point.parallel;
-        match devices.unwrap_or(self.site.recipe.devices) {
-            Devices::Gpu if executor::facts(self.point.executor).leases_gpus => {
-                parallel.tp * parallel.pp * parallel.dp
-            }
-            Devices::Gpu | Devices::None => 0,
+        match self.uses_gpus() && executor::facts(self.point.executor).leases_gpus {
+            true => parallel.tp * parallel.pp * parallel.dp,
+            false => 0,
         }
+    }
+
+    /// Whether the engine computes on GPUs.
+    pub(crate) fn uses_gpus(&self) -> bool {
+        let devices = self.patched(|patch| patch.devices).or(self.site.entry.devices);
+        devices.unwrap_or(self.site.recipe.devices) == Devices::Gpu
     }
 
     /// The command that prints the engine's flags; empty if unknown.

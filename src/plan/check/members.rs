@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::diagnostics::{unknown_name, with_place};
+use crate::base::text::pluralize;
 use crate::config::engine::{Devices, Executor, Recipe};
 use crate::config::forms::Named;
 use crate::config::job_containers::{ContainerRuntime, JobContainers};
@@ -137,7 +138,7 @@ fn check_roles(named: &Named<EngineEntry>, recipe: &Recipe, diagnostics: &mut Ve
         diagnostics.push(with_place(Diagnostic::new(message), place, "too many").with_help("lower `count`"));
     }
     let devices = named.value.devices.unwrap_or(recipe.devices);
-    if devices == Devices::Gpu && roles.iter().all(|(_, role)| role.gpus_each() == 0) {
+    if devices == Devices::Gpu && roles.iter().all(|(_, role)| role.gpus_each(true) == 0) {
         diagnostics.push(
             with_place(
                 Diagnostic::new(format!("`{engine}` computes on GPUs, but none of its roles has any")),
@@ -151,7 +152,7 @@ fn check_roles(named: &Named<EngineEntry>, recipe: &Recipe, diagnostics: &mut Ve
     let names: Vec<&str> = roles.names().collect();
     for (name, role) in roles.iter() {
         check_role_name(name, diagnostics);
-        check_place(name, role, recipe, diagnostics);
+        check_place(name, role, recipe, devices == Devices::Gpu, diagnostics);
         for (other, _) in role.for_each.iter() {
             if other.value == name.value {
                 let message = format!("`for_each` of the role `{name}` names the role itself");
@@ -172,7 +173,13 @@ fn check_roles(named: &Named<EngineEntry>, recipe: &Recipe, diagnostics: &mut Ve
 }
 
 /// Errors about the nodes of a role.
-fn check_place(name: &Spanned<String>, role: &RoleEntry, recipe: &Recipe, diagnostics: &mut Vec<Diagnostic>) {
+fn check_place(
+    name: &Spanned<String>,
+    role: &RoleEntry,
+    recipe: &Recipe,
+    uses_gpus: bool,
+    diagnostics: &mut Vec<Diagnostic>,
+) {
     let place = role.node.as_ref().and_then(|node| node.place.as_ref());
     let is_endpoint = role.endpoint.as_ref().is_some_and(|endpoint| endpoint.value);
     if is_endpoint && role.first_node(0) > 0 {
@@ -196,10 +203,11 @@ fn check_place(name: &Spanned<String>, role: &RoleEntry, recipe: &Recipe, diagno
         return;
     }
     let place = role.nodes.as_ref().and_then(|nodes| nodes.place.as_ref());
-    if !role.gpus_each().is_multiple_of(ranks) {
+    let gpus = role.gpus_each(uses_gpus);
+    if !gpus.is_multiple_of(ranks) {
         let message = format!(
-            "each process of the role `{name}` has {} GPUs, which cannot be divided over {ranks} nodes",
-            role.gpus_each()
+            "each process of the role `{name}` has {}, which cannot be divided over {ranks} nodes",
+            pluralize(gpus as usize, "GPU", "GPUs")
         );
         diagnostics.push(
             with_place(Diagnostic::new(message), place, "the same number on each node")

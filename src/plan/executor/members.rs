@@ -246,7 +246,7 @@ fn of_role(layers: &Layers<'_>, base: Base<'_>, name: &str, role: &RoleEntry) ->
             rank,
             command,
             env,
-            gpus: role.gpus_each() / nodes,
+            gpus: role.gpus_each(layers.uses_gpus()) / nodes,
             health: (rank == 0).then(|| role.health.clone().unwrap_or_else(|| layers.health())),
             is_endpoint: rank == 0 && role.endpoint.as_ref().is_some_and(|endpoint| endpoint.value),
             peers: peers(layers, role),
@@ -296,8 +296,10 @@ fn peers(layers: &Layers<'_>, entry: &RoleEntry) -> Vec<Peer> {
 }
 
 /// Number of GPUs of all roles.
-pub(crate) fn gpus_of_roles<'a>(roles: impl Iterator<Item = &'a RoleEntry>) -> u32 {
-    roles.map(|role| role.processes() * role.gpus_each()).sum()
+pub(crate) fn gpus_of_roles<'a>(roles: impl Iterator<Item = &'a RoleEntry>, uses_gpus: bool) -> u32 {
+    roles
+        .map(|role| role.processes() * role.gpus_each(uses_gpus))
+        .sum()
 }
 
 /// The name of a process, whose number is from 0, or of its rank.
