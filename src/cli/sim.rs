@@ -1,6 +1,6 @@
 //! Flags of `matrix sim`.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use clap::Args;
@@ -30,8 +30,8 @@ pub(crate) struct SimArgs {
     /// The engine whose endpoints, responses and metric names are imitated.
     #[arg(long, value_parser = variant_parser::<Dialect>(), default_value = "vllm")]
     dialect: Dialect,
-    /// The address to listen on.
-    #[arg(long, default_value = "127.0.0.1")]
+    /// The address to listen on, or a name that has one.
+    #[arg(long, default_value = "127.0.0.1", value_parser = parse_host)]
     host: IpAddr,
     /// The port to listen on; 0 chooses a free port, which the log names.
     #[arg(long, default_value_t = 0)]
@@ -154,6 +154,18 @@ struct TimingArgs {
     /// Collects events of a flood until a write has this many bytes; 0 writes each event separately.
     #[arg(long, value_name = "BYTES", default_value_t = 0, requires = "flood")]
     burst_bytes: usize,
+}
+
+/// The address of a host, by itself or by its name.
+fn parse_host(text: &str) -> Result<IpAddr, String> {
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    let mut found = (text, 0).to_socket_addrs().map_err(|error| error.to_string())?;
+    found
+        .next()
+        .map(|socket| socket.ip())
+        .ok_or_else(|| "it has no address".to_owned())
 }
 
 fn parse_preset(name: &str) -> Result<&'static Preset, String> {

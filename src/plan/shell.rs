@@ -54,7 +54,7 @@ impl LineContext<'_> {
         let expands = |piece: &TemplatePart<'_>| {
             matches!(
                 piece,
-                TemplatePart::Secret(_) | TemplatePart::Placeholder("hf_home" | "venv" | "dir" | "head_host")
+                TemplatePart::Secret(_) | TemplatePart::Placeholder("hf_home" | "venv" | "dir")
             )
         };
         let pieces = text.parts();
@@ -83,7 +83,6 @@ impl LineContext<'_> {
                 TemplatePart::Placeholder("hf_home") => word.push_str("${HF_HOME:-$HOME/.cache/huggingface}"),
                 TemplatePart::Placeholder("venv") => word.push_str("$VIRTUAL_ENV"),
                 TemplatePart::Placeholder("dir") => word.push('.'),
-                TemplatePart::Placeholder("head_host") => word.push_str("$(hostname)"),
                 TemplatePart::Placeholder("port") => word.push_str(&self.port.to_string()),
                 TemplatePart::Placeholder(name) => word.push_str(name),
             }

@@ -277,11 +277,16 @@ fn each_node_has_a_rank_with_its_share_of_the_gpus() {
     };
     assert_eq!((launch.devices, launch.local_gpus(), launch.nodes()), (16, 8, 2));
     let line = command::command_line(launch).to_line();
-    let rank =
-        |rank: u32| format!("--nnodes 2 --node-rank {rank} --master-addr \"$(hostname)\" --master-port 8005");
+    let rank = |rank: u32| {
+        format!("--nnodes 2 --node-rank {rank} --master-addr \"${{ADDRESS0}}\" --master-port 8005")
+    };
     let (first, second) = line.split_once(" & ").expect("there are two");
-    let start = "NODE1=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | sed -n 2p); CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 vllm serve";
-    assert!(first.starts_with(start), "{line}");
+    for part in [
+        ": \"${SLURM_JOB_NODELIST:?enter this on the first node of an allocation}\"; NODE0=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | sed -n 1p); NODE1=",
+        "ADDRESS0=$(scontrol show node --oneliner \"$NODE0\" | sed 's/.* NodeAddr=\\([^ ]*\\).*/\\1/'); CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 vllm serve",
+    ] {
+        assert!(first.contains(part), "{line}");
+    }
     assert!(
         first.contains(&rank(0)) && !first.contains("--headless"),
         "{line}"
@@ -335,20 +340,54 @@ scenarios: [random-1k-1k]
     assert_eq!(launch.gpus_of_a_node(), 6);
     let line = command::command_line(launch).to_line();
     let ranks =
-        |rank: u32| format!("--nnodes 2 --node-rank {rank} --dist-init-addr \"${{NODE1}}:30013\" --port");
+        |rank: u32| format!("--nnodes 2 --node-rank {rank} --dist-init-addr \"${{ADDRESS1}}:30013\" --port");
     for part in [
         "NODE2=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | sed -n 3p); ",
-        "--disaggregation-mode prefill --host \"$(hostname)\" --port 30001 & ",
+        "--disaggregation-mode prefill --host \"${ADDRESS0}\" --port 30001 & ",
         "--nodelist=\"$NODE1\" env CUDA_VISIBLE_DEVICES=0,1 python3",
         "--nodelist=\"$NODE1\" env CUDA_VISIBLE_DEVICES=2,3,4,5 python3",
-        "--disaggregation-mode prefill --host \"${NODE1}\" --port 30003 & ",
+        "--disaggregation-mode prefill --host \"${ADDRESS1}\" --port 30003 & ",
         &ranks(0),
         &ranks(1),
         "--nodelist=\"$NODE2\" python3",
-        "--prefill \"http://$(hostname):30001\" 30002 --prefill \"http://${NODE1}:30003\" 30004 --decode \"http://${NODE1}:30005\"",
+        "--prefill \"http://${ADDRESS0}:30001\" 30002 --prefill \"http://${ADDRESS1}:30003\" 30004 --decode \"http://${ADDRESS1}:30005\"",
     ] {
         assert!(line.contains(part), "{part}: {line}");
     }
+}
+
+#[test]
+fn roles_of_an_engine_without_gpus_have_none() {
+    let matrix = |devices: &str| {
+        format!(
+            "name: t\nengines:\n  - sim: {{ {devices}roles: {{ decode: {{ tp: 2, args: [x] }}, router: {{ endpoint: true }} }} }}\nmodels: [m]\nscenarios: [random-1k-1k]\n"
+        )
+    };
+    assert_eq!(launches(&matrix(""))[0].devices, 0);
+    assert_eq!(launches(&matrix("devices: gpu, "))[0].devices, 2);
+}
+
+#[test]
+fn a_job_that_cannot_measure_the_plan_is_refused() {
+    let matrix = "name: t\nengines:\n  - vllm: { executor: process, venv: /v, version: v0.20.0 }\nmodels:\n  - Qwen/Qwen3-8B: { tp: 4 }\nscenarios:\n  - random-1k-1k: { prompts: 1000, rate: 2 }\n";
+    let source = Source::new("m.yaml".to_owned(), matrix.to_owned());
+    let (matrix, _) = yaml::read::<Matrix>(&source);
+    let plan = plan(&matrix.expect("it is valid"), &recipes());
+    let why = |profile: &str| crate::plan::job::impossible(&plan, &serde_json::from_str(profile).unwrap());
+    let gpus = why(r#"{"gpus": 2}"#).expect("four are needed");
+    assert!(
+        gpus.contains("less than the 4 GPUs") && gpus.contains("at least `gpus: 4`"),
+        "{gpus}"
+    );
+    let limit = why(r#"{"time_limit": "5m"}"#).expect("it takes longer");
+    for part in [
+        "are sent for 8m 20s",
+        "`time_limit: 5m`",
+        "at least `time_limit: 12m`",
+    ] {
+        assert!(limit.contains(part), "{limit}");
+    }
+    assert_eq!(why(r#"{"gpus": 4, "time_limit": "12m"}"#), None);
 }
 
 #[test]

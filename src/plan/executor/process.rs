@@ -1,6 +1,7 @@
 //! The plan of a launch as a process of this host: command, Python environment, and the command line for users. The process
 //! may be a container, if a job starts it without a daemon.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
@@ -242,18 +243,19 @@ impl ExecutorSettings for Process {
 /// How a shell inside a job of a cluster starts a process on another of its nodes.
 pub(crate) const SRUN: [&str; 5] = ["srun", "--overlap", "--nodes=1", "--ntasks=1", "--cpu-bind=none"];
 
-/// The commands of all processes, which a shell runs at the same time. Its variables `NODE1` and so on are the names of the further nodes.
+/// The commands of all processes, which a shell on the first node runs at the same time. Its variables `NODE1`, `ADDRESS1` and so on
+/// are the names and addresses of the nodes.
 fn members_command(process: &Process, context: &LineContext<'_>) -> CommandLine {
-    let nodes: BTreeSet<u32> = process.members.iter().map(|member| member.node).collect();
-    let mut groups: Vec<String> = nodes.iter().filter(|node| **node > 0).map(define_node).collect();
+    let used = RefCell::new(BTreeSet::new());
     let addresses = Addresses {
         members: &process.members,
         ports: &context.ports,
-        host: &|node| match node {
-            0 => Some("{head_host}".to_owned()),
-            node => Some(format!("${{{}}}", node_variable(node))),
+        host: &|node| {
+            used.borrow_mut().insert(node);
+            Some(format!("${{{ADDRESS}{node}}}"))
         },
     };
+    let mut groups = Vec::new();
     let mut devices = context.devices.iter().cloned();
     for (index, member) in process.members.iter().enumerate() {
         let own: Vec<String> = devices.by_ref().take(member.local_gpus()).collect();
@@ -268,7 +270,7 @@ fn members_command(process: &Process, context: &LineContext<'_>) -> CommandLine 
         let arguments = addresses.command(index);
         let mut words = process.shell_command(&env, arguments, member.gpus > 0, context);
         if member.node > 0 {
-            let node = format!("--nodelist=\"${}\"", node_variable(member.node));
+            let node = format!("--nodelist=\"${NODE}{}\"", member.node);
             let at = words.len() - 1;
             words.splice(at..at, [SRUN.join(" "), node]);
             words.splice(at + 2..at + 2, process.gpus_of_shared_node(index));
@@ -278,21 +280,38 @@ fn members_command(process: &Process, context: &LineContext<'_>) -> CommandLine 
             groups.push("&".to_owned());
         }
     }
-    CommandLine(groups)
+    let mut all = node_assignments(&process.members, &used.into_inner());
+    all.extend(groups);
+    CommandLine(all)
 }
 
-/// The variable of a printed command with the name of a node.
-fn node_variable(node: u32) -> String {
-    format!("NODE{node}")
-}
+/// How the variables of a printed command with the name and with the address of a node begin.
+const NODE: &str = "NODE";
+const ADDRESS: &str = "ADDRESS";
 
-/// The assignment to the variable of a further node.
-fn define_node(node: &u32) -> String {
-    format!(
-        "{}=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | sed -n {}p);",
-        node_variable(*node),
-        node + 1
-    )
+/// The assignments to the variables of the nodes; empty on one node. `addressed` are the nodes whose addresses are used.
+fn node_assignments(members: &[Member], addressed: &BTreeSet<u32>) -> Vec<String> {
+    let mut named: BTreeSet<u32> = members.iter().map(|member| member.node).collect();
+    if named.last() == Some(&0) {
+        return Vec::new();
+    }
+    if !addressed.contains(&0) {
+        named.remove(&0);
+    }
+    let mut lines =
+        vec![": \"${SLURM_JOB_NODELIST:?enter this on the first node of an allocation}\";".to_owned()];
+    lines.extend(named.iter().map(|node| {
+        format!(
+            "{NODE}{node}=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | sed -n {}p);",
+            node + 1
+        )
+    }));
+    lines.extend(addressed.iter().map(|node| {
+        format!(
+            "{ADDRESS}{node}=$(scontrol show node --oneliner \"${NODE}{node}\" | sed 's/.* NodeAddr=\\([^ ]*\\).*/\\1/');"
+        )
+    }));
+    lines
 }
 
 impl Process {
