@@ -58,6 +58,7 @@ pub(crate) use ownership::start_tag;
 pub use port::free_port;
 pub(crate) use port::ports_for;
 pub(crate) use readiness::wait_until_ready;
+pub(crate) use remote_process::OUTPUT_VARIABLES;
 pub(crate) use remote_process::serve::serve as serve_remote;
 pub(crate) use root_processes::{Listener, is_local_host, listeners, port_holder, still_answers};
 pub(crate) use running::{EngineExit, RunningEngine};

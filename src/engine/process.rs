@@ -303,6 +303,10 @@ impl ProcessEngine {
         let lines = log.tail_of(&label(name));
         let host = match process.place {
             ProcessPlace::Here(_) => None,
+            // The end of the process by a signal is an exit code of `srun`.
+            ProcessPlace::Elsewhere(_) if end.signal.is_some() => {
+                Some("somebody killed `srun`, not the process")
+            }
             ProcessPlace::Elsewhere(_) => lines.iter().find_map(|line| remote_process::host_error(line)),
         };
         let cause = host.map_or_else(String::new, |error| format!(": {error}"));

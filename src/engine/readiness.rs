@@ -164,7 +164,11 @@ async fn wait_until_answered(
             let reply = match api::fetch_status(http, endpoint, path, HEALTH_TIMEOUT).await {
                 Ok(200) => return,
                 Ok(status) => format!("{name}{} returned {status}", endpoint.url(path)),
-                Err(reason) => format!("{name}{}: {reason}", endpoint.url(path)),
+                Err(reason) => format!(
+                    "{name}{}: {reason}{}",
+                    endpoint.url(path),
+                    elsewhere_hint(name, endpoint)
+                ),
             };
             let is_missing = reply.ends_with(" 404");
             *answer.lock().unwrap_or_else(PoisonError::into_inner) = reply;
@@ -175,6 +179,15 @@ async fn wait_until_answered(
         }
         sleep(pause).await;
         pause = (pause * 5 / 4).min(MAX_POLL_INTERVAL);
+    }
+}
+
+/// How a process on another node must be started to be reached.
+fn elsewhere_hint(name: &str, endpoint: &Endpoint) -> &'static str {
+    match endpoint.host.as_str() {
+        "127.0.0.1" => "",
+        _ if name.is_empty() => "",
+        _ => "; on this node it must listen on that address, such as by `--host \"{host}\"` in its `args`",
     }
 }
 

@@ -207,7 +207,7 @@ fn check_nodes(launch: &Launch, host: &HostEnv, unmet: &mut BTreeSet<UnmetRequir
         return;
     }
     let place = match available {
-        0 => "this is not inside a job of a cluster".to_owned(),
+        0 => "only a job that `matrix` submits has several".to_owned(),
         count => format!("this job has {}", pluralize(count, "node", "nodes")),
     };
     unmet.insert(UnmetRequirement::new(

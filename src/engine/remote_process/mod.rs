@@ -20,6 +20,15 @@ use tokio::time::timeout;
 
 use crate::plan::SRUN;
 
+/// Variables by which `srun` would send the lines of a process elsewhere, or change them.
+pub(crate) const OUTPUT_VARIABLES: [&str; 5] = [
+    "SLURM_LABELIO",
+    "SLURM_STDINMODE",
+    "SLURM_STDOUTMODE",
+    "SLURM_STDERRMODE",
+    "SLURM_DEBUG",
+];
+
 /// Subcommand that starts the program on the other node.
 const REMOTE: &str = "__remote";
 /// Time for `srun` to end after the program has ended.
@@ -90,6 +99,9 @@ impl RemoteProcess {
             .stdout(writer.try_clone()?)
             .stderr(writer.try_clone()?)
             .process_group(0);
+        for variable in OUTPUT_VARIABLES {
+            command.env_remove(variable);
+        }
         let mut srun = command.spawn()?;
         let mut stdin = srun.stdin.take().expect("it was requested");
         let mut text = serde_json::to_vec(start).map_err(io::Error::other)?;

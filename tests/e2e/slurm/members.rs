@@ -25,7 +25,7 @@ fn each_node_runs_a_rank_and_the_head_waits_for_it() {
     let Some(cluster) = cluster() else { return };
     let bench = cluster.bench(&two_nodes("", LOAD), PROFILE);
     let refused = bench.run(&[]).exits(4);
-    refused.says("runs on 2 nodes, and this is not inside a job of a cluster");
+    refused.says("runs on 2 nodes, and only a job that `matrix` submits has several");
     let planned = bench.call(&["plan", "matrices/m.yaml", "--cluster", "test"]);
     planned
         .exits(0)
@@ -130,7 +130,7 @@ fn roles_run_on_several_nodes() {
     bench
         .run(&[])
         .exits(4)
-        .says("runs on 2 nodes, and this is not inside a job of a cluster");
+        .says("runs on 2 nodes, and only a job that `matrix` submits has several");
     run(&bench, &[]).exits(0).shows("20/0");
     measured_once(&bench, 1);
     let log = bench.engine_log();
