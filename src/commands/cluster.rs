@@ -6,10 +6,12 @@ use crate::base::text::{line_start, pluralize};
 use crate::base::threads;
 use crate::cli::{self, JobArgs, PlanArgs, RunArgs, command_line};
 use crate::commands::cluster_profile::profile;
-use crate::commands::cluster_request::{check_engine_flags, has_time_limit, job_error, request, show};
+use crate::commands::cluster_request::{
+    check_engine_flags, check_possible, has_time_limit, job_error, note_running_jobs, request, show,
+};
 use crate::commands::cluster_starts;
 use crate::commands::error::{CommandError, Outcome};
-use crate::commands::matrix_file::{load_to_start, print_notes, select};
+use crate::commands::matrix_file::{load, load_to_start, print_notes, select};
 use crate::commands::measure::run_request;
 use crate::commands::output::{Colors, eprint, print};
 use crate::commands::session_error::session_error;
@@ -64,8 +66,14 @@ pub(crate) fn execute(
 ) -> Outcome {
     match (&place.cluster, &place.job_folder) {
         (Some(cluster), None) => submit(&prepare()?, args, cluster, colors),
-        (_, None) => measure(args, None),
-        (_, Some(folder)) => in_job(folder, args, |args| measure(args, Some(folder))),
+        (None, None) => {
+            refuse_running_jobs(args, colors)?;
+            measure(args, None)
+        }
+        (_, Some(folder)) => {
+            warn_of_changes(folder, args, colors)?;
+            in_job(folder, args, |args| measure(args, Some(folder)))
+        }
     }
 }
 
@@ -73,6 +81,7 @@ pub(crate) fn execute(
 fn submit(plan: &JobPlan, args: &RunArgs, cluster: &str, colors: Colors) -> Outcome {
     let loaded = &plan.loaded;
     let mut profile = profile(cluster, &loaded.folder, colors)?;
+    check_possible(plan.all_launches.as_ref().unwrap_or(&loaded.plan), &profile)?;
     if profile.job_per == JobPer::Launch {
         return cluster_starts::submit(plan.command, loaded, args, &profile, colors);
     }
@@ -94,6 +103,7 @@ fn submit(plan: &JobPlan, args: &RunArgs, cluster: &str, colors: Colors) -> Outc
     };
     let runtime = threads::runtime()?;
     if args.resume.is_none() {
+        note_running_jobs(&runtime, args, &loaded.plan.matrix);
         // What cannot be asked for now is what the submission says.
         for lack in job::lacks(&runtime, &profile, request.size, cli::env_variable).unwrap_or_default() {
             eprint(&format!("warning: {lack}\n"));
@@ -133,6 +143,44 @@ fn submit(plan: &JobPlan, args: &RunArgs, cluster: &str, colors: Colors) -> Outc
             )))
         }
     }
+}
+
+/// Fails if jobs of the run to resume have not ended: two would measure its cells.
+fn refuse_running_jobs(args: &RunArgs, colors: Colors) -> Result<(), CommandError> {
+    if args.resume.is_none() || !job::has_jobs(&args.results) {
+        return Ok(());
+    }
+    let request = run_request(args, load_to_start(&args.matrix, None, colors)?);
+    // What else is wrong with the request is said when it is executed.
+    let Ok(Some(run)) = session::resumed_run(&request) else {
+        return Ok(());
+    };
+    // Without a scheduler here, its jobs are unknown.
+    let jobs = job::jobs_of_run(&threads::runtime()?, &args.results, run.as_str()).unwrap_or_default();
+    if jobs.is_empty() {
+        return Ok(());
+    }
+    let which = match jobs.len() {
+        1 => format!("a job of the run `{run}` has"),
+        count => format!("{count} jobs of the run `{run}` have"),
+    };
+    Err(CommandError::host_not_ready(format!(
+        "error: {which} not ended\n  = help: follow the run with `--cluster NAME`, or cancel it with: {}\n",
+        job::cancel_command(&jobs, &request.matrix.plan.matrix)
+    )))
+}
+
+/// Warns of a matrix or recipe that was changed while the job waited. The part of a plan that a job measures is that of the
+/// submission.
+fn warn_of_changes(folder: &Path, args: &RunArgs, colors: Colors) -> Result<(), CommandError> {
+    if let (Some(submitted), None) = (job::recorded_sources(folder), job::part_of(folder))
+        && load(&args.matrix, colors)?.digest().to_string() != submitted
+    {
+        eprint(
+            "warning: the matrix or a recipe was changed after this job was submitted; the job measures what they say now\n",
+        );
+    }
+    Ok(())
 }
 
 /// A command with `--job-folder DIR` on a node: continues the run of the job if it was started before, and records the
@@ -225,6 +273,10 @@ fn timed(mut profile: ClusterProfile, loaded: &LoadedMatrix, results: &Path) -> 
 /// `matrix check --cluster NAME`: an error that lists what the cluster lacks.
 pub(crate) fn check(loaded: &LoadedMatrix, cluster: &str, colors: Colors) -> Result<(), CommandError> {
     let profile = profile(cluster, &loaded.folder, colors)?;
+    check_possible(&loaded.plan, &profile)?;
+    if profile.job_per == JobPer::Launch {
+        cluster_starts::check(JobCommand::Run, &loaded.plan)?;
+    }
     let size = size_of(&loaded.plan, &profile);
     let lacks = job::lacks(&threads::runtime()?, &profile, size, cli::env_variable)
         .map_err(|error| CommandError::host_not_ready(format!("error: {error}\n")))?;

@@ -2,16 +2,18 @@
 
 use std::path::Path;
 
+use crate::base::threads::InterruptibleRuntime;
 use crate::cli::{self, RunArgs, command_line};
 use crate::commands::diagnostics::diagnostics_error;
 use crate::commands::environment::environment;
 use crate::commands::error::CommandError;
 use crate::commands::output::{Colors, eprint, print};
 use crate::config::cluster::ClusterProfile;
-use crate::plan::job::size_of;
+use crate::plan::Plan;
+use crate::plan::job::{impossible, size_of};
 use crate::runner::check_flags;
 use crate::runner::host_error;
-use crate::runner::job::{JobCommand, JobError, JobNotice, JobRequest};
+use crate::runner::job::{self, JobCommand, JobError, JobNotice, JobRequest};
 use crate::runner::load_matrix::LoadedMatrix;
 
 /// The variable of `sbatch` that sets the time limit.
@@ -28,7 +30,15 @@ pub(crate) fn request<'a>(
     loaded: &'a LoadedMatrix,
     profile: &'a ClusterProfile,
 ) -> Result<JobRequest<'a>, CommandError> {
+    let folder = host_error::absolute_folder(results)?;
+    if folder.to_string_lossy().contains('\\') {
+        return Err(CommandError::usage(format!(
+            "error: the folder of the results, `{}`, has a backslash in its path, with which Slurm cannot write the output of a job\n  = help: choose another folder with `--results`\n",
+            folder.display()
+        )));
+    }
     Ok(JobRequest {
+        sources: loaded.digest(),
         command: JobCommand::Run,
         matrix: &loaded.plan.matrix,
         profile,
@@ -51,6 +61,29 @@ pub(crate) fn show(notice: JobNotice<'_>) {
         JobNotice::Warning(text) => eprint(&format!("warning: {text}\n")),
         JobNotice::Stderr(text) => eprint(text),
         JobNotice::Stdout(text) => print(text),
+    }
+}
+
+/// Fails if no job with this profile can measure the plan.
+pub(crate) fn check_possible(plan: &Plan, profile: &ClusterProfile) -> Result<(), CommandError> {
+    match impossible(plan, profile) {
+        Some(why) => Err(CommandError::usage(format!("error: {why}\n"))),
+        None => Ok(()),
+    }
+}
+
+/// Says that jobs of an earlier run of the matrix have not ended, which the user may have meant to follow.
+pub(crate) fn note_running_jobs(runtime: &InterruptibleRuntime, args: &RunArgs, matrix: &str) {
+    let jobs = match job::has_jobs(&args.results) {
+        true => job::jobs_of_matrix(runtime, &args.results, matrix).unwrap_or_default(),
+        false => Vec::new(),
+    };
+    if let [first, ..] = &jobs[..] {
+        let which = match jobs.len() {
+            1 => format!("job {first} of an earlier run of this matrix has"),
+            count => format!("{count} jobs of an earlier run of this matrix, such as {first}, have"),
+        };
+        eprint(&format!("note: {which} not ended; `--resume` follows it\n"));
     }
 }
 

@@ -65,6 +65,7 @@ pub(crate) fn submit(
         ..cluster_request::request(&args.results, loaded, profile)?
     };
     if args.resume.is_none() {
+        cluster_request::note_running_jobs(&runtime, args, &loaded.plan.matrix);
         for lack in job::lacks(
             &runtime,
             profile,
@@ -103,15 +104,20 @@ pub(crate) fn submit(
         Ok(StartsOutcome::Detached {
             jobs,
             waiting,
+            cancel,
             handler,
         }) => {
-            print(&detached(jobs, waiting, &resume));
+            print(&detached(jobs, waiting, &resume, &cancel));
             drop(handler);
             return Ok(Exit::Interrupted);
         }
         Err(StartsError::Job(error)) => {
-            discard_empty(&planned, args);
-            return Err(cluster_request::job_error(error));
+            return Err(match discard_empty(&planned, args) {
+                true => cluster_request::job_error(error),
+                false => CommandError::cannot_continue(format!(
+                    "error: {error}\n  = note: jobs that were submitted continue, and what was measured is kept\n  = help: continue with: {resume}\n"
+                )),
+            });
         }
         Err(StartsError::Session(error)) => return Err(failed(error)),
         Err(StartsError::Store(error)) => return Err(failed(planned.abort_error(&error))),
@@ -177,20 +183,26 @@ fn finish(
     Err(CommandError::cannot_continue(message))
 }
 
-/// Removes the folder of a new run for which no job was submitted.
-fn discard_empty(planned: &PlannedRun, args: &RunArgs) {
+/// Removes the folder of a new run for which no job was submitted. Returns whether it did.
+fn discard_empty(planned: &PlannedRun, args: &RunArgs) -> bool {
     let (results, matrix) = (&args.results, &planned.plan().matrix);
     let run = planned.store().run();
-    if args.resume.is_none() && !job::has_start_jobs(results, matrix, JobCommand::Run, run.as_str()) {
+    let is_empty =
+        args.resume.is_none() && !job::has_start_jobs(results, matrix, JobCommand::Run, run.as_str());
+    if is_empty {
         planned.store().discard();
     }
+    is_empty
 }
 
-fn detached(jobs: usize, waiting: usize, resume: &str) -> String {
+fn detached(jobs: usize, waiting: usize, resume: &str, cancel: &str) -> String {
     let mut text = format!(
-        "{}; follow them with: {resume}\nend them with: matrix clean --jobs\n",
+        "{}; follow the run with: {resume}\n",
         pluralize(jobs, "job continues", "jobs continue")
     );
+    if jobs > 0 {
+        text.push_str(&format!("end it with: {cancel}\n"));
+    }
     if waiting > 0 {
         text.push_str(&format!(
             "{} not yet submitted; `--resume` submits them\n",

@@ -14,13 +14,16 @@ use crate::config::job_containers::JobContainers;
 const MIN_TIME_LIMIT: Duration = Duration::from_secs(300);
 
 /// Options of `sbatch` that `matrix` sets itself, without the leading dashes.
-const OWN_OPTIONS: [&str; 19] = [
+const OWN_OPTIONS: [&str; 23] = [
     "array",
     "chdir",
+    "clusters",
     "comment",
     "error",
     "export",
     "export-file",
+    "gid",
+    "hetjob",
     "job-name",
     "no-requeue",
     "nodes",
@@ -32,6 +35,7 @@ const OWN_OPTIONS: [&str; 19] = [
     "requeue",
     "signal",
     "test-only",
+    "uid",
     "wait",
     "wrap",
 ];
@@ -166,7 +170,9 @@ impl GresName {
 
 impl TimeLimit {
     fn parse(text: String) -> Result<Self, String> {
-        let limit: HumanDuration = text.parse()?;
+        let limit: HumanDuration = text.parse().map_err(|_| {
+            format!("{text:?} is not a time limit; write it like `30m`, `4h` or `1h 30m`, or as `hours:minutes:seconds` in quotes")
+        })?;
         match limit.duration() < MIN_TIME_LIMIT {
             true => Err(format!(
                 "a time limit of {limit} is too short, because a run stops two to three minutes before it; write at least {}m, and more than the longest cell takes",
@@ -319,7 +325,7 @@ mod tests {
             ("options: [--time=2]\n", "write `time_limit: 4h`"),
             ("options: [-t 5]\n", "not a long option"),
             ("prolog: [\"a\\nb\"]\n", "contains a line break"),
-            ("time_limit: 30\n", "no unit"),
+            ("time_limit: 30\n", "write it like `30m`, `4h`"),
             ("time_limit: 2m\n", "write at least 5m"),
             ("gres: gpu:h100:2\n", "write `gres: gpu:h100`, and `gpus: 2`"),
             ("modules: [\"cuda; id\"]\n", "is no name of a module"),

@@ -1,5 +1,7 @@
 //! A scenario: workload, arrival, limits, SLO and search.
 
+use std::time::Duration;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -63,6 +65,18 @@ pub struct Scenario {
 
 impl Scenario {
     /// The client whose warm-up and order of draws apply.
+    /// The mean time from the first request to the last one at a constant rate; `None` if the load or the engine decides it.
+    pub(crate) fn sending_time(&self) -> Option<Duration> {
+        let arrival = &self.arrival;
+        if self.search.is_some() || arrival.pace.is_some() || arrival.rate.is_infinite() {
+            return None;
+        }
+        let all = self.workload.requests()? as f64 / arrival.rate.per_second();
+        let all = Duration::try_from_secs_f64(all).ok()?;
+        let window = arrival.sending_window(self.limits.duration);
+        Some(window.map_or(all, |window| window.min(all)))
+    }
+
     pub(crate) fn client_style(&self) -> ClientStyle {
         self.workload.facts().style
     }

@@ -5,6 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::base::ids::CellKey;
+use crate::base::text::pluralize;
+use crate::base::units::HumanDuration;
 use crate::config::cluster::{ClusterProfile, JobSize, TimeLimit};
 use crate::plan::shell::shell_quote as quote;
 use crate::plan::{Launch, Plan};
@@ -53,6 +55,8 @@ pub(crate) mod files {
     /// The command that the job executes, and its matrix.
     pub(crate) const REQUEST: &str = "request.json";
     pub(crate) const SUBMISSION: &str = "job.json";
+    /// A digest of the matrix and its recipes at the submission.
+    pub(crate) const SOURCES: &str = "sources";
     /// The name of the job's run.
     pub(crate) const RUN: &str = "run";
     /// The exit code of the run.
@@ -248,6 +252,46 @@ pub(crate) fn size_of(plan: &Plan, profile: &ClusterProfile) -> JobSize {
         nodes: plan.launches.iter().map(Launch::nodes).max().unwrap_or(1),
         gpus: profile.gpus.unwrap_or(largest),
     }
+}
+
+/// Why no job with this profile can measure the plan, and what to do; `None` if nothing is known against it.
+pub(crate) fn impossible(plan: &Plan, profile: &ClusterProfile) -> Option<String> {
+    too_few_gpus(plan, profile).or_else(|| too_short_limit(plan, profile))
+}
+
+fn too_few_gpus(plan: &Plan, profile: &ClusterProfile) -> Option<String> {
+    let gpus = profile.gpus?;
+    let largest = plan
+        .launches
+        .iter()
+        .max_by_key(|launch| launch.gpus_of_a_node())?;
+    let needed = largest.gpus_of_a_node();
+    (needed > gpus).then(|| {
+        format!(
+            "`gpus: {gpus}` of the profile is less than the {} of a node that the launch `{}` needs\n  = help: remove `gpus`, or write at least `gpus: {needed}`",
+            pluralize(needed as usize, "GPU", "GPUs"),
+            largest.id
+        )
+    })
+}
+
+/// A cell whose requests alone take longer than a job may.
+fn too_short_limit(plan: &Plan, profile: &ClusterProfile) -> Option<String> {
+    let limit = profile.time_limit?;
+    let sent = plan
+        .cells
+        .iter()
+        .filter_map(|cell| Some((cell, cell.scenario.sending_time()?)));
+    let (cell, sending) = sent.max_by_key(|(_, sending)| *sending)?;
+    let needed = sending + Duration::from_secs(STOP_BEFORE_LIMIT_S.into());
+    (needed > limit.duration()).then(|| {
+        format!(
+            "the requests of the cell `{}` are sent for {}, and a run stops two to three minutes before `time_limit: {limit}` of the profile\n  = help: write at least `time_limit: {}`, and more for starts, other cells and answers",
+            cell.key,
+            HumanDuration::from_secs(sending.as_secs()),
+            TimeLimit::at_least(needed + Duration::from_secs(60))
+        )
+    })
 }
 
 /// The time limit of a job whose cells and starts took as long as this in earlier runs: seconds of a measurement of a

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use crate::base::ids::ContentHash;
 use crate::base::text::pluralize;
 use crate::config::builtin_scenarios;
 use crate::config::dataset::DatasetName;
@@ -29,6 +30,14 @@ pub(crate) struct LoadedMatrix {
     pub(crate) folder: PathBuf,
     /// Notes and warnings about valid entries, one line each.
     pub(crate) notes: Vec<String>,
+}
+
+impl LoadedMatrix {
+    /// A digest of the matrix file and its recipes.
+    pub(crate) fn digest(&self) -> ContentHash {
+        let texts: Vec<&str> = self.sources.iter().map(|source| &*source.text).collect();
+        ContentHash::from_value(&texts)
+    }
 }
 
 /// All errors of a matrix and its recipes.

@@ -70,6 +70,15 @@ impl SlurmError {
         }
     }
 
+    /// Whether the controller may have done what it was asked for, and only its answer was lost.
+    pub(crate) fn may_have_worked(&self) -> bool {
+        match self {
+            Self::Timeout { .. } => true,
+            Self::Refused { message, .. } => message.contains("Socket timed out"),
+            _ => false,
+        }
+    }
+
     /// Whether the controller has no such job, or has forgotten it.
     pub(crate) fn is_unknown_job(&self) -> bool {
         matches!(self, Self::Refused { message, .. } if message.contains("Invalid job id"))

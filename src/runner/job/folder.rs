@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::command::JobCommand;
 use crate::base::clock;
-use crate::base::ids::RunId;
+use crate::base::ids::{ContentHash, RunId};
 use crate::config::cluster::JobPer;
 use crate::plan::job::files;
 use crate::slurm::JobId;
@@ -143,6 +143,11 @@ fn request_json(matrix: &str, command: JobCommand, job_per: JobPer) -> Value {
     }
 }
 
+/// Whether a command with this matrix submitted the job in this folder.
+pub(super) fn is_of_matrix(folder: &Path, matrix: &str) -> bool {
+    read_json(&folder.join(files::REQUEST)).is_some_and(|request| request["matrix"] == matrix)
+}
+
 pub(super) fn read_json(path: &Path) -> Option<Value> {
     serde_json::from_str(&fs::read_to_string(path).ok()?).ok()
 }
@@ -157,6 +162,17 @@ pub(crate) fn recorded_run(folder: &Path) -> Option<String> {
 /// Records the run that the job in this folder executes.
 pub(crate) fn record_run(folder: &Path, run: &RunId) -> io::Result<()> {
     write_whole(&folder.join(files::RUN), &format!("{run}\n"))
+}
+
+/// Records the digest of the matrix and its recipes.
+pub(super) fn record_sources(folder: &Path, sources: &ContentHash) -> io::Result<()> {
+    write_whole(&folder.join(files::SOURCES), &format!("{sources}\n"))
+}
+
+/// The digest of the matrix and its recipes when the job in this folder was submitted.
+pub(crate) fn recorded_sources(folder: &Path) -> Option<String> {
+    let text = fs::read_to_string(folder.join(files::SOURCES)).ok()?;
+    Some(text.trim().to_owned())
 }
 
 /// Records the exit code of the run.

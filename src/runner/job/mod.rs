@@ -17,14 +17,16 @@ use thiserror::Error;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval, interval_at};
 
+use crate::base::ids::ContentHash;
 use crate::base::threads::InterruptibleRuntime;
 use crate::config::cluster::{ClusterProfile, JobPer, JobSize};
 use crate::plan::job::{Job, files};
 use crate::runner::shutdown::Handler;
-use crate::slurm::{self, JobEnd, JobId, JobStatus, SlurmError};
+use crate::slurm::{self, JobEnd, JobId, JobStatus, OwnJob, SlurmError};
 pub(crate) use command::JobCommand;
 use folder::JobFolder;
-pub(crate) use folder::{record_exit, record_run, recorded_run};
+use folder::record_sources;
+pub(crate) use folder::{record_exit, record_run, recorded_run, recorded_sources};
 use follow::{Follower, POLL_INTERVAL};
 pub(crate) use notice::JobNotice;
 pub(crate) use start_folder::{is_given_up, part_of};
@@ -33,10 +35,15 @@ pub(crate) use submitted::{cancel_all, lacks};
 /// Interval between looks at the files of the job.
 const FILE_INTERVAL: Duration = Duration::from_millis(500);
 
+/// Largest number of jobs that a command to cancel them names.
+const MAX_NAMED_JOBS: usize = 30;
+
 /// A job that runs a matrix by a command.
 pub(crate) struct JobRequest<'a> {
     pub(crate) command: JobCommand,
     pub(crate) matrix: &'a str,
+    /// A digest of the matrix file and its recipes.
+    pub(crate) sources: ContentHash,
     pub(crate) profile: &'a ClusterProfile,
     pub(crate) size: JobSize,
     /// The folder that contains the runs.
@@ -82,8 +89,12 @@ pub(crate) enum JobError {
     Files { folder: PathBuf, source: std::io::Error },
     #[error("{source}\n  = note: the job may have been submitted all the same; `squeue --me --format '%A %k'` shows it by its folder, {}", .folder.display())]
     Unconfirmed { source: SlurmError, folder: PathBuf },
-    #[error("jobs of this run have not ended, such as that of {}\n  = help: they are {form} in the profile to follow them, or cancel them with `matrix clean --jobs`", .folder.display())]
-    OtherForm { folder: PathBuf, form: &'static str },
+    #[error("jobs of this run have not ended, such as that of {}\n  = help: they are {form} in the profile to follow them, or cancel with: {cancel}", .folder.display())]
+    OtherForm {
+        folder: PathBuf,
+        form: &'static str,
+        cancel: String,
+    },
     #[error("cannot listen for signals: {0}")]
     Signals(std::io::Error),
 }
@@ -111,6 +122,7 @@ impl JobRequest<'_> {
             arguments: self.arguments.clone(),
             resume: None,
             variables: self.variables.clone(),
+            sources: self.sources.clone(),
             ..*self
         }
     }
@@ -178,8 +190,65 @@ async fn refuse_jobs_of_starts(request: &JobRequest<'_>) -> Result<(), JobError>
         Some(folder) => Err(JobError::OtherForm {
             folder: folder.path.clone(),
             form: "one for each start, so write `job_per: launch`",
+            cancel: cancel_command(&submitted_for(&jobs, &open), request.matrix),
         }),
         None => Ok(()),
+    }
+}
+
+/// The jobs with these folders.
+fn submitted_for(jobs: &[OwnJob], folders: &[JobFolder]) -> Vec<JobId> {
+    let labels: Vec<String> = folders.iter().map(|folder| Job::label(&folder.path)).collect();
+    let own = jobs.iter().filter(|job| labels.contains(&job.comment));
+    own.map(|job| job.id.clone()).collect()
+}
+
+/// Whether jobs were ever submitted from this folder of results.
+pub(crate) fn has_jobs(results: &Path) -> bool {
+    JobFolder::parent(results).is_dir()
+}
+
+/// This user's jobs of a run that have not ended.
+pub(crate) fn jobs_of_run(
+    runtime: &InterruptibleRuntime,
+    results: &Path,
+    run: &str,
+) -> Result<Vec<JobId>, SlurmError> {
+    runtime.block_on(open_jobs(results, |folder| {
+        recorded_run(folder).as_deref() == Some(run)
+    }))
+}
+
+/// This user's jobs of any run of a matrix that have not ended.
+pub(crate) fn jobs_of_matrix(
+    runtime: &InterruptibleRuntime,
+    results: &Path,
+    matrix: &str,
+) -> Result<Vec<JobId>, SlurmError> {
+    runtime.block_on(open_jobs(results, |folder| folder::is_of_matrix(folder, matrix)))
+}
+
+/// This user's jobs that were submitted from this folder of results and have not ended. `is_wanted` is asked of the folder of
+/// their submission.
+async fn open_jobs(results: &Path, is_wanted: impl Fn(&Path) -> bool) -> Result<Vec<JobId>, SlurmError> {
+    let parent = std::fs::canonicalize(JobFolder::parent(results)).ok();
+    let is_ours = |job: &OwnJob| {
+        let folder = Job::folder_of(&job.comment)?;
+        let starts = folder.parent().filter(|parent| parent.ends_with(files::STARTS));
+        let submission = starts.map_or(Some(folder), Path::parent)?;
+        Some(submission.parent() == parent.as_deref() && is_wanted(submission))
+    };
+    let jobs = slurm::own_jobs().await?;
+    let ours = jobs.into_iter().filter(|job| is_ours(job) == Some(true));
+    Ok(ours.map(|job| job.id).collect())
+}
+
+/// The command that ends these jobs of a matrix.
+pub(crate) fn cancel_command(jobs: &[JobId], matrix: &str) -> String {
+    let ids: Vec<&str> = jobs.iter().map(JobId::as_str).collect();
+    match ids.len() > MAX_NAMED_JOBS {
+        true => format!("scancel --me --name=matrix-{matrix}   (all jobs of this matrix)"),
+        false => format!("scancel {}", ids.join(" ")),
     }
 }
 
@@ -256,7 +325,10 @@ async fn submit_in(request: &JobRequest<'_>, folder: &JobFolder) -> Result<JobId
     let arguments = request.job_arguments(&folder.path);
     let job = request.job(&folder.path, &arguments);
     let options: Vec<String> = job.options().into_iter().map(|(name, _)| name).collect();
-    folder.write_script(&job.script()).map_err(unwritable)?;
+    folder
+        .write_script(&job.script())
+        .and_then(|()| record_sources(&folder.path, &request.sources))
+        .map_err(unwritable)?;
     let submitted = slurm::submit(&folder.path.join(files::SCRIPT), &options, &request.variables).await;
     match submitted {
         Ok(id) => {
@@ -264,7 +336,7 @@ async fn submit_in(request: &JobRequest<'_>, folder: &JobFolder) -> Result<JobId
             Ok(id)
         }
         // The controller may have taken it.
-        Err(source @ SlurmError::Timeout { .. }) => match slurm::find_job(&Job::label(&folder.path)).await {
+        Err(source) if source.may_have_worked() => match slurm::find_job(&Job::label(&folder.path)).await {
             Ok(Some(id)) => {
                 folder.note_submission(&id).map_err(unwritable)?;
                 Ok(id)

@@ -12,7 +12,7 @@ use super::folder::{JobFolder, record_run};
 use super::follow::POLL_INTERVAL;
 use super::notice::JobNotice;
 use super::start_folder;
-use super::{FILE_INTERVAL, JobError, JobRequest, Signals, submit_in};
+use super::{FILE_INTERVAL, JobError, JobRequest, Signals, cancel_command, submit_in};
 use crate::base::clock;
 use crate::base::text::pluralize;
 use crate::base::threads::InterruptibleRuntime;
@@ -57,6 +57,8 @@ pub(crate) enum StartsOutcome {
     Detached {
         jobs: usize,
         waiting: usize,
+        /// The command that ends them.
+        cancel: String,
         /// Answers the signal until the command has said what becomes of the jobs.
         handler: Handler,
     },
@@ -91,6 +93,8 @@ struct Follower<'a> {
     merger: Merger<'a>,
     submission: Option<JobFolder>,
     submitted: usize,
+    /// Number of folders of jobs in this submission.
+    tries: usize,
     max: usize,
     waiting: VecDeque<Start>,
     active: Vec<Active>,
@@ -101,6 +105,8 @@ struct Follower<'a> {
     next_look: usize,
     last_states: String,
     warnings: BTreeSet<String>,
+    /// Nothing is submitted before, because the controller did not respond.
+    submit_after: Instant,
 }
 
 /// Submits a job for each start that remains, merges what they measure, and returns when all have ended.
@@ -139,6 +145,7 @@ impl<'a> Follower<'a> {
             jobs,
             submission: None,
             submitted: 0,
+            tries: 0,
             max: max.map_or(usize::MAX, |max| max.get() as usize),
             waiting: VecDeque::new(),
             active: Vec::new(),
@@ -148,6 +155,7 @@ impl<'a> Follower<'a> {
             next_look: 0,
             last_states: String::new(),
             warnings: BTreeSet::new(),
+            submit_after: Instant::now(),
         })
     }
 
@@ -170,7 +178,8 @@ impl<'a> Follower<'a> {
             return Ok(());
         };
         match slurm::find_job(&Job::label(&folder.path)).await? {
-            Some(_) => Err(JobError::OtherForm {
+            Some(job) => Err(JobError::OtherForm {
+                cancel: cancel_command(&[job], request.matrix),
                 folder: folder.path,
                 form: "one for the whole run, so write `job_per: run`",
             }
@@ -278,8 +287,11 @@ impl<'a> Follower<'a> {
     }
 
     fn detached(&self) -> StartsOutcome {
+        let ids = self.active.iter().filter_map(|active| active.job.clone());
+        let ids: Vec<JobId> = ids.collect();
         StartsOutcome::Detached {
             jobs: self.active.len(),
+            cancel: cancel_command(&ids, self.jobs.request.matrix),
             waiting: self.waiting.len(),
             handler: Handler::new(),
         }
@@ -289,7 +301,8 @@ impl<'a> Follower<'a> {
     async fn submit_all(&mut self, signals: &mut Signals) -> Result<bool, StartsError> {
         let (began, mut in_sbatch, mut count) = (clock::now(), Duration::ZERO, 0);
         let is_first = self.submission.is_none();
-        while self.active.len() < self.max && !self.waiting.is_empty() {
+        while self.active.len() < self.max && !self.waiting.is_empty() && Instant::now() >= self.submit_after
+        {
             if self.submission.as_ref().is_some_and(start_folder::is_stopped) {
                 self.give_up_waiting(
                     "not submitted, because the jobs were cancelled by `matrix clean --jobs`",
@@ -305,6 +318,12 @@ impl<'a> Follower<'a> {
                 Ok(took) => {
                     in_sbatch += took;
                     count += 1;
+                }
+                // Jobs that were submitted continue without it.
+                Err(StartsError::Job(JobError::Slurm(error))) if error.is_temporary() && self.has_begun() => {
+                    self.warn(error.to_string());
+                    self.submit_after = Instant::now() + POLL_INTERVAL;
+                    return Ok(true);
                 }
                 // Limits of an account or user let some jobs in and refuse more.
                 Err(StartsError::Job(JobError::Slurm(error))) if !self.active.is_empty() => {
@@ -328,6 +347,11 @@ impl<'a> Follower<'a> {
             ));
         }
         Ok(true)
+    }
+
+    /// Whether jobs were submitted or merged.
+    fn has_begun(&self) -> bool {
+        self.submitted > 0 || self.ended > 0 || !self.active.is_empty()
     }
 
     fn give_up_waiting(&mut self, why: &str) {
@@ -355,21 +379,34 @@ impl<'a> Follower<'a> {
         let submission = self.submission.as_ref().expect("it was created above");
         let part = self.jobs.run.plan().part(&start);
         let profile = (self.jobs.profile_of)(&part);
-        let folder = start_folder::create(submission, self.submitted + 1, &part).map_err(unwritable)?;
+        // A try whose outcome is unknown keeps its folder.
+        self.tries += 1;
+        let folder = start_folder::create(submission, self.tries, &part).map_err(unwritable)?;
         let request = request.for_part(&profile, size_of(&part, &profile));
         let began = clock::now();
         let submitted = submit_in(&request, &folder).await;
-        if submitted.is_err() && self.submitted == 0 && self.active.is_empty() {
-            submission.discard();
-            self.submission = None;
-        }
-        let job = submitted?;
+        let job = match submitted {
+            Ok(job) => Some(job),
+            Err(JobError::Unconfirmed { source, .. }) => {
+                self.warn(format!(
+                    "{source}\n  = note: whether the job was submitted is looked up"
+                ));
+                None
+            }
+            Err(error) => {
+                if !self.has_begun() {
+                    submission.discard();
+                    self.submission = None;
+                }
+                return Err(error.into());
+            }
+        };
         self.submitted += 1;
         self.waiting.pop_front();
         self.active.push(Active {
             folder,
             start,
-            job: Some(job),
+            job,
             state: "pending".to_owned(),
         });
         Ok(clock::now().since(began))
@@ -417,6 +454,11 @@ impl<'a> Follower<'a> {
                     });
                 }
                 Some((_, JobStatus::Ended(end))) => self.end(active, Some(end))?,
+                // A submission that was not answered. If the job appears later, it measures nothing.
+                None if active.job.is_none() => {
+                    self.abandon(&active.folder)?;
+                    self.waiting.push_front(active.start);
+                }
                 None => forgotten.push(active),
             }
         }
@@ -457,6 +499,14 @@ impl<'a> Follower<'a> {
         }
     }
 
+    /// Marks a job as over.
+    fn abandon(&self, folder: &JobFolder) -> Result<(), StartsError> {
+        start_folder::mark_merged(folder).map_err(|source| {
+            let folder = folder.path.clone();
+            JobError::Files { folder, source }.into()
+        })
+    }
+
     /// Merges what an ended job has measured.
     fn end(&mut self, active: Active, end: Option<&JobEnd>) -> Result<(), StartsError> {
         let Active {
@@ -471,10 +521,7 @@ impl<'a> Follower<'a> {
             None => MergedPart::default(),
         };
         (self.jobs.on_merge)(&merged);
-        start_folder::mark_merged(&folder).map_err(|source| JobError::Files {
-            folder: folder.path.clone(),
-            source,
-        })?;
+        self.abandon(&folder)?;
         self.ended += 1;
         if !merged.outdated.is_empty() {
             self.warn(format!(
@@ -483,11 +530,11 @@ impl<'a> Follower<'a> {
             ));
         }
         let store = self.jobs.run.store();
-        let missing = start
-            .cells
-            .iter()
-            .filter(|measurement| store.summary(measurement).is_err())
-            .count();
+        let is_measured = |measurement: &&Measurement| {
+            let summary = store.summary(measurement);
+            summary.is_ok_and(|summary| summary.status != MeasurementStatus::Interrupted)
+        };
+        let missing = start.cells.len() - start.cells.iter().filter(is_measured).count();
         let exit = folder.exit();
         let is_good = merged
             .summaries

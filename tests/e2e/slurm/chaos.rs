@@ -35,7 +35,7 @@ fn pause(seconds: f64) {
 
 impl Cluster {
     /// A daemon of the cluster is stopped for a while.
-    fn without(&self, daemon: &[&str], seconds: f64) {
+    pub(super) fn without(&self, daemon: &[&str], seconds: f64) {
         let folder = Path::new(&self.config).parent().expect("it is a file");
         let switch = |position: &str| {
             let mut args = vec![daemon[0].to_owned(), folder.display().to_string()];

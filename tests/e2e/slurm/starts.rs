@@ -77,6 +77,11 @@ fn starts_run_on_both_nodes_and_the_side_that_submits_them_may_be_killed() {
     // Both of the first jobs may end at once.
     bench.until("a job ended and another was submitted", || submitted(&bench) >= 3);
     login.kill().and_then(|()| login.wait()).expect("it is a child");
+    bench
+        .run(&["--resume"])
+        .exits(4)
+        .says("not ended")
+        .says("cancel it with: scancel ");
     run(&bench, &["--resume"]).exits(0).shows("4 done");
     measured_once(&bench, 4);
     assert_eq!(start_folders(&bench).len(), 4, "each start has one job");
@@ -107,6 +112,18 @@ fn what_results_decide_is_refused_before_a_job_is_submitted() {
         .exits(2)
         .says("target_ci")
         .says("set `job_per: run`");
+    bench
+        .call(&["check", "matrices/m.yaml", "--cluster", "test"])
+        .exits(2)
+        .says("target_ci");
+    let on_gpus = two_engines(LOAD, 2).replace("as: a,", "as: a, devices: gpu,");
+    let bench = cluster.bench(&on_gpus.replace("- m: {", "- m: { tp: 2,"), "gpus: 1\n");
+    for command in ["check", "run"] {
+        bench
+            .call(&[command, "matrices/m.yaml", "--cluster", "test"])
+            .exits(2)
+            .says("`gpus: 1` of the profile is less than the 2 GPUs of a node");
+    }
     assert_eq!(job_folders(&bench), Vec::<PathBuf>::new());
     let bench = cluster.bench(&two_engines(LOAD, 2), "partition: gpu\nmax_jobs: 2\n");
     run(&bench, &[])
@@ -233,22 +250,24 @@ fn five_hundred_jobs_are_submitted_watched_and_cancelled_at_little_cost() {
     cluster.ask("scancel", &[stranger.trim()]);
 }
 
+/// A PATH that begins with an `sbatch` of these shell commands, and the folder that must live as long.
+fn with_sbatch(commands: &str) -> (tempfile::TempDir, String) {
+    let tools = tempfile::tempdir().expect("a folder can be made");
+    let file = tools.path().join("sbatch");
+    fs::write(&file, format!("#!/bin/sh\n{commands}\n")).expect("it can be written");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let path = matrix::cli::env_variable("PATH").expect("it is set");
+    let path = format!("{}:{path}", tools.path().display());
+    (tools, path)
+}
+
 #[test]
 #[ignore = "a long form; tests/slurm.sh runs it"]
 fn a_signal_between_submissions_loses_no_job_and_submits_none_twice() {
     let Some(cluster) = cluster() else { return };
-    let tools = tempfile::tempdir().expect("a folder can be made");
-    let path = tools.path().join("sbatch");
     // Slurm has the job a second before its number is known.
-    let script =
-        "#!/bin/sh\nnumber=$(/usr/bin/sbatch \"$@\"); code=$?; sleep 1; echo \"$number\"; exit $code\n";
-    fs::write(&path, script).expect("it can be written");
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it is ours");
-    let path = format!(
-        "{}:{}",
-        tools.path().display(),
-        matrix::cli::env_variable("PATH").expect("it is set")
-    );
+    let (_tools, path) =
+        with_sbatch("number=$(/usr/bin/sbatch \"$@\"); code=$?; sleep 1; echo \"$number\"; exit $code");
     let profile = "partition: gpu\ntime_limit: 10m\njob_per: launch\noptions: [--begin=now+8]\n";
     let bench = cluster
         .bench(&two_engines(SHORT, 2), profile)
@@ -292,4 +311,58 @@ fn a_start_whose_job_is_requeued_is_measured_once() {
     );
     assert_eq!(start_folders(&bench).len(), 4, "each start has one job");
     bench.leaves_no_process();
+}
+
+#[test]
+#[ignore = "a long form; tests/slurm.sh runs it"]
+fn a_controller_that_is_away_between_submissions_is_asked_again() {
+    let Some(cluster) = cluster() else { return };
+    let profile = "partition: gpu\ntime_limit: 10m\njob_per: launch\nmax_jobs: 1\n";
+    let bench = cluster.bench(&two_engines(SHORT, 2), profile);
+    let login = bench.begin(&["run", "matrices/m.yaml", "--no-calibration", "--cluster", "test"]);
+    bench.until("a job is submitted", || submitted(&bench) == 1);
+    cluster.without(&["controller"], 20.0);
+    let ran = Ran::from(login.wait_with_output().expect("it ends"));
+    ran.exits(0).says("Unable to contact slurm controller");
+    measured_once(&bench, 4);
+    bench.leaves_no_process();
+}
+
+#[test]
+#[ignore = "a long form; tests/slurm.sh runs it"]
+fn a_submission_whose_answer_was_lost_is_not_repeated() {
+    let Some(cluster) = cluster() else { return };
+    let (tools, path) = with_sbatch(
+        "printf x >>\"${0%/*}/calls\"; number=$(/usr/bin/sbatch \"$@\") || exit; case $(cat \"${0%/*}/calls\") in xx) echo 'sbatch: error: Batch job submission failed: Socket timed out on send/recv operation' >&2; exit 1;; esac; echo \"$number\"",
+    );
+    let profile = "partition: gpu\ntime_limit: 10m\njob_per: launch\noptions: [--begin=now+2]\n";
+    let bench = cluster
+        .bench(&two_engines(SHORT, 2), profile)
+        .variable("PATH", &path);
+    run(&bench, &[]).exits(0).shows("4 done");
+    measured_once(&bench, 4);
+    assert_eq!(start_folders(&bench).len(), 4);
+    let calls = fs::read_to_string(tools.path().join("calls")).expect("it was called");
+    assert_eq!(calls, "xxxx");
+}
+
+#[test]
+#[ignore = "a long form; tests/slurm.sh runs it"]
+fn a_matrix_that_changes_while_its_job_waits_is_named() {
+    let Some(cluster) = cluster() else { return };
+    let bench = cluster.bench(
+        &two_engines(SHORT, 1),
+        "partition: gpu\ntime_limit: 10m\noptions: [--begin=now+5]\n",
+    );
+    let login = bench.begin(&["run", "matrices/m.yaml", "--no-calibration", "--cluster", "test"]);
+    bench.until("the job is submitted", || {
+        job_folders(&bench)
+            .iter()
+            .any(|folder| folder.join("job.json").exists())
+    });
+    let text = fs::read_to_string(bench.matrix()).expect("it is there");
+    fs::write(bench.matrix(), format!("{text}# changed\n")).expect("it can be written");
+    let ran = Ran::from(login.wait_with_output().expect("it ends"));
+    ran.exits(0)
+        .says("the matrix or a recipe was changed after this job was submitted");
 }
