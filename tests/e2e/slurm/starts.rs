@@ -84,14 +84,16 @@ fn starts_run_on_both_nodes_and_the_side_that_submits_them_may_be_killed() {
         .says("cancel it with: scancel ");
     run(&bench, &["--resume"]).exits(0).shows("4 done");
     measured_once(&bench, 4);
-    assert_eq!(start_folders(&bench).len(), 4, "each start has one job");
+    // The kill may have come between a folder and its submission.
+    let jobs = submitted(&bench);
+    assert!(jobs <= 4, "no start has two jobs");
     assert_eq!(
         nodes(&bench),
         BTreeSet::from(["node1".to_owned(), "node2".to_owned()])
     );
     // The run is complete: nothing is submitted.
     run(&bench, &["--resume"]).exits(0).shows("4 done");
-    assert_eq!(start_folders(&bench).len(), 4);
+    assert_eq!(submitted(&bench), jobs);
     let report = fs::read_to_string(bench.run_folder().join("report.md")).expect("it was written");
     assert!(report.contains("node node"), "{report}");
     bench.leaves_no_process();
