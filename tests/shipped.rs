@@ -153,6 +153,56 @@ fn merge(value: serde_yaml::Value) -> serde_yaml::Value {
     value
 }
 
+/// The phase that a line of the engine's log begins by its recipe: the first pattern in it counts.
+fn phase_of(recipe: &serde_yaml::Value, line: &str) -> Option<String> {
+    let phases = recipe["log_patterns"]["phases"]
+        .as_sequence()
+        .expect("the recipe has phases");
+    phases
+        .iter()
+        .find(|phase| {
+            let pattern = phase["pattern"].as_str();
+            line.contains(pattern.expect("a phase has a pattern"))
+        })
+        .and_then(|phase| Some(phase["phase"].as_str()?.to_owned()))
+}
+
+#[test]
+fn lines_of_vllm_0_24_on_a_gpu_begin_their_phases() {
+    let text = std::fs::read_to_string(root().join("engines/vllm.yaml")).expect("the recipe is there");
+    let recipe: serde_yaml::Value = serde_yaml::from_str(&text).expect("the recipe is YAML");
+    for (line, phase) in [
+        (
+            "WARNING [vllm.py:1062] Enforce eager set, disabling torch.compile and CUDAGraphs.",
+            None,
+        ),
+        (
+            "INFO [core.py:114] Initializing a V1 LLM engine (v0.24.0) with config: model='m'",
+            Some("engine"),
+        ),
+        (
+            "INFO [model_runner.py:281] Loading model from scratch...",
+            Some("weights"),
+        ),
+        (
+            "INFO [backends.py:1089] Using cache directory: /c/backbone for vLLM's torch.compile",
+            Some("compile"),
+        ),
+        (
+            "INFO [backends.py:1148] Dynamo bytecode transform time: 11.12 s",
+            Some("compile"),
+        ),
+        (
+            "INFO [kv_cache_utils.py:2146] GPU KV cache size: 834,176 tokens",
+            Some("kv-cache"),
+        ),
+        ("Capturing CUDA graphs (PIECEWISE):  12%|#| 6/51", Some("graphs")),
+        ("INFO:     Application startup complete.", Some("ready")),
+    ] {
+        assert_eq!(phase_of(&recipe, line).as_deref(), phase, "{line}");
+    }
+}
+
 #[test]
 fn the_committed_schemas_are_those_that_the_binary_prints() {
     for kind in ["matrix", "engine", "report"] {
