@@ -2,5 +2,8 @@
 
 mod cost;
 mod facts;
+mod real;
 mod sampled;
+#[path = "../support/skip.rs"]
+mod skip;
 mod stub;
