@@ -113,7 +113,7 @@ impl Sampler {
         }
     }
 
-    /// Returns the samples from `from` on, and the last sample of each device before it, in order of time and
+    /// Returns the samples from `from` on, and before it the last one with each value of a device, in order of time and
     /// in nanoseconds after `zero`. Also returns the availability of each source from `from` to `to`.
     pub fn samples_between(
         &self,
@@ -190,9 +190,12 @@ impl Track {
     fn run(&self, mut probe: Box<dyn Probe>, sink: Option<(usize, Sink)>) {
         let _ended = EndGuard(self);
         let period = u64::try_from(self.period.as_nanos()).unwrap_or(u64::MAX);
-        while self.wait_for_turn(period) {
+        while let Some(is_requested) = self.wait_for_turn(period) {
             let began = clock::now();
-            let result = catch_unwind(AssertUnwindSafe(|| probe.read()));
+            let result = catch_unwind(AssertUnwindSafe(|| match is_requested {
+                true => probe.read_all(),
+                false => probe.read(),
+            }));
             let ended = clock::now();
             let at = began.plus(ended.since(began) / 2);
             let has_panicked = result.is_err();
@@ -212,20 +215,21 @@ impl Track {
         }
     }
 
-    /// Waits for the next multiple of the period or for a request; returns false when the sampler ends.
-    /// Multiples that passed during a reading are skipped.
-    fn wait_for_turn(&self, period: u64) -> bool {
+    /// Waits for the next multiple of the period or for a request, and returns whether it was a request; `None` when the sampler
+    /// ends. Multiples that passed during a reading are skipped.
+    fn wait_for_turn(&self, period: u64) -> Option<bool> {
         let due = MonotonicTime::from_nanos((clock::now().as_nanos() / period + 1).saturating_mul(period));
         let mut state = self.lock();
         loop {
             let now = clock::now();
             if state.is_stopping {
-                return false;
+                return None;
             }
-            if now >= due || state.requested_read > state.reads_started {
+            let is_requested = state.requested_read > state.reads_started;
+            if now >= due || is_requested {
                 state.reads_started += 1;
                 state.reading_since = Some(now);
-                return true;
+                return Some(is_requested);
             }
             let waited = self.changed.wait_timeout(state, due.since(now));
             state = waited.unwrap_or_else(PoisonError::into_inner).0;

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use matrix::analysis::aggregate::{self, MeasurementContext};
 use matrix::base::clock;
-use matrix::results::record::telemetry::{DeviceId, EnergySource, Telemetry};
+use matrix::results::record::telemetry::{DeviceId, EnergySource, Sample, SourceFacts, Telemetry};
 use matrix::telemetry::gpu::{DeviceProcesses, GpuSources, Gpus};
 use matrix::telemetry::sampler::Sampler;
 
 use crate::stub::Stub;
 
-/// What is told of a window of so many seconds over these devices.
-async fn watched(stub: &Stub, devices: &[u32], seconds: f64) -> Telemetry {
+/// The samples of a window of so many seconds over these devices, with its length.
+async fn sampled(stub: &Stub, devices: &[u32], seconds: f64) -> (Vec<Sample>, Vec<SourceFacts>, f64) {
     let places = GpuSources {
         nvml: Some(stub.file()),
         path: None,
@@ -26,8 +26,18 @@ async fn watched(stub: &Stub, devices: &[u32], seconds: f64) -> Telemetry {
     let end = clock::now();
     sampler.sample_now(Duration::from_secs(2)).await;
     let (samples, facts) = sampler.samples_between(zero, zero, end);
+    (samples, facts, end.since(zero).as_secs_f64())
+}
+
+/// What is told of a window of so many seconds over these devices.
+async fn watched(stub: &Stub, devices: &[u32], seconds: f64) -> Telemetry {
+    let (samples, facts, window_s) = sampled(stub, devices, seconds).await;
+    summary(&samples, facts, devices, window_s)
+}
+
+fn summary(samples: &[Sample], facts: Vec<SourceFacts>, devices: &[u32], window_s: f64) -> Telemetry {
     let about = MeasurementContext {
-        window_s: end.since(zero).as_secs_f64(),
+        window_s,
         devices: devices.iter().copied().map(DeviceId::local).collect(),
         idle_w: devices
             .iter()
@@ -35,7 +45,33 @@ async fn watched(stub: &Stub, devices: &[u32], seconds: f64) -> Telemetry {
             .collect(),
         ..MeasurementContext::default()
     };
-    aggregate::summarize_telemetry(&samples, facts, &about)
+    aggregate::summarize_telemetry(samples, facts, &about)
+}
+
+/// As on an H200, where each reading costs milliseconds of processor time.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_energy_counter_that_is_slow_is_read_at_the_edges_and_twice_a_second() {
+    let stub = Stub::of("gpus 1\npower 0:100 2:600 4:100\nslow nvmlDeviceGetFieldValues 4\n");
+    let (samples, facts, window_s) = sampled(&stub, &[0], 4.0).await;
+    let count = |name: &str| {
+        let named = samples.iter().filter(|sample| sample.values.contains_key(name));
+        named.count()
+    };
+    let (energy, power) = (count("energy_j"), count("power_w"));
+    assert!(
+        (3..=16).contains(&energy) && power >= 20,
+        "{energy} of energy, {power} of power"
+    );
+    let actual = summary(&samples, facts, &[0], window_s);
+    let gpu = &actual.gpus[0];
+    let (counter, integral) = (
+        gpu.counter_j.expect("counted"),
+        gpu.integral_j.expect("integrated"),
+    );
+    assert!(
+        (counter - integral).abs() < 0.05 * counter,
+        "{counter} J, {integral} J"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -81,7 +81,7 @@ pub struct Sample {
     pub(crate) device: Option<u32>,
     /// The values; values that the source did not give are absent.
     #[serde(deserialize_with = "with_current_names")]
-    pub(crate) values: SampleValues,
+    pub values: SampleValues,
 }
 
 /// Availability of one source over a window.

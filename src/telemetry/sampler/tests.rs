@@ -193,6 +193,49 @@ fn a_window_is_cut_with_samples_on_both_sides() {
     assert_eq!((facts[0].samples, facts[0].is_bracketed), (0, false));
 }
 
+/// A probe with a value that only requested readings have.
+struct Costly;
+
+impl Probe for Costly {
+    fn source(&self) -> TelemetrySource {
+        TelemetrySource::Host
+    }
+
+    fn period(&self) -> Duration {
+        Duration::from_millis(5)
+    }
+
+    fn read(&mut self) -> Result<Vec<DeviceReading>, String> {
+        read_result(1.0)
+    }
+
+    fn read_all(&mut self) -> Result<Vec<DeviceReading>, String> {
+        let mut all = reading(None, 1.0);
+        all.values.insert("costly".to_owned(), 2.0);
+        Ok(vec![all])
+    }
+}
+
+#[test]
+fn a_value_that_not_every_reading_has_is_cut_with_its_last_one_before() {
+    let mut sampler = Sampler::default();
+    sampler.add(Box::new(Costly));
+    let runtime = runtime();
+    runtime.block_on(sampler.sample_now(Duration::from_secs(5)));
+    sleep_ms(40);
+    let from = clock::now();
+    sleep_ms(40);
+    let to = clock::now();
+    runtime.block_on(sampler.sample_now(Duration::from_secs(5)));
+    let (samples, _) = sampler.samples_between(from, from, to);
+    let has = |sample: &&Sample| sample.values.contains_key("costly");
+    let costly: Vec<i64> = samples.iter().filter(has).map(|sample| sample.at_ns).collect();
+    assert!(costly.len() >= 2 && costly[0] < 0, "{costly:?}");
+    assert!(*costly.last().unwrap() > signed_ns(from, to), "{costly:?}");
+    let before = samples.iter().filter(|sample| sample.at_ns < 0).count();
+    assert!(before <= 2, "{before} before the window");
+}
+
 #[test]
 fn who_hangs_is_cut_off_reported_and_left_behind() {
     let (hold, held) = mpsc::channel::<()>();

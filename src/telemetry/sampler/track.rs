@@ -11,6 +11,9 @@ use crate::telemetry::probe::{DeviceReading, ProbeFacts};
 /// Time after which a probe that has not answered is reported as hanging.
 pub(super) const HANG_AFTER: Duration = Duration::from_secs(3);
 
+/// Number of readings in which every value that can be read appears.
+const READINGS_BEFORE_WINDOW: usize = 20;
+
 /// A source with its samples.
 pub(super) struct Track {
     /// The node of the job that reads it, if it is not this one.
@@ -138,8 +141,26 @@ impl Track {
             is_bracketed: (start > 0 || touches(from)) && (end < device_samples.len() || touches(to)),
             trouble: None,
         };
-        (device_samples[start.saturating_sub(1)..].to_vec(), facts)
+        let mut samples = last_of_each_value(&device_samples[..start]);
+        samples.extend(&device_samples[start..]);
+        (samples, facts)
     }
+}
+
+/// The last of these samples, and those before it that have a value which later ones lack: not each reading has all values.
+fn last_of_each_value<'t>(device_samples: &[&'t StoredSample]) -> Vec<&'t StoredSample> {
+    let mut known: BTreeSet<u16> = BTreeSet::new();
+    let latest = device_samples.iter().rev().take(READINGS_BEFORE_WINDOW);
+    let mut samples: Vec<&StoredSample> = latest
+        .filter(|sample| {
+            // Not `any`, which would stop at the first one.
+            let new = sample.values.iter().filter(|(name, _)| known.insert(*name));
+            new.count() > 0
+        })
+        .copied()
+        .collect();
+    samples.reverse();
+    samples
 }
 
 impl TrackState {

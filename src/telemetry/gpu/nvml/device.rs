@@ -1,5 +1,7 @@
 //! A GPU with its handle: calls that it does not support are not repeated.
 
+use std::time::Duration;
+
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::sys_exports::field_id;
@@ -8,11 +10,14 @@ use nvml_wrapper::{Device, Nvml};
 use crate::base::proc;
 use crate::results::record::telemetry::{Gpu, GpuProcess, SampleValues};
 
+/// The energy counter.
+pub(super) const ENERGY_FIELD: u32 = field_id::NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION;
+
 /// Values that one call returns together: energy since the driver was loaded in mJ, current power in mW,
 /// memory temperature in °C (0 without a sensor). On newer GPUs the separate call for power returns a mean
 /// over one second.
 pub(super) const FAST_FIELDS: [u32; 3] = [
-    field_id::NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION,
+    ENERGY_FIELD,
     field_id::NVML_FI_DEV_POWER_INSTANT,
     field_id::NVML_FI_DEV_MEMORY_TEMP,
 ];
@@ -83,6 +88,8 @@ pub(super) struct QueriedDevice {
     /// Why the last call returned no value.
     last_error: Option<NvmlError>,
     pub(super) calls: u32,
+    /// Duration of the last call that read the energy counter.
+    pub(super) energy_took: Duration,
 }
 
 impl QueriedDevice {
@@ -100,6 +107,7 @@ impl QueriedDevice {
             supported_fields: [true; FAST_FIELDS.len()],
             last_error: None,
             calls: 0,
+            energy_took: Duration::ZERO,
         }
     }
 

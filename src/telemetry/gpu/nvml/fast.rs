@@ -9,7 +9,7 @@ use nvml_wrapper::enums::device::SampleValue;
 use nvml_wrapper::error::{Bits, NvmlError};
 use nvml_wrapper::structs::device::FieldId;
 
-use super::device::{FAST_FIELDS, NvmlQuery, QueriedDevice, is_device_lost};
+use super::device::{ENERGY_FIELD, FAST_FIELDS, NvmlQuery, QueriedDevice, is_device_lost};
 use crate::base::clock;
 use crate::results::record::telemetry::{SampleValues, TelemetrySource};
 use crate::telemetry::probe::{DeviceReading, Probe};
@@ -22,9 +22,15 @@ const FAST_PERIOD: Duration = Duration::from_millis(100);
 /// then spreads the calls.
 const MAX_MEAN_CALL_TO_READ_ALL: Duration = Duration::from_micros(500);
 
+/// If reading the energy counter takes longer, it is read at the edges of windows and twice a second only: drivers compute for milliseconds to
+/// answer (3.5 to 4.8 ms on an H200).
+const MAX_ENERGY_CALL: Duration = Duration::from_millis(1);
+
 pub(super) struct FastProbe {
     device: QueriedDevice,
     readings: u64,
+    /// Whether the energy counter took longer than [`MAX_ENERGY_CALL`].
+    energy_is_slow: bool,
     /// Whether the next reading requests all values, see [`MAX_MEAN_CALL_TO_READ_ALL`].
     reads_all_values: bool,
 }
@@ -34,14 +40,16 @@ impl FastProbe {
         Self {
             device,
             readings: 0,
+            energy_is_slow: false,
             reads_all_values: true,
         }
     }
 }
 
-/// What a reading requests besides power and energy.
+/// What a reading requests besides power.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ReadPlan {
+    energy: bool,
     /// Utilization and the SM clock.
     load: bool,
     throttling: bool,
@@ -51,6 +59,7 @@ pub(super) struct ReadPlan {
 
 impl ReadPlan {
     pub(super) const ALL: Self = Self {
+        energy: true,
         load: true,
         throttling: true,
         slow: true,
@@ -60,6 +69,7 @@ impl ReadPlan {
     /// is as often as the driver updates them, and the rest about once.
     const fn for_reading(reading: u64) -> Self {
         Self {
+            energy: true,
             load: reading.is_multiple_of(3),
             throttling: reading % 3 == 1,
             slow: reading % 9 == 2,
@@ -85,11 +95,39 @@ impl Probe for FastProbe {
             true => ReadPlan::ALL,
             false => ReadPlan::for_reading(self.readings),
         };
+        self.read_planned(ReadPlan {
+            energy: !self.energy_is_slow || self.readings.is_multiple_of(5),
+            ..plan
+        })
+    }
+
+    fn read_all(&mut self) -> Result<Vec<DeviceReading>, String> {
+        self.read_planned(ReadPlan::ALL)
+    }
+}
+
+impl FastProbe {
+    fn read_planned(&mut self, plan: ReadPlan) -> Result<Vec<DeviceReading>, String> {
         self.readings += 1;
         self.device.calls = 0;
         let began = clock::now();
         let values = read_fast(&mut self.device, plan)?;
-        self.reads_all_values = clock::now().since(began) < MAX_MEAN_CALL_TO_READ_ALL * self.device.calls;
+        let took = clock::now().since(began);
+        let energy_took = self.device.energy_took;
+        if plan.energy {
+            self.energy_is_slow = energy_took > MAX_ENERGY_CALL;
+        }
+        // Its call has an interval of its own.
+        let (took, calls) = match plan.energy && self.energy_is_slow {
+            true => (
+                took.saturating_sub(energy_took),
+                self.device.calls.saturating_sub(1),
+            ),
+            false => (took, self.device.calls),
+        };
+        if calls > 0 {
+            self.reads_all_values = took < MAX_MEAN_CALL_TO_READ_ALL * calls;
+        }
         Ok(vec![DeviceReading {
             device: Some(self.device.index),
             values,
@@ -97,13 +135,15 @@ impl Probe for FastProbe {
     }
 }
 
-/// Reads power and energy, and the values selected by `plan`.
+/// Reads power and the values selected by `plan`.
 pub(super) fn read_fast(queried: &mut QueriedDevice, plan: ReadPlan) -> Result<SampleValues, String> {
     let mut values = SampleValues::new();
     let mut put = |name: &str, value: Option<f64>| {
         values.extend(value.map(|value| (name.to_owned(), value)));
     };
-    let [energy, power, memory_heat] = read_fields(queried)?;
+    let began = clock::now();
+    let [energy, power, memory_heat] = read_fields(queried, plan.energy)?;
+    queried.energy_took = clock::now().since(began);
     let power = match power {
         Some(milliwatts) => Some(milliwatts),
         None => queried
@@ -113,9 +153,13 @@ pub(super) fn read_fast(queried: &mut QueriedDevice, plan: ReadPlan) -> Result<S
     put("power_w", power.map(|milliwatts| milliwatts / 1e3));
     let energy = match energy {
         Some(millijoules) => Some(millijoules),
-        None => queried
-            .call(NvmlQuery::Energy, Device::total_energy_consumption)?
-            .map(|millijoules| millijoules as f64),
+        None if !plan.energy => None,
+        None => {
+            let began = clock::now();
+            let energy = queried.call(NvmlQuery::Energy, Device::total_energy_consumption)?;
+            queried.energy_took = clock::now().since(began);
+            energy.map(|millijoules| millijoules as f64)
+        }
     };
     put("energy_j", energy.map(|millijoules| millijoules / 1e3));
     put(
@@ -160,10 +204,11 @@ pub(super) fn read_fast(queried: &mut QueriedDevice, plan: ReadPlan) -> Result<S
 /// Values of [`FAST_FIELDS`], in their order.
 type FieldValues = [Option<f64>; FAST_FIELDS.len()];
 
-fn read_fields(queried: &mut QueriedDevice) -> Result<FieldValues, String> {
+fn read_fields(queried: &mut QueriedDevice, with_energy: bool) -> Result<FieldValues, String> {
     let mut result = FieldValues::default();
     let requested: Vec<usize> = (0..FAST_FIELDS.len())
         .filter(|at| queried.supported_fields[*at])
+        .filter(|at| with_energy || FAST_FIELDS[*at] != ENERGY_FIELD)
         .collect();
     if requested.is_empty() {
         return Ok(result);
