@@ -30,6 +30,10 @@ const MAX_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Timeout of one health check. Some engines process a small request to answer it.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// Checks of a server that was healthy before, and the time for the answer to each.
+const HEALTH_CHECKS: u32 = 3;
+const RECHECK_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Silence of the log after which the executor is asked for the reason.
 const SILENCE_BEFORE_CHECK: Duration = Duration::from_secs(5);
 
@@ -148,6 +152,34 @@ async fn wait_until_healthy(
     }
     let paths = executor::launcher_for(&launch.place).health_paths(launch);
     wait_until_answered(http, endpoint, &paths, "", answer).await;
+}
+
+/// Why one of these servers is no longer healthy, with its name; `None` if all are.
+pub(crate) async fn unhealthy_server(http: &reqwest::Client, others: &[OtherServer]) -> Option<String> {
+    for other in others {
+        let mut answer = String::new();
+        for check in 0..HEALTH_CHECKS {
+            if check > 0 {
+                sleep(MAX_POLL_INTERVAL).await;
+            }
+            answer = match api::fetch_status(http, &other.endpoint, &other.health, RECHECK_TIMEOUT).await {
+                Ok(200) => String::new(),
+                Ok(status) => format!("returned {status}"),
+                Err(reason) => reason,
+            };
+            if answer.is_empty() {
+                break;
+            }
+        }
+        if !answer.is_empty() {
+            let url = other.endpoint.url(&other.health);
+            return Some(format!(
+                "its process `{}` is not healthy: {url}: {answer}",
+                other.name
+            ));
+        }
+    }
+    None
 }
 
 /// Checks health until a path answers 200. The latest answer begins with `name`.

@@ -190,6 +190,15 @@ impl Sampling {
         }
     }
 
+    /// Why the samples of a further node are missing, which may be because it is lost.
+    pub(crate) fn node_trouble(&self) -> Option<String> {
+        let mut troubles = self.nodes.iter().filter_map(|node| {
+            let link = node.link();
+            Some(format!("{}: {}", link.node(), link.trouble()?))
+        });
+        troubles.next()
+    }
+
     /// Stops sampling; returns the state of the GPUs before the launch.
     pub(crate) fn end(self) -> Vec<GpuBaseline> {
         self.watch.baselines

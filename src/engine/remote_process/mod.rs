@@ -20,13 +20,35 @@ use tokio::time::timeout;
 
 use crate::plan::SRUN;
 
-/// Variables by which `srun` would send the lines of a process elsewhere, or change them.
-pub(crate) const OUTPUT_VARIABLES: [&str; 5] = [
+/// Variables by which users have `srun` start other steps than it is asked for, or send the lines of a process elsewhere.
+pub(crate) const STEP_VARIABLES: [&str; 27] = [
+    "SLURM_DEBUG",
+    "SLURM_DISTRIBUTION",
+    "SLURM_EPILOG",
+    "SLURM_EXCLUSIVE",
+    "SLURM_EXACT",
+    "SLURM_EXPORT_ENV",
+    "SLURM_GPUS_PER_NODE",
+    "SLURM_GPUS_PER_SOCKET",
+    "SLURM_GPUS_PER_TASK",
+    "SLURM_HOSTFILE",
+    "SLURM_IMMEDIATE",
     "SLURM_LABELIO",
+    "SLURM_MULTI_PROG",
+    "SLURM_NO_KILL",
+    "SLURM_NTASKS_PER_GPU",
+    "SLURM_OPEN_MODE",
+    "SLURM_PROLOG",
+    "SLURM_STDERRMODE",
     "SLURM_STDINMODE",
     "SLURM_STDOUTMODE",
-    "SLURM_STDERRMODE",
-    "SLURM_DEBUG",
+    "SLURM_STEP_GRES",
+    "SLURM_TASK_EPILOG",
+    "SLURM_TASK_PROLOG",
+    "SLURM_TIMELIMIT",
+    "SLURM_WAIT",
+    "SRUN_CPUS_PER_TASK",
+    "SRUN_EXPORT_ENV",
 ];
 
 /// Subcommand that starts the program on the other node.
@@ -99,7 +121,7 @@ impl RemoteProcess {
             .stdout(writer.try_clone()?)
             .stderr(writer.try_clone()?)
             .process_group(0);
-        for variable in OUTPUT_VARIABLES {
+        for variable in STEP_VARIABLES {
             command.env_remove(variable);
         }
         let mut srun = command.spawn()?;

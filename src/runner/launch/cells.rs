@@ -6,9 +6,11 @@ use std::time::Duration;
 use crate::analysis::metrics::{self, MetricInputs};
 use crate::analysis::validity::{self, Evidence};
 use crate::base::clock::{self, MonotonicTime};
-use crate::engine::{Listener, RunningEngine};
+use crate::engine::{Listener, RunningEngine, unhealthy_server};
 use crate::plan::Measurement;
-use crate::results::record::cell::{Definitions, EngineFacts, MeasurementStatus, MeasurementSummary, Phase};
+use crate::results::record::cell::{
+    Definitions, EngineFacts, FailureClass, MeasurementStatus, MeasurementSummary, Phase,
+};
 use crate::results::record::engine_change;
 use crate::results::record::event::Event;
 use crate::results::store::{self, CellArtifacts, StoreError};
@@ -20,6 +22,7 @@ use crate::runner::launch::context::LaunchContext;
 use crate::runner::launch::failure::{self, LaunchFailure};
 use crate::runner::launch::remarks::{failure_reason, invalid_reason, last_lines};
 use crate::runner::post_mortem::{self, FailureArtifacts};
+use crate::runner::ready_engine::ReadyEngine;
 
 pub(super) struct LaunchRun<'a> {
     pub(super) context: LaunchContext<'a>,
@@ -63,6 +66,31 @@ impl<'a> LaunchRun<'a> {
                     tail: Vec::new(),
                 };
             }
+        }
+    }
+
+    /// Fails a measurement during which a process of the engine was lost: others may have answered for it. It is the host's
+    /// fault if a node does not respond either.
+    pub(super) async fn check_processes(&self, ready: &ReadyEngine, measured: &mut CellOutcome) {
+        let summary = &mut measured.summary;
+        if summary.status == MeasurementStatus::Done {
+            let http = &self.context.run_context.host.http;
+            if let Some(reason) = unhealthy_server(http, ready.running.other_servers()).await {
+                measured.engine_is_healthy = false;
+                summary.status = MeasurementStatus::Failed {
+                    phase: Phase::Measure,
+                    class: FailureClass::Engine,
+                    reason: format!("after the load, {reason}"),
+                    tail: Vec::new(),
+                };
+            }
+        }
+        if let MeasurementStatus::Failed { class, reason, .. } = &mut summary.status
+            && *class == FailureClass::Engine
+            && let Some(trouble) = ready.sampling.node_trouble()
+        {
+            *class = FailureClass::Infrastructure;
+            reason.push_str(&format!("; {trouble}"));
         }
     }
 

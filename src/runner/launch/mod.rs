@@ -169,6 +169,7 @@ impl<'a> LaunchRun<'a> {
         // The next cell would be measured on what is left.
         measured.engine_is_healthy &= !ready.running.has_lost_process();
         self.check_listener(&ready.running, &mut measured).await;
+        self.check_processes(ready, &mut measured).await;
         self.check_engine(&mut measured.summary);
         measured.summary.pull_during = ahead.progress_count() > pulled;
         measured

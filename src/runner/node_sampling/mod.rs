@@ -9,7 +9,7 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::{self, OUTPUT_VARIABLES};
+use crate::engine::{self, STEP_VARIABLES};
 use crate::plan::{Launch, SRUN};
 use crate::results::record::telemetry::{DeviceId, NodeWindow};
 use crate::runner::context::RunContext;
@@ -76,7 +76,7 @@ fn spawn(matrix: &std::path::Path, node: &str) -> Arc<NodeLink> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0);
-    for variable in OUTPUT_VARIABLES {
+    for variable in STEP_VARIABLES {
         command.env_remove(variable);
     }
     let name = node.to_owned();
