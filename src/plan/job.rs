@@ -11,6 +11,9 @@ use crate::config::cluster::{ClusterProfile, JobSize, TimeLimit};
 use crate::plan::shell::shell_quote as quote;
 use crate::plan::{Launch, Plan};
 
+/// What a job writes when it asks its run to stop because of the time limit.
+pub(crate) const TIME_LIMIT_NEAR: &str = "stopping: the time limit of the job is near";
+
 /// Seconds before the time limit at which the run is asked to stop. Slurm may send the signal a minute earlier.
 const STOP_BEFORE_LIMIT_S: u32 = 120;
 
@@ -164,7 +167,7 @@ impl Job<'_> {
             script,
             "# Before the time limit Slurm signals this shell alone; scancel sends SIGTERM to all processes.\n\
              run=\n\
-             stop() {{ echo 'stopping: the time limit of the job is near' >>{}; [ -n \"$run\" ] || exit 130; kill -TERM \"$run\"; }}\n\
+             stop() {{ echo '{TIME_LIMIT_NEAR}' >>{}; [ -n \"$run\" ] || exit 130; kill -TERM \"$run\"; }}\n\
              trap stop USR1\n\
              trap '[ -n \"$run\" ] || exit 130' TERM\n",
             file(files::STDERR)

@@ -85,6 +85,52 @@ impl SlurmError {
     }
 }
 
+/// Variables by which users have Slurm's commands show, sort or take other jobs and nodes than those they are asked for.
+const SELECTING_VARIABLES: [&str; 42] = [
+    "SLURM_BITSTR_LEN",
+    "SLURM_CLUSTERS",
+    "SLURM_JSON",
+    "SLURM_TIME_FORMAT",
+    "SLURM_YAML",
+    "SQUEUE_ACCOUNT",
+    "SQUEUE_ALL",
+    "SQUEUE_ARRAY",
+    "SQUEUE_FEDERATION",
+    "SQUEUE_FORMAT",
+    "SQUEUE_FORMAT2",
+    "SQUEUE_LICENSES",
+    "SQUEUE_LOCAL",
+    "SQUEUE_NAMES",
+    "SQUEUE_PARTITION",
+    "SQUEUE_PRIORITY",
+    "SQUEUE_QOS",
+    "SQUEUE_SIBLING",
+    "SQUEUE_SORT",
+    "SQUEUE_STATES",
+    "SQUEUE_USERS",
+    "SINFO_ALL",
+    "SINFO_FEDERATION",
+    "SINFO_FORMAT",
+    "SINFO_LOCAL",
+    "SINFO_PARTITION",
+    "SINFO_SORT",
+    "SACCT_FEDERATION",
+    "SACCT_FORMAT",
+    "SACCT_LOCAL",
+    "SCANCEL_ACCOUNT",
+    "SCANCEL_BATCH",
+    "SCANCEL_CTLD",
+    "SCANCEL_FULL",
+    "SCANCEL_INTERACTIVE",
+    "SCANCEL_NAME",
+    "SCANCEL_PARTITION",
+    "SCANCEL_QOS",
+    "SCANCEL_STATE",
+    "SCANCEL_USER",
+    "SCANCEL_VERBOSE",
+    "SCANCEL_WCKEY",
+];
+
 /// Variables of `sbatch` that it may see if the script does not set their option.
 const PASSED_VARIABLES: [(&str, &str); 6] = [
     ("SBATCH_ACCOUNT", "account"),
@@ -285,6 +331,9 @@ pub(crate) async fn lacks(needs: &JobNeeds<'_>) -> Result<Vec<String>, SlurmErro
 
 /// Runs a command and returns its standard output.
 async fn output(name: &'static str, mut command: Command) -> Result<String, SlurmError> {
+    for variable in SELECTING_VARIABLES {
+        command.env_remove(variable);
+    }
     command.stdin(Stdio::null()).kill_on_drop(true);
     let ended = tokio::time::timeout(COMMAND_TIMEOUT, command.output())
         .await

@@ -127,6 +127,11 @@ impl JobFolder {
         last.map(|line| format!("\n  | {line}")).collect()
     }
 
+    /// Whether the run or its batch shell wrote a line with this text to standard error.
+    pub(super) fn says(&self, text: &str) -> bool {
+        fs::read_to_string(self.path.join(files::STDERR)).is_ok_and(|written| written.contains(text))
+    }
+
     /// Removes the folder of a job that was not submitted.
     pub(super) fn discard(&self) {
         // If this fails, the folder has only the script.

@@ -17,7 +17,7 @@ use crate::base::clock;
 use crate::base::text::pluralize;
 use crate::base::threads::InterruptibleRuntime;
 use crate::config::cluster::{ClusterProfile, JobPer};
-use crate::plan::job::{Job, size_of};
+use crate::plan::job::{Job, TIME_LIMIT_NEAR, size_of};
 use crate::plan::{Measurement, Plan, Start};
 use crate::results::record::cell::MeasurementStatus;
 use crate::results::record::event::Event;
@@ -245,11 +245,9 @@ impl<'a> Follower<'a> {
 
     /// Plans the jobs for what neither is measured nor has a job, and returns the number of open measurements.
     fn plan_rest(&mut self) -> Result<usize, StartsError> {
-        let taken: BTreeSet<&Measurement> = self
-            .active
-            .iter()
-            .flat_map(|active| &active.start.cells)
-            .collect();
+        let active = self.active.iter().map(|active| &active.start);
+        let starts = active.chain(&self.waiting);
+        let taken: BTreeSet<Measurement> = starts.flat_map(|start| start.cells.clone()).collect();
         let mut open = 0;
         for mut start in self.jobs.run.remaining()? {
             open += start.cells.len();
@@ -525,9 +523,11 @@ impl<'a> Follower<'a> {
         self.ended += 1;
         if !merged.outdated.is_empty() {
             self.warn(format!(
-                "{name}: {} not merged, because the matrix has changed",
+                "{name}: {} not merged, because the matrix has changed; the start is measured again",
                 pluralize(merged.outdated.len(), "cell is", "cells are")
             ));
+            self.plan_rest()?;
+            return Ok(());
         }
         let store = self.jobs.run.store();
         let is_measured = |measurement: &&Measurement| {
@@ -551,6 +551,9 @@ impl<'a> Follower<'a> {
             return Ok(());
         }
         let why = match (end, exit) {
+            _ if folder.says(TIME_LIMIT_NEAR) => {
+                "the time limit of the job stopped it; if no cell is measured within it, raise `time_limit` of the profile".to_owned()
+            }
             (Some(end), _) => end.describe(),
             (None, Some(code)) => format!("exit code {code}"),
             (None, None) => JobEnd::UNKNOWN.describe(),
