@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::base::ids::ContentHash;
+
 /// The scores of the tasks that were graded under the load of a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct GradedAnswers {
@@ -37,6 +39,9 @@ pub(crate) struct TaskScore {
     /// For each item in order whether its answer under load is correct: `1` or `0`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) outcomes: String,
+    /// Digest of the items: prompts, expected answers and grader. Outcomes with the same digest are of the same items.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) items_hash: Option<ContentHash>,
 }
 
 /// What became of an item.
@@ -77,19 +82,13 @@ impl TaskScore {
 }
 
 impl GradedAnswers {
-    /// Adds up the items of each task, in the order of `tasks`, which have names and smallest shares.
-    pub(crate) fn count(
-        tasks: &[(String, Option<f64>)],
-        items: &[GradedItem],
-        failed: &[bool],
-    ) -> Vec<TaskScore> {
-        let score = |(name, min_correct): &(String, Option<f64>)| {
-            let mut score = TaskScore {
-                task: name.clone(),
-                min_correct: *min_correct,
-                ..TaskScore::default()
-            };
-            let of_task = items.iter().zip(failed).filter(|(item, _)| item.task == *name);
+    /// Adds up the items of each task in `tasks`, which have no counts yet.
+    pub(crate) fn count(mut tasks: Vec<TaskScore>, items: &[GradedItem], failed: &[bool]) -> Vec<TaskScore> {
+        for score in &mut tasks {
+            let of_task = items
+                .iter()
+                .zip(failed)
+                .filter(|(item, _)| item.task == score.task);
             for (item, is_failed) in of_task {
                 score.items += 1;
                 score.outcomes.push(if item.is_correct { '1' } else { '0' });
@@ -107,9 +106,8 @@ impl GradedAnswers {
                     }
                 }
             }
-            score
-        };
-        tasks.iter().map(score).collect()
+        }
+        tasks
     }
 }
 
@@ -134,9 +132,12 @@ mod tests {
             item("a", false, Some(true)),
             item("b", false, Some(false)),
         ];
-        let tasks = [("a".to_owned(), Some(0.5)), ("b".to_owned(), None)];
+        let tasks = ["a", "b"].map(|task| TaskScore {
+            task: task.to_owned(),
+            ..TaskScore::default()
+        });
         let failed = [false, false, false, false, true];
-        let scores = GradedAnswers::count(&tasks, &items, &failed);
+        let scores = GradedAnswers::count(tasks.into(), &items, &failed);
         let numbers = |score: &TaskScore| {
             [
                 score.items,

@@ -13,10 +13,10 @@ use crate::config::scenario::Scenario;
 use crate::loadgen::PlannedRequest;
 use crate::results::record::answer_check::AnswerCheck;
 use crate::results::record::cell::Phase;
-use crate::results::record::graded::{GradedAnswers, GradedItem};
+use crate::results::record::graded::{GradedAnswers, GradedItem, TaskScore};
 use crate::results::record::request::Request;
 use crate::runner::cell::cell_run::{CellError, CellRun};
-use crate::runner::graded::{Item, prepare_items};
+use crate::runner::graded::{Item, items_hash, prepare_items};
 use crate::runner::load::protocol_items;
 use crate::runner::prompt_store::{PreparedWorkload, PromptStore};
 use crate::runner::ready_engine::ReadyEngine;
@@ -109,13 +109,14 @@ impl CellRun<'_> {
             .zip(alone)
             .map(|((item, graded), alone)| graded_item(item, graded, alone))
             .collect();
-        let tasks: Vec<(String, Option<f64>)> = quality
-            .tasks
-            .into_iter()
-            .map(|task| (task.name, task.min_correct))
-            .collect();
+        let blank_scores = quality.tasks.into_iter().map(|task| TaskScore {
+            items_hash: Some(items_hash(items.iter().filter(|item| item.task == task.name))),
+            task: task.name,
+            min_correct: task.min_correct,
+            ..TaskScore::default()
+        });
         self.summary.graded = Some(GradedAnswers {
-            tasks: GradedAnswers::count(&tasks, &self.graded_items, &failed),
+            tasks: GradedAnswers::count(blank_scores.collect(), &self.graded_items, &failed),
             concurrency: scenario.arrival.concurrency.map(NonZeroU32::get),
             load_s,
             alone_s,

@@ -11,6 +11,7 @@ use item_text::ItemText;
 use regex::Regex;
 use serde_json::{Map, Value, json};
 
+use crate::base::ids::ContentHash;
 use crate::config::api::SamplingFields;
 use crate::config::quality::{Grader, Quality, Task, TaskSource};
 use crate::loadgen::dataset::Extras;
@@ -31,6 +32,9 @@ pub(super) struct Item {
     grader: Grader,
     pattern: Option<Regex>,
     expected: Value,
+    /// Digest of everything that decides which answer is correct. What the protocol adds to the request is no part of
+    /// it.
+    digest: ContentHash,
 }
 
 impl Item {
@@ -38,6 +42,11 @@ impl Item {
     pub(super) fn grade(&self, request: &Request) -> AnswerCheck {
         grade_answer(request, self.grader, self.pattern.as_ref(), &self.expected)
     }
+}
+
+/// The digest of items in this order.
+pub(super) fn items_hash<'a>(items: impl Iterator<Item = &'a Item>) -> ContentHash {
+    ContentHash::from_value(&items.map(|item| &item.digest).collect::<Vec<_>>())
 }
 
 /// The items of all tasks, in turns. Paths are relative to `folder`.
@@ -115,6 +124,20 @@ fn task_items(
     };
     let item = |(number, text): (u32, ItemText)| {
         let prompt_tokens = count_tokens(&text.content, tokenizer)?;
+        let prompt = match &text.content {
+            Content::Text(text) => json!(text.as_str()),
+            Content::Messages(messages) => json!(messages),
+            _ => Value::Null,
+        };
+        let pattern_text = pattern.as_ref().map(Regex::as_str);
+        let described = json!([
+            prompt,
+            text.fields,
+            text.expected,
+            grader,
+            pattern_text,
+            task.max_tokens
+        ]);
         let extras = Extras {
             body: greedy_fields(text.fields, protocol, task.max_tokens),
             ..Extras::default()
@@ -133,6 +156,7 @@ fn task_items(
             grader,
             pattern: pattern.clone(),
             expected: text.expected,
+            digest: ContentHash::from_value(&described),
         })
     };
     (0..).zip(texts).map(item).collect()
