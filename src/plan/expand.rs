@@ -1,7 +1,7 @@
 //! Expands a matrix to a plan: crosses the axes, applies exclusions and inclusions, and merges equal
 //! launches.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::base::ids::{CellKey, LaunchId};
 use crate::config::builtin_scenarios;
@@ -17,7 +17,7 @@ use crate::plan::canonical;
 use crate::plan::check;
 use crate::plan::grid::{GridPoint, UnevenZip};
 use crate::plan::resolve::ResolveContext;
-use crate::plan::{Cell, ExcludedCell, Plan, order};
+use crate::plan::{Cell, ExcludedCell, Plan, answer_references, order};
 
 /// Expands a matrix to its plan, with the cells in the order of measurement.
 ///
@@ -58,11 +58,15 @@ pub(crate) fn expand(matrix: &Matrix, recipes: &Recipes) -> Result<Plan, Vec<Dia
     if cells.saturating_mul(repeats) > MAX_MEASUREMENTS {
         return Err(vec![check::too_many("measurements", MAX_MEASUREMENTS)]);
     }
-    let plan = assemble(matrix, gathered, left_out);
-    let unsupported = check::check_containers(matrix, &plan);
-    match unsupported.is_empty() {
+    let mut plan = assemble(matrix, gathered, left_out);
+    let mut errors = check::check_containers(matrix, &plan);
+    match answer_references::resolve(matrix, &plan.cells) {
+        Ok(references) => plan.answer_references = references,
+        Err(diagnostic) => errors.push(diagnostic),
+    }
+    match errors.is_empty() {
         true => Ok(plan),
-        false => Err(unsupported),
+        false => Err(errors),
     }
 }
 
@@ -258,6 +262,7 @@ fn assemble(matrix: &Matrix, gathered: CellsByLaunch, left_out: Vec<ExcludedCell
         gpus: matrix.gpus.clone(),
         paired: matrix.nightly.paired,
         reference: reference.or_else(|| launches.first().map(|launch| launch.engine.name.clone())),
+        answer_references: BTreeMap::new(),
         launches,
         cells,
         left_out,

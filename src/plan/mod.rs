@@ -1,5 +1,6 @@
 //! The plan: a matrix with all axes expanded, in the order of execution. Pure.
 
+mod answer_references;
 pub(crate) mod arms;
 mod attached;
 mod axes;
@@ -65,6 +66,10 @@ pub struct Plan {
     pub(crate) gpus: Option<GpuList>,
     /// The engine that comparisons refer to, by its name in the matrix.
     pub(crate) reference: Option<String>,
+    /// The cell with whose answers those of a graded cell are compared, by its key; the answers of other cells are
+    /// compared with none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) answer_references: BTreeMap<CellKey, CellKey>,
     /// Whether the next launch's image is pulled while cells run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) pull_ahead: bool,
@@ -91,6 +96,7 @@ impl Plan {
             parallel: false,
             gpus: None,
             reference: None,
+            answer_references: BTreeMap::new(),
             pull_ahead: false,
             validity: ValidityBounds::default(),
             paired: false,

@@ -307,6 +307,8 @@ impl Plan {
             matrix: self.matrix.clone(),
             gpus: self.gpus.clone(),
             reference: self.reference.clone(),
+            // The part has no cell of another start.
+            answer_references: BTreeMap::new(),
             validity: self.validity.clone(),
             ..*self
         }

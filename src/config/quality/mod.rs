@@ -2,6 +2,7 @@
 
 pub(crate) mod generated;
 mod grader;
+mod reference;
 
 use std::num::NonZeroU32;
 
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use generated::GeneratedTask;
 pub(crate) use grader::Grader;
+pub(crate) use reference::AnswerReference;
 
 use crate::config::api::Protocol;
 use crate::config::forms::Named;
@@ -34,6 +36,10 @@ pub(crate) struct QualityEntry {
     /// default 64.
     #[serde(default = "default_controls")]
     pub(crate) controls: u32,
+    /// Engine with whose answers all others are compared, item by item: its name, or a selection of one cell for each
+    /// load, such as `{ engine: vllm, precision: bf16 }`. An engine whose answers are worse is invalid. Default: none.
+    #[serde(default)]
+    pub(crate) reference: Option<Spanned<AnswerReference>>,
 }
 
 const fn default_controls() -> u32 {

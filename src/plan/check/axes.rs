@@ -135,7 +135,7 @@ pub(super) fn check_selectors(matrix: &Matrix, diagnostics: &mut Vec<Diagnostic>
         .map(|exclusion| &exclusion.when)
         .chain(matrix.overrides.iter().map(|over| &over.when));
     for selector in all {
-        check_selector_axes(selector, diagnostics);
+        check_selector(selector, diagnostics);
     }
     for exclusion in matrix
         .exclude
@@ -153,7 +153,7 @@ pub(super) fn check_selectors(matrix: &Matrix, diagnostics: &mut Vec<Diagnostic>
     }
 }
 
-fn check_selector_axes(selector: &Spanned<Selector>, diagnostics: &mut Vec<Diagnostic>) {
+fn check_selector(selector: &Spanned<Selector>, diagnostics: &mut Vec<Diagnostic>) {
     if selector.value.0.is_empty() {
         diagnostics.push(
             with_place(
@@ -164,12 +164,13 @@ fn check_selector_axes(selector: &Spanned<Selector>, diagnostics: &mut Vec<Diagn
             .with_help("name axes, such as `{ engine: vllm }`"),
         );
     }
-    for (axis, _) in selector
-        .value
-        .0
-        .iter()
-        .filter(|(axis, _)| !AXES.contains(&axis.as_str()))
-    {
+    check_selector_axes(&selector.value, diagnostics);
+}
+
+/// The errors of axes that no cell has.
+pub(super) fn check_selector_axes(selector: &Selector, diagnostics: &mut Vec<Diagnostic>) {
+    let axes = selector.0.iter().map(|(axis, _)| axis);
+    for axis in axes.filter(|axis| !AXES.contains(&axis.as_str())) {
         diagnostics.push(unknown_name("axis", axis, &AXES, "an axis of a cell"));
     }
 }

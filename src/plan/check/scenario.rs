@@ -1,6 +1,6 @@
 //! Checks the scenarios of a matrix.
 
-use super::axes::empty_axis;
+use super::axes::{check_selector_axes, empty_axis};
 use super::diagnostics::with_place;
 use crate::config::arrival::RateProfile;
 use crate::config::builtin_scenarios;
@@ -101,6 +101,9 @@ fn check_quality(matrix: &Matrix, diagnostics: &mut Vec<Diagnostic>) {
     for (name, what, fix) in quality.find_errors() {
         let message = format!("invalid task `{name}` of graded answers");
         diagnostics.push(with_place(Diagnostic::new(message), name.place.as_ref(), what).with_help(fix));
+    }
+    if let Some(reference) = &quality.reference {
+        check_selector_axes(&reference.value.0, diagnostics);
     }
 }
 

@@ -29,20 +29,7 @@ struct TestRun {
 
 impl TestRun {
     fn new(run: &str, cases: Vec<Case>) -> Self {
-        let mut plan = Plan {
-            matrix: "small".to_owned(),
-            launches: Vec::new(),
-            cells: Vec::new(),
-            starts: Vec::new(),
-            left_out: Vec::new(),
-            parallel: false,
-            reference: None,
-            pull_ahead: false,
-            gpus: None,
-            paired: false,
-            validity: Default::default(),
-            until: None,
-        };
+        let mut plan = Plan::empty("small");
         let mut summaries = Vec::new();
         for case in cases {
             plan.launches.push(case.launch);

@@ -219,18 +219,9 @@ fn a_plan_shows_every_cell_with_its_own_measurements() {
         Case::new("vllm", "fp8", 1, 1.0),
     ];
     let plan = Plan {
-        matrix: "small".to_owned(),
         launches: cases.iter().map(|case| case.launch.clone()).collect(),
         cells: cases.iter().map(|case| case.cell.clone()).collect(),
-        starts: Vec::new(),
-        left_out: Vec::new(),
-        parallel: false,
-        reference: None,
-        pull_ahead: false,
-        gpus: None,
-        paired: false,
-        validity: Default::default(),
-        until: None,
+        ..Plan::empty("small")
     };
     let summaries = cases[0].summaries.clone();
     let counts: Vec<usize> = ReportCell::from_plan(&plan, &summaries)

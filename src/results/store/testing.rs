@@ -37,7 +37,6 @@ pub(crate) fn plan() -> Plan {
         .into();
     let measured = cells.iter().map(|cell| measurement(&cell.key)).collect();
     Plan {
-        matrix: MATRIX.to_owned(),
         launches: vec![test_launch(&launch)],
         cells,
         starts: vec![Start {
@@ -46,14 +45,8 @@ pub(crate) fn plan() -> Plan {
             cells: measured,
             confirms: false,
         }],
-        left_out: Vec::new(),
-        parallel: false,
         reference: Some("sim".to_owned()),
-        pull_ahead: false,
-        gpus: None,
-        paired: false,
-        validity: Default::default(),
-        until: None,
+        ..Plan::empty(MATRIX)
     }
 }
 
