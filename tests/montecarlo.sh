@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The long form of every Monte-Carlo test of verdicts, with optimised code and the seeds printed: the error rates of the decision function on two thousand
-# runs per condition (or as many as given), and two thousand synthetic nights (or as many as given). Ends with 101 where a promised rate is missed. Four
+# The long form of every Monte-Carlo test of verdicts, with optimised code and the seeds printed: the error rates of the decision function and of the paired
+# comparison of graded answers on two thousand runs per condition (or as many as given), and two thousand synthetic nights (or as many as given). Ends with 101 where a promised rate is missed. Four
 # minutes on one core: the modules of the decision, of nights and their tests are built as a crate of their own, from the same files as `matrix`.
 #   tests/montecarlo.sh [RUNS [NIGHTS]]
 #
@@ -22,6 +22,8 @@ export CARGO_TARGET_DIR
 fresh() {
   mkdir -p "$crate/$from" "$crate/src/base"
   cp src/base/text.rs "$crate/src/base/"
+  mkdir -p "$crate/src/analysis/graded"
+  cp -r src/analysis/graded/paired src/analysis/graded/paired.rs "$crate/src/analysis/graded/"
   cp -r "$from"/{between,change_point,montecarlo,multiple_testing,gate_policy,power,t_test,verdict}.rs "$from/decision" "$from/montecarlo" "$crate/$from/"
 }
 
@@ -38,6 +40,9 @@ pub mod base {
 }
 pub mod analysis {
     pub mod compare;
+    pub mod graded {
+        pub mod paired;
+    }
     pub mod metrics {
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Direction {
@@ -60,7 +65,7 @@ if [ "${1:-}" = --build ]; then
 fi
 if [ "${1:-}" != --planted ]; then
   export MATRIX_RUNS="${1:-2000}" MATRIX_NIGHTS="${2:-2000}"
-  cargo test --lib -- analysis::compare::montecarlo analysis::compare::decision::rates --nocapture --test-threads "${THREADS:-2}"
+  cargo test --lib -- analysis::compare::montecarlo analysis::compare::decision::rates analysis::graded --nocapture --test-threads "${THREADS:-2}"
   exit
 fi
 
@@ -98,6 +103,8 @@ planted "noise widens the bound" "$decision" \
 planted "p = 0" "$decision" 's/p: t_test::two_sided_p(.*$/p: 0.0,/' builds_that_do_not_differ
 planted "no correction for many cells" "$decision" 's/let adjusted = multiple_testing::holm_adjusted(&p, family);/let adjusted = p.clone();/' \
   builds_that_do_not_differ
+planted "graded answers: as if every answer were an item" src/analysis/graded/paired.rs 's/\[size\] => upper_tail(differing\[size\], self.lost\[size\])/[size] => upper_tail(differing[size] * (size as u32 + 1), self.lost[size] * (size as u32 + 1))/' \
+  healthy_runs_rarely_raise_an_alarm
 planted "starts that a stopping rule asked for tell the variance" "$from/decision/question.rs" 's/self.first_stage.unwrap_or(self.logs.len())/self.logs.len()/' \
   stopping_when_it_is_known
 planted "starts after the first stage tell nothing" "$from/decision/variance.rs" 's/all_starts.value.max(staged.value)/all_starts.value.min(staged.value)/' \

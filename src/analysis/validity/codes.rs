@@ -23,14 +23,15 @@ pub struct CodeEntry {
 
 use MetricFamily::{Energy, Itl, Ttft};
 use ReasonCode::{
-    AnswersBelowMinimum, AnswersDegenerate, AnswersWrongUnderLoad, AudioSecondsDisagree, BoundsLoosened,
-    CacheMissed, CacheWarm, CancelIgnored, ChunkedTokens, ClientLate, ClientSaturated, ClientSharesCpus,
-    ClockJump, ClocksSpread, CpuStolen, EnergyDisagrees, EngineChanged, EngineRestarted, Errors, FewSamples,
-    FirstEventAhead, GpuErrors, GpuMemoryUnexplained, GpuNotAtRest, GpuShared, HostBusy, Imported,
-    KvCacheFull, ListenerUnverified, MetricsMixed, Neighbour, NeverSteady, NumaRemote, OutputLong,
-    OutputShort, PcieDowntrained, Preempted, PretendedGpus, PromptTokensDisagree, QueueGrowing, RateDrawn,
-    RateNotReached, ResetUnproven, Simulated, Swapping, TelemetryGap, ThrottledHardware, ThrottledPower,
-    ThrottledThermal, TokensDisagree, TokensUncounted, WindowShort, WrongModel, WrongPrecision,
+    AnswersBelowMinimum, AnswersCompared, AnswersDegenerate, AnswersNotCompared, AnswersWorseThanReference,
+    AnswersWrongUnderLoad, AudioSecondsDisagree, BoundsLoosened, CacheMissed, CacheWarm, CancelIgnored,
+    ChunkedTokens, ClientLate, ClientSaturated, ClientSharesCpus, ClockJump, ClocksSpread, CpuStolen,
+    EnergyDisagrees, EngineChanged, EngineRestarted, Errors, FewSamples, FirstEventAhead, GpuErrors,
+    GpuMemoryUnexplained, GpuNotAtRest, GpuShared, HostBusy, Imported, KvCacheFull, ListenerUnverified,
+    MetricsMixed, Neighbour, NeverSteady, NumaRemote, OutputLong, OutputShort, PcieDowntrained, Preempted,
+    PretendedGpus, PromptTokensDisagree, QueueGrowing, RateDrawn, RateNotReached, ResetUnproven, Simulated,
+    Swapping, TelemetryGap, ThrottledHardware, ThrottledPower, ThrottledThermal, TokensDisagree,
+    TokensUncounted, WindowShort, WrongModel, WrongPrecision,
 };
 use Verdict::{Invalid, Suspect, Valid};
 
@@ -190,6 +191,36 @@ pub(crate) const TABLE: &[CodeEntry] = &[
         fix: "Look at the wrong answers in `graded.jsonl.zst` beside the records, and check the chat template, the precision and the checkpoint.",
         bound: "`min_correct` of the task; none by default",
         source: "the share that the user expects of this model",
+        implied_codes: &[],
+    },
+    CodeEntry {
+        code: AnswersWorseThanReference,
+        weight: Invalid,
+        families: &[],
+        meaning: "Fewer graded answers were correct than those of the reference to the same items: the engine loses quality.",
+        fix: "Look at the wrong answers in `graded.jsonl.zst` beside the records, and at what differs from the reference: version, precision, kernels, chat template, parser.",
+        bound: "a probability of 0.05 that a run without worse answers names any: one-sided exact tests of paired items (McNemar's, if each side was measured once), corrected over all tasks, launches and loads of the run (Holm)",
+        source: "simulated: a loss of 1.5 points among 1319 items of which 3 % differ is found in nine of ten runs; docs/matrix-files.md describes the method",
+        implied_codes: &[],
+    },
+    CodeEntry {
+        code: AnswersNotCompared,
+        weight: Suspect,
+        families: &[],
+        meaning: "Graded answers could not be compared with those of the reference, so it is unknown whether they are worse.",
+        fix: "Measure the reference in the same run, with the same items, or remove `reference` from `quality`.",
+        bound: "none",
+        source: "outcomes of other items say nothing about a loss",
+        implied_codes: &[],
+    },
+    CodeEntry {
+        code: AnswersCompared,
+        weight: Valid,
+        families: &[],
+        meaning: "Graded answers were compared with those of the reference, and no loss was found. Smaller losses than the one that is named may be there.",
+        fix: "Raise `items` to find smaller losses.",
+        bound: "that of `answers-worse-than-reference`; the loss would have been found with a probability of 0.8, if it came in addition to the items that differed, and at 0.05 divided by the number of comparisons",
+        source: "the exact power of the test",
         implied_codes: &[],
     },
     CodeEntry {

@@ -35,6 +35,12 @@ pub enum ReasonCode {
     AnswersWrongUnderLoad,
     /// Fewer graded answers were correct than the matrix demands.
     AnswersBelowMinimum,
+    /// Graded answers are worse than those of the reference.
+    AnswersWorseThanReference,
+    /// Graded answers cannot be compared with those of the reference.
+    AnswersNotCompared,
+    /// Graded answers were compared with those of the reference, and no loss was found.
+    AnswersCompared,
     /// The engine's count of output tokens differs from the client's.
     TokensDisagree,
     /// The engine went on generating for requests that the client had cancelled.
@@ -159,6 +165,9 @@ impl ReasonCode {
         Self::AnswersDegenerate,
         Self::AnswersWrongUnderLoad,
         Self::AnswersBelowMinimum,
+        Self::AnswersWorseThanReference,
+        Self::AnswersNotCompared,
+        Self::AnswersCompared,
         Self::TokensDisagree,
         Self::CancelIgnored,
         Self::ChunkedTokens,
@@ -218,6 +227,9 @@ impl ReasonCode {
             Self::AnswersDegenerate => "answers-degenerate",
             Self::AnswersWrongUnderLoad => "answers-wrong-under-load",
             Self::AnswersBelowMinimum => "answers-below-minimum",
+            Self::AnswersWorseThanReference => "answers-worse-than-reference",
+            Self::AnswersNotCompared => "answers-not-compared",
+            Self::AnswersCompared => "answers-compared",
             Self::TokensDisagree => "tokens-disagree",
             Self::CancelIgnored => "cancel-ignored",
             Self::ChunkedTokens => "chunked-tokens",

@@ -1,0 +1,240 @@
+//! Compares the graded answers of the cells of a run with those of their references, and judges all of them at once.
+
+use std::collections::BTreeMap;
+
+use super::paired::{ALPHA, PairedItems};
+use crate::analysis::compare::multiple_testing::holm_adjusted;
+use crate::analysis::validity::{new_reason, percent};
+use crate::base::ids::{CellKey, ContentHash};
+use crate::plan::Plan;
+use crate::results::record::cell::{MeasurementStatus, MeasurementSummary};
+use crate::results::record::graded::TaskScore;
+use crate::results::record::validity::{Reason, ReasonCode, Validity, Verdict};
+
+/// Reasons that a comparison gives. They are replaced when the run is judged again.
+const CODES: [ReasonCode; 3] = [
+    ReasonCode::AnswersWorseThanReference,
+    ReasonCode::AnswersNotCompared,
+    ReasonCode::AnswersCompared,
+];
+
+/// Reasons because of which the answers of a reference are no measure of others.
+const UNUSABLE: [ReasonCode; 3] = [
+    ReasonCode::AnswersWrongUnderLoad,
+    ReasonCode::AnswersBelowMinimum,
+    ReasonCode::AnswersDegenerate,
+];
+
+/// The answers of a cell to the items of a task, compared with those of its reference.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct AnswerComparison {
+    pub(crate) cell: CellKey,
+    pub(crate) reference: CellKey,
+    pub(crate) task: String,
+    /// Why the answers cannot be compared, if they cannot.
+    pub(crate) result: Result<ComparedAnswers, String>,
+}
+
+/// The result of a comparison.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ComparedAnswers {
+    pub(crate) paired: PairedItems,
+    /// Probability of so large a loss if both sides answer alike, corrected over all comparisons of the run (Holm).
+    pub(crate) p_adjusted: f64,
+    /// The smallest loss of the share of correct answers that would have been found in 80 % of runs; absent if there are
+    /// too few items.
+    pub(crate) smallest_loss: Option<f64>,
+}
+
+impl ComparedAnswers {
+    pub(crate) fn is_worse(&self) -> bool {
+        self.p_adjusted <= ALPHA
+    }
+}
+
+/// Compares every task of every graded cell that has a reference. A reference that the plan does not contain, as in the
+/// confirmation of a nightly run, compares nothing.
+pub(crate) fn compare_answers(plan: &Plan, summaries: &[MeasurementSummary]) -> Vec<AnswerComparison> {
+    if plan.answer_references.is_empty() {
+        return Vec::new();
+    }
+    let by_cell = MeasurementSummary::by_cell(summaries);
+    let graded = |cell: &CellKey| -> Vec<&MeasurementSummary> {
+        let all = by_cell.get(cell).into_iter().flatten().copied();
+        let mut graded: Vec<&MeasurementSummary> = all
+            .filter(|summary| summary.status == MeasurementStatus::Done && summary.graded.is_some())
+            .collect();
+        graded.sort_by_key(|summary| (summary.start, summary.repeat));
+        graded
+    };
+    let mut found = Vec::new();
+    for cell in &plan.cells {
+        let Some(reference) = plan.answer_references.get(&cell.key) else {
+            continue;
+        };
+        let (ours, theirs) = (graded(&cell.key), graded(reference));
+        let Some(first) = ours.first().and_then(|summary| summary.graded.as_ref()) else {
+            continue;
+        };
+        if !plan.cells.iter().any(|cell| cell.key == *reference) {
+            continue;
+        }
+        for TaskScore { task, .. } in &first.tasks {
+            found.push((
+                cell.key.clone(),
+                reference.clone(),
+                task.clone(),
+                pair(&ours, &theirs, task),
+            ));
+        }
+    }
+    adjust(found)
+}
+
+type Paired = (CellKey, CellKey, String, Result<PairedItems, String>);
+
+/// Corrects the probabilities over all comparisons.
+fn adjust(found: Vec<Paired>) -> Vec<AnswerComparison> {
+    let compared = found.iter().filter_map(|(.., paired)| paired.as_ref().ok());
+    let p: Vec<f64> = compared.map(PairedItems::p_worse).collect();
+    let level = ALPHA / p.len().max(1) as f64;
+    let mut adjusted = holm_adjusted(&p, p.len()).into_iter();
+    found
+        .into_iter()
+        .map(|(cell, reference, task, paired)| AnswerComparison {
+            cell,
+            reference,
+            task,
+            result: paired.map(|paired| ComparedAnswers {
+                smallest_loss: paired.smallest_loss(level),
+                paired,
+                p_adjusted: adjusted.next().unwrap_or(1.0),
+            }),
+        })
+        .collect()
+}
+
+/// Pairs the items of a task over the first measurements of both sides, as many of each.
+fn pair(
+    ours: &[&MeasurementSummary],
+    theirs: &[&MeasurementSummary],
+    task: &str,
+) -> Result<PairedItems, String> {
+    if theirs.is_empty() {
+        return Err("the reference has no graded measurement".to_owned());
+    }
+    let reasons = theirs.iter().flat_map(|summary| &summary.validity);
+    let mut reasons = reasons.flat_map(|validity| &validity.reasons);
+    let is_unusable = |reason: &&Reason| reason.weight == Verdict::Invalid && UNUSABLE.contains(&reason.code);
+    if let Some(reason) = reasons.find(is_unusable) {
+        return Err(format!(
+            "the answers of the reference are invalid ({})",
+            reason.code.name()
+        ));
+    }
+    let count = ours.len().min(theirs.len());
+    let (ours, theirs) = (scores(&ours[..count], task), scores(&theirs[..count], task));
+    let (Some(ours), Some(theirs)) = (ours, theirs) else {
+        return Err("the task was not graded in every measurement".to_owned());
+    };
+    let hashes: Vec<Option<&ContentHash>> = ours
+        .iter()
+        .chain(&theirs)
+        .map(|score| score.items_hash.as_ref())
+        .collect();
+    if hashes.contains(&None) {
+        return Err("it is unknown whether the items are the same (measured by an older version)".to_owned());
+    }
+    if hashes.iter().any(|hash| *hash != hashes[0]) {
+        return Err("the items differ: other prompts, expected answers or graders".to_owned());
+    }
+    let [ours, theirs] = [ours, theirs]
+        .map(|scores| -> Vec<&str> { scores.iter().map(|score| score.outcomes.as_str()).collect() });
+    let paired = PairedItems::count(&ours, &theirs);
+    match paired.items {
+        0 => Err("no item has an outcome on both sides".to_owned()),
+        _ => Ok(paired),
+    }
+}
+
+/// The score of a task in every measurement; `None` if one lacks it.
+fn scores<'a>(summaries: &[&'a MeasurementSummary], task: &str) -> Option<Vec<&'a TaskScore>> {
+    let graded = summaries.iter().map(|summary| summary.graded.as_ref());
+    graded
+        .map(|graded| graded?.tasks.iter().find(|score| score.task == task))
+        .collect()
+}
+
+/// Judges the answers of all measurements of a run against their references, and returns those whose validity changed.
+pub(crate) fn judge_against_references(
+    plan: &Plan,
+    summaries: &[MeasurementSummary],
+) -> Vec<MeasurementSummary> {
+    let mut reasons: BTreeMap<&CellKey, Vec<Reason>> = BTreeMap::new();
+    let comparisons = compare_answers(plan, summaries);
+    for comparison in &comparisons {
+        let family = comparisons.iter().filter(|other| other.result.is_ok()).count();
+        reasons
+            .entry(&comparison.cell)
+            .or_default()
+            .push(reason(comparison, family));
+    }
+    let judged = summaries.iter().filter_map(|summary| {
+        let validity = summary.validity.as_ref()?;
+        let kept = validity
+            .reasons
+            .iter()
+            .filter(|reason| !CODES.contains(&reason.code));
+        let is_graded = summary.graded.is_some();
+        let added = reasons.get(&summary.cell).filter(|_| is_graded);
+        let all = kept.chain(added.into_iter().flatten()).cloned().collect();
+        let judged = Validity::from_reasons(all);
+        (judged != *validity).then(|| MeasurementSummary {
+            validity: Some(judged),
+            ..summary.clone()
+        })
+    });
+    judged.collect()
+}
+
+fn reason(comparison: &AnswerComparison, family: usize) -> Reason {
+    let AnswerComparison { task, reference, .. } = comparison;
+    let compared = match &comparison.result {
+        Err(why) => {
+            return new_reason(
+                ReasonCode::AnswersNotCompared,
+                format!("{task} against `{reference}`: {why}"),
+                None,
+            );
+        }
+        Ok(compared) => compared,
+    };
+    let paired = &compared.paired;
+    let [low, high] = paired.interval().map(|bound| 100.0 * bound);
+    let figures = format!(
+        "{task} against `{reference}`: {:+.1} points (95 % interval {low:+.1} to {high:+.1}), {} items lost and {} gained of {}",
+        100.0 * paired.difference(),
+        paired.lost(),
+        paired.gained(),
+        paired.items,
+    );
+    let bound = format!("p ≤ {ALPHA} over {family} comparisons");
+    match compared.is_worse() {
+        true => new_reason(
+            ReasonCode::AnswersWorseThanReference,
+            format!("{figures}, p = {:.1e}", compared.p_adjusted),
+            Some(bound),
+        ),
+        false => new_reason(
+            ReasonCode::AnswersCompared,
+            match compared.smallest_loss {
+                Some(loss) => format!("{figures}; a loss of {} would have been found", percent(loss)),
+                None => format!("{figures}; too few items to find any loss"),
+            },
+            Some(bound),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,161 @@
+use super::*;
+use crate::base::ids::{ContentHash, LaunchId};
+use crate::config::engine::{Recipe, Recipes};
+use crate::config::matrix::Matrix;
+use crate::config::yaml::{Source, read};
+use crate::plan::expand;
+use crate::results::record::cell::Origin;
+use crate::results::record::graded::GradedAnswers;
+
+/// A finished measurement with these outcomes of one task.
+fn measurement(cell: &str, start: u32, outcomes: &str, items: &str) -> MeasurementSummary {
+    let correct = outcomes.chars().filter(|outcome| *outcome == '1').count() as u32;
+    let score = TaskScore {
+        task: "copy".to_owned(),
+        items: outcomes.len() as u32,
+        correct,
+        outcomes: outcomes.to_owned(),
+        items_hash: Some(ContentHash::from_bytes(items.as_bytes())),
+        ..TaskScore::default()
+    };
+    MeasurementSummary {
+        start,
+        status: MeasurementStatus::Done,
+        graded: Some(GradedAnswers {
+            tasks: vec![score],
+            concurrency: None,
+            load_s: 1.0,
+            alone_s: 1.0,
+        }),
+        validity: Some(Validity::default()),
+        ..MeasurementSummary::new(
+            key(cell),
+            ContentHash::from_bytes(b""),
+            LaunchId::new("launch"),
+            Origin::Measured,
+        )
+    }
+}
+
+/// The plan of a matrix with these engines, of which the first is the reference.
+fn plan(engines: &[&str]) -> Plan {
+    let entries: Vec<String> = engines
+        .iter()
+        .map(|name| format!("  - sim: {{ as: {name}, variant: vllm }}\n"))
+        .collect();
+    let text = format!(
+        "name: t\nengines:\n{}models: [m]\nscenarios: [sharegpt]\nquality: {{ tasks: [copy], reference: {} }}\n",
+        entries.concat(),
+        engines[0]
+    );
+    let (matrix, wrong) = read::<Matrix>(&Source::new("m.yaml", text));
+    assert!(wrong.is_empty(), "{wrong:?}");
+    let recipe = include_str!("../../../../engines/sim.yaml");
+    let recipe = read::<Recipe>(&Source::new("sim.yaml", recipe)).0.unwrap();
+    expand(&matrix.unwrap(), &Recipes::from([("sim".to_owned(), recipe)])).unwrap()
+}
+
+/// The key of the cell of an engine.
+fn key(engine: &str) -> CellKey {
+    plan(&[engine]).cells[0].key.clone()
+}
+
+fn codes(summary: &MeasurementSummary) -> Vec<ReasonCode> {
+    let reasons = summary.validity.iter().flat_map(|validity| &validity.reasons);
+    reasons.map(|reason| reason.code).collect()
+}
+
+#[test]
+fn worse_answers_are_invalid_and_equal_ones_have_a_note() {
+    let (all, most) = ("1".repeat(100), format!("{}{}", "0".repeat(12), "1".repeat(88)));
+    let run = [
+        measurement("reference", 1, &all, "items"),
+        measurement("worse", 1, &most, "items"),
+        measurement("equal", 1, &all, "items"),
+        measurement("better", 1, &all, "items"),
+    ];
+    let plan = plan(&["reference", "worse", "equal", "better"]);
+    let judged = judge_against_references(&plan, &run);
+    let found: Vec<(CellKey, Vec<ReasonCode>)> = judged
+        .iter()
+        .map(|summary| (summary.cell.clone(), codes(summary)))
+        .collect();
+    let note = || vec![ReasonCode::AnswersCompared];
+    let expected = [
+        (key("worse"), vec![ReasonCode::AnswersWorseThanReference]),
+        (key("equal"), note()),
+        (key("better"), note()),
+    ];
+    assert_eq!(found, expected);
+    assert!(judged[0].is_invalid() && !judged[1].is_invalid());
+    let measured = &judged[0].validity.as_ref().unwrap().reasons[0].measured;
+    assert!(
+        measured.contains("copy against `engine=reference,")
+            && measured.contains(": -12.0 points")
+            && measured.contains("12 items lost and 0 gained of 100"),
+        "{measured}"
+    );
+    // Judged again, nothing changes; without a reference the reasons go.
+    let again = [
+        run[0].clone(),
+        judged[0].clone(),
+        judged[1].clone(),
+        judged[2].clone(),
+    ];
+    assert_eq!(judge_against_references(&plan, &again), []);
+    let without = judge_against_references(&Plan::empty("small"), &again);
+    assert_eq!(without, run[1..]);
+}
+
+#[test]
+fn what_cannot_be_compared_says_why_and_is_suspect() {
+    let plan = plan(&["reference", "cell"]);
+    let reason = |run: &[MeasurementSummary]| -> String {
+        let judged = judge_against_references(&plan, run);
+        let reason = &judged[0].validity.as_ref().unwrap().reasons[0];
+        assert_eq!(
+            (reason.code, reason.weight),
+            (ReasonCode::AnswersNotCompared, Verdict::Suspect)
+        );
+        reason.measured.clone()
+    };
+    let cell = measurement("cell", 1, "1111", "items");
+    assert!(reason(&[cell.clone()]).contains("no graded measurement"));
+    let other = measurement("reference", 1, "1111", "other items");
+    assert!(reason(&[other, cell.clone()]).contains("the items differ"));
+    let unknown = measurement("reference", 1, "----", "items");
+    assert!(reason(&[unknown, cell.clone()]).contains("no item has an outcome"));
+    let mut old = measurement("reference", 1, "1111", "items");
+    if let Some(graded) = &mut old.graded {
+        graded.tasks[0].items_hash = None;
+    }
+    assert!(reason(&[old, cell.clone()]).contains("older version"));
+    let mut wrong = measurement("reference", 1, "0000", "items");
+    let below = new_reason(ReasonCode::AnswersBelowMinimum, String::new(), None);
+    wrong.validity = Some(Validity::from_reasons(vec![below]));
+    assert!(reason(&[wrong, cell]).contains("answers-below-minimum"));
+}
+
+#[test]
+fn starts_are_paired_and_further_ones_of_one_side_are_left_out() {
+    let plan = plan(&["reference", "cell"]);
+    let run = [
+        measurement("reference", 2, "1100", "items"),
+        measurement("reference", 1, "1111", "items"),
+        measurement("reference", 3, "0000", "items"),
+        measurement("cell", 2, "1100", "items"),
+        measurement("cell", 1, "1110", "items"),
+    ];
+    let compared = compare_answers(&plan, &run).remove(0).result.unwrap();
+    assert_eq!((compared.paired.items, compared.paired.measurements), (4, 2));
+    assert_eq!((compared.paired.lost(), compared.paired.gained()), (1, 0));
+    assert!((compared.paired.difference() + 1.0 / 8.0).abs() < 1e-12);
+}
+
+#[test]
+fn a_reference_outside_of_the_plan_compares_nothing() {
+    let mut plan = plan(&["reference", "cell"]);
+    plan.cells.retain(|cell| cell.key != key("reference"));
+    let run = [measurement("cell", 1, "1111", "items")];
+    assert_eq!(judge_against_references(&plan, &run), []);
+}
