@@ -12,6 +12,7 @@ use crate::results::record::event::Event;
 use crate::results::store::{self, Store, StoreError};
 use crate::runner::calibrate::{self, CalibrationRequest};
 use crate::runner::context::{EventBus, HostEnv, RunContext, RunCounts};
+use crate::runner::session::answers;
 use crate::runner::session::plans::Batch;
 use crate::runner::shutdown::{Shutdown, Signals};
 use crate::runner::starts;
@@ -62,6 +63,7 @@ impl BatchRunner<'_> {
         calibrate: bool,
         next: &mut dyn FnMut() -> Result<Option<Batch>, BatchError>,
     ) -> Result<usize, BatchError> {
+        let plan = first.plan.clone();
         let mut signals = Signals::catch().map_err(BatchError::Signals)?;
         for removed_item in removed {
             self.events.emit(Event::Swept { what: removed_item });
@@ -78,7 +80,14 @@ impl BatchRunner<'_> {
             ran = self.run_batches(first, totals.total, calibrate, next, &counts) => ran,
             never = self.shutdown.listen(&mut signals, self.events) => match never {},
         };
-        let run_counts = counts.get();
+        let judged = answers::judge(self.store, &plan);
+        let mut run_counts = counts.get();
+        if let Ok(answers) = &judged {
+            run_counts.invalid += answers.invalidated;
+            for message in answers.losses.iter().cloned() {
+                self.events.emit(Event::Warning { message });
+            }
+        }
         self.events.emit(Event::RunEnded {
             done: run_counts.done,
             failed: run_counts.failed,
@@ -92,7 +101,9 @@ impl BatchRunner<'_> {
         );
         // Report these last, because the user has to act on them.
         let unstopped = starts::remove_orphans(self.host, self.events, self.shutdown).await;
-        ran.map(|()| unstopped)
+        ran?;
+        judged?;
+        Ok(unstopped)
     }
 
     async fn run_batches(

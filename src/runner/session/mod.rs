@@ -4,6 +4,7 @@
 //! no exit codes.
 
 mod abort;
+mod answers;
 mod batches;
 pub(crate) mod error;
 pub(crate) mod gpus;

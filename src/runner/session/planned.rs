@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::abort;
+use super::answers;
 use super::observer::{Notice, Observer};
 use super::outcome::RunOutcome;
 use super::plans::{RunPlans, count_measurements};
@@ -112,6 +113,8 @@ impl PlannedRun {
 
     /// Counts the measurements. `unstopped` is the number of engines that could not be stopped.
     pub(crate) fn finish(&self, unstopped: usize) -> Result<RunOutcome, SessionError> {
+        // The starts were judged without the others.
+        answers::judge(&self.store, &self.plans.selected).map_err(|error| self.abort_error(&error))?;
         run_outcome(&self.store, &self.plans.selected, unstopped, false)
             .map_err(|error| self.abort_error(&error))
     }
