@@ -89,6 +89,7 @@ impl Case {
             plan: None,
             stage: None,
             noise: None,
+            answer_comparisons: &[],
         }
     }
 }

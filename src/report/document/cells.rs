@@ -10,7 +10,9 @@ use crate::analysis::compare::precision::CellPrecision;
 use crate::analysis::metrics::Metric;
 use crate::plan::Measurement;
 use crate::report::engine_report::command::command_of;
-use crate::report::tables::{ReportCell, is_unknown, mean_of_starts, status_in_words, summary_validity};
+use crate::report::tables::{
+    AnswerScore, ReportCell, answer_scores, is_unknown, mean_of_starts, status_in_words, summary_validity,
+};
 use crate::results::record::cell::{Definitions, MeasurementStatus, MeasurementSummary, Origin};
 use crate::results::record::provenance::UnknownFact;
 use crate::results::record::validity::{Reason, Verdict};
@@ -78,6 +80,8 @@ pub(crate) struct CellFacts {
     /// Figures by definition set and name, over the completed measurements that are not invalid, or over all
     /// completed ones if all are invalid. A name ends in its unit, if it has one.
     pub(crate) figures: BTreeMap<Definitions, BTreeMap<String, Figure>>,
+    /// Scores of graded answers, one for each task; empty if none were graded.
+    pub(crate) answers: Vec<AnswerScore>,
     /// Latency distributions over the same measurements; empty if no histograms were recorded.
     pub(crate) distributions: Vec<Distribution>,
     /// Quantities over time in the measurement with the median output throughput; empty if nothing was recorded.
@@ -224,6 +228,7 @@ pub(super) fn cell(
             .map(|summary| measurement_facts(summary))
             .collect(),
         figures: figure_facts(report_cell),
+        answers: answer_scores(report_cell),
         distributions: time_series::distributions(report_cell, traces),
         series: trace.map(time_series::all_series).unwrap_or_default(),
         window_s: middle.and_then(time_series::window_s),

@@ -30,6 +30,7 @@ pub(crate) use tradeoffs::{OperatingPoint, Tradeoff};
 use super::ReportCell;
 use super::tables::compare_groups;
 use crate::analysis::compare::precision::CellPrecision;
+use crate::analysis::graded::reference::{AnswerComparison, compare_answers};
 use crate::base::ids::CellKey;
 use crate::plan::{Measurement, Plan};
 use crate::results::record::cell::MeasurementSummary;
@@ -87,9 +88,14 @@ impl Document {
     /// engine to the one of its first row. `bound` is the smallest change that counts, as a share.
     pub(crate) fn from_runs(sources: &[ReportedRun<'_>], reference: Option<&str>, bound: f64) -> Self {
         let has_several = sources.len() > 1;
+        let answers: Vec<Vec<AnswerComparison>> = sources
+            .iter()
+            .map(|source| compare_answers(source.plan, source.summaries))
+            .collect();
         let report_cells: Vec<ReportCell<'_>> = sources
             .iter()
-            .flat_map(|source| {
+            .zip(&answers)
+            .flat_map(|(source, answers)| {
                 let run = if has_several {
                     source.run_info.run.as_str()
                 } else {
@@ -97,9 +103,11 @@ impl Document {
                 };
                 let machine = has_several.then_some(source.machine);
                 let report_cells = ReportCell::from_run(run, machine, source.plan, source.summaries);
-                report_cells
-                    .into_iter()
-                    .map(|cell| cell.with_precisions(source.precisions).with_noise(source.noise))
+                report_cells.into_iter().map(|cell| {
+                    cell.with_precisions(source.precisions)
+                        .with_noise(source.noise)
+                        .with_answer_comparisons(answers)
+                })
             })
             .collect();
         let traces: Vec<&BTreeMap<Measurement, MeasurementTimeSeries>> = sources

@@ -8,6 +8,7 @@ use crate::analysis::metrics::{Direction, Metric};
 use crate::report::document::{CellFacts, ComparisonRow, ComparisonTable, Document, Figure, label, unit};
 use crate::report::history::History;
 use crate::report::table::single_line;
+use crate::report::tables::{AnswerResult, AnswerScore, AnswersVersusReference};
 use crate::results::record::cell::Definitions;
 
 const REPORT_COLUMNS: [&str; 35] = [
@@ -73,6 +74,14 @@ pub(super) fn report_rows(document: &Document) -> Vec<Vec<String>> {
                 has_figures = true;
                 let mut fields = leading_fields.clone();
                 fields.extend(figure_fields(*definitions, name, figure));
+                rows.push(fields);
+            }
+        }
+        for score in &cell.answers {
+            has_figures = true;
+            for row in answer_fields(score) {
+                let mut fields = leading_fields.clone();
+                fields.extend(row);
                 rows.push(fields);
             }
         }
@@ -148,6 +157,44 @@ fn figure_fields(definitions: Definitions, name: &str, figure: &Figure) -> Vec<S
         figure.most.to_string(),
         figure.values.len().to_string(),
     ]
+}
+
+/// The rows of a graded task: its share of correct answers with the 95 % interval, and the difference to the reference.
+fn answer_fields(score: &AnswerScore) -> Vec<Vec<String>> {
+    let fields = |name: &str, label: &str, value: f64, interval: [f64; 2], measurements: u32| {
+        vec![
+            "answers".to_owned(),
+            without_formulas(&format!("{}_{name}", score.task)),
+            without_formulas(&format!("{label}: {}", score.task)),
+            String::new(),
+            "higher".to_owned(),
+            value.to_string(),
+            interval[0].to_string(),
+            interval[1].to_string(),
+            measurements.to_string(),
+        ]
+    };
+    let mut rows = vec![fields(
+        "correct_share",
+        "correct answers",
+        score.correct_share,
+        score.interval,
+        score.measurements,
+    )];
+    if let Some(AnswersVersusReference {
+        result: AnswerResult::Compared(found),
+        ..
+    }) = &score.versus_reference
+    {
+        rows.push(fields(
+            "difference_share",
+            "correct answers against the reference",
+            found.difference,
+            found.interval,
+            found.measurements,
+        ));
+    }
+    rows
 }
 
 const HISTORY_COLUMNS: [&str; 13] = [

@@ -20,7 +20,7 @@ mod suspicion;
 mod tests;
 mod units;
 
-pub(crate) use answers::answer_table;
+pub(crate) use answers::{AnswerResult, AnswerScore, AnswersVersusReference, answer_scores, answer_table};
 pub(crate) use comparison::comparison_tables;
 pub(crate) use family::{Group, compare_groups};
 pub(crate) use grouping::group_by_name;

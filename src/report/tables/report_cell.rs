@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::analysis::compare::precision::CellPrecision;
+use crate::analysis::graded::reference::AnswerComparison;
 use crate::analysis::metrics::{self, Metric, Quantity};
 use crate::base::ids::{CellKey, ContentHash};
 use crate::plan::{Cell, Launch, Plan};
@@ -36,6 +37,8 @@ pub(crate) struct ReportCell<'a> {
     pub(crate) stage: Option<u32>,
     /// Noise of the host's figures, if `matrix noise` measured it.
     pub(crate) noise: Option<&'a Noise>,
+    /// Comparisons of graded answers with references, of all cells of the run.
+    pub(crate) answer_comparisons: &'a [AnswerComparison],
 }
 
 impl<'a> ReportCell<'a> {
@@ -77,6 +80,7 @@ impl<'a> ReportCell<'a> {
             plan: Some(plan),
             stage: plan.until.as_ref().map(|until| until.stage),
             noise: None,
+            answer_comparisons: &[],
         });
         cells.collect()
     }
@@ -90,6 +94,14 @@ impl<'a> ReportCell<'a> {
     /// Sets the noise of the host.
     pub(crate) fn with_noise(self, noise: Option<&'a Noise>) -> Self {
         Self { noise, ..self }
+    }
+
+    /// Sets the comparisons of graded answers of the run.
+    pub(crate) fn with_answer_comparisons(self, answer_comparisons: &'a [AnswerComparison]) -> Self {
+        Self {
+            answer_comparisons,
+            ..self
+        }
     }
 
     /// The engine with its version: the requested one, else the one reported by this cell or by the other
