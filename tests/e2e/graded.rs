@@ -123,3 +123,61 @@ fn an_engine_that_dies_while_it_is_graded_fails_its_cell_and_keeps_what_was_reco
     let requests = run.read_requests(measurement).expect("requests are kept");
     assert_eq!(requests.len(), 24);
 }
+
+#[test]
+fn answers_that_are_worse_than_those_of_the_reference_cost_the_row_and_equal_ones_do_not() {
+    let matrix = sims(
+        &[
+            ("pinned", "vllm", "--step=2ms, --wrong-answers=5%"),
+            ("equal", "vllm", "--step=2ms, --wrong-answers=5%"),
+            ("worse", "vllm", "--step=2ms, --wrong-answers=30%"),
+        ],
+        SCENARIO,
+    );
+    let quality = "quality: { reference: pinned, controls: 4, tasks: [arithmetic: { items: 120 }] }\n";
+    let bench = Bench::of(&format!("{matrix}{quality}"));
+    let ran = bench.run(&[]).exits(3).shows("lost / gained");
+    ran.says("worse answers than the reference: arithmetic");
+    let run = bench.finished();
+    let compared = [
+        ReasonCode::AnswersWorseThanReference,
+        ReasonCode::AnswersNotCompared,
+        ReasonCode::AnswersCompared,
+    ];
+    for (engine, code) in [
+        ("pinned", None),
+        ("equal", Some(ReasonCode::AnswersCompared)),
+        ("worse", Some(ReasonCode::AnswersWorseThanReference)),
+    ] {
+        let mut found = codes(&run, engine);
+        found.retain(|code| compared.contains(code));
+        assert_eq!(found, code.into_iter().collect::<Vec<_>>(), "{engine}");
+    }
+    // The report of other formats has the figures.
+    let folder = bench.run_folder();
+    let folder = folder.to_str().expect("a text");
+    let json = bench
+        .call(&["report", folder, "--format", "json"])
+        .exits(0)
+        .stdout;
+    let document: serde_json::Value = serde_json::from_str(&json).expect("it is JSON");
+    let cells = document["cells"].as_array().expect("it has cells");
+    let worse = cells
+        .iter()
+        .find(|cell| cell["engine_name"] == "worse")
+        .expect("it has the cell");
+    let found = &worse["answers"][0]["versus_reference"]["result"]["compared"];
+    assert_eq!(found["is_worse"], true, "{found}");
+    assert_eq!(worse["validity"], "invalid");
+    let csv = bench.call(&["report", folder, "--format", "csv"]).exits(0).stdout;
+    assert!(csv.contains("arithmetic_difference_share"), "{csv}");
+    // A resumed run judges its answers again without the reference.
+    let matrix = format!("{matrix}{}", quality.replace("reference: pinned, ", ""));
+    bench.rewrite(&matrix);
+    bench.run(&["--resume"]).exits(0);
+    assert!(
+        !codes(&bench.finished(), "worse")
+            .iter()
+            .any(|code| compared.contains(code))
+    );
+}
