@@ -20,7 +20,10 @@ const MAX_NAMED_CELLS: usize = 8;
 ///
 /// # Errors
 /// No graded cell is selected, or several of one model and load are.
-pub(super) fn resolve(matrix: &Matrix, cells: &[Cell]) -> Result<BTreeMap<CellKey, CellKey>, Diagnostic> {
+pub(super) fn resolve(
+    matrix: &Matrix,
+    cells: &[Cell],
+) -> Result<BTreeMap<CellKey, CellKey>, Box<Diagnostic>> {
     let quality = matrix.quality.as_ref();
     let Some(reference) = quality.and_then(|quality| quality.value.reference.as_ref()) else {
         return Ok(BTreeMap::new());
@@ -32,10 +35,10 @@ pub(super) fn resolve(matrix: &Matrix, cells: &[Cell]) -> Result<BTreeMap<CellKe
         selected.entry(common_values(&cell.axes)).or_default().push(cell);
     }
     if selected.is_empty() {
-        return Err(nothing_selected(reference, graded()));
+        return Err(Box::new(nothing_selected(reference, graded())));
     }
     if let Some(several) = selected.values().find(|cells| cells.len() > 1) {
-        return Err(ambiguous(reference, several));
+        return Err(Box::new(ambiguous(reference, several)));
     }
     let others = graded().filter(|cell| !is_selected(cell));
     let pairs = others.filter_map(|cell| {

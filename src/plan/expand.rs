@@ -62,7 +62,7 @@ pub(crate) fn expand(matrix: &Matrix, recipes: &Recipes) -> Result<Plan, Vec<Dia
     let mut errors = check::check_containers(matrix, &plan);
     match answer_references::resolve(matrix, &plan.cells) {
         Ok(references) => plan.answer_references = references,
-        Err(diagnostic) => errors.push(diagnostic),
+        Err(diagnostic) => errors.push(*diagnostic),
     }
     match errors.is_empty() {
         true => Ok(plan),

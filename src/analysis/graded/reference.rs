@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::paired::{ALPHA, PairedItems};
 use crate::analysis::compare::multiple_testing::holm_adjusted;
-use crate::analysis::validity::{new_reason, percent};
+use crate::analysis::validity::new_reason;
 use crate::base::ids::{CellKey, ContentHash};
 use crate::plan::Plan;
 use crate::results::record::cell::{MeasurementStatus, MeasurementSummary};
@@ -41,8 +41,8 @@ pub(crate) struct ComparedAnswers {
     pub(crate) paired: PairedItems,
     /// Probability of so large a loss if both sides answer alike, corrected over all comparisons of the run (Holm).
     pub(crate) p_adjusted: f64,
-    /// The smallest loss of the share of correct answers that would have been found in 80 % of runs; absent if there are
-    /// too few items.
+    /// The smallest loss of the share of correct answers that would have been found in 80 % of runs; absent if a loss was
+    /// found, and if there are too few items to find any.
     pub(crate) smallest_loss: Option<f64>,
 }
 
@@ -105,10 +105,15 @@ fn adjust(found: Vec<Paired>) -> Vec<AnswerComparison> {
             cell,
             reference,
             task,
-            result: paired.map(|paired| ComparedAnswers {
-                smallest_loss: paired.smallest_loss(level),
-                paired,
-                p_adjusted: adjusted.next().unwrap_or(1.0),
+            result: paired.map(|paired| {
+                let p_adjusted = adjusted.next().unwrap_or(1.0);
+                ComparedAnswers {
+                    smallest_loss: (p_adjusted > ALPHA)
+                        .then(|| paired.smallest_loss(level))
+                        .flatten(),
+                    paired,
+                    p_adjusted,
+                }
             }),
         })
         .collect()
@@ -228,7 +233,10 @@ fn reason(comparison: &AnswerComparison, family: usize) -> Reason {
         false => new_reason(
             ReasonCode::AnswersCompared,
             match compared.smallest_loss {
-                Some(loss) => format!("{figures}; a loss of {} would have been found", percent(loss)),
+                Some(loss) => format!(
+                    "{figures}; a loss of {:.1} points would have been found",
+                    100.0 * loss
+                ),
                 None => format!("{figures}; too few items to find any loss"),
             },
             Some(bound),

@@ -41,7 +41,7 @@ use crate::results::record::client::ClientFacts;
 use crate::results::record::machine::Machine;
 use crate::results::record::telemetry::Telemetry;
 use crate::results::record::validity::{Reason, ReasonCode, Validity, Verdict};
-pub(crate) use reason::{new_reason, percent};
+pub(crate) use reason::new_reason;
 
 /// Judges a measurement. `None` if it did not end normally, because its status says enough.
 pub(crate) fn judge(evidence: &Evidence<'_>) -> Option<Validity> {

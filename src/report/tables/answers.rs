@@ -74,7 +74,8 @@ pub(crate) struct AnswerDifference {
     pub(crate) p_adjusted: f64,
     /// Whether the answers are worse, which makes the cell invalid.
     pub(crate) is_worse: bool,
-    /// The smallest loss of the share that would have been found in 80 % of runs; absent if there are too few items.
+    /// The smallest loss of the share that would have been found in 80 % of runs; absent if a loss was found, and if
+    /// there are too few items to find any.
     pub(crate) smallest_loss: Option<f64>,
 }
 
@@ -233,7 +234,10 @@ fn reference_values(versus: Option<&AnswersVersusReference>) -> [Value; 4] {
                     100.0 * found.difference
                 )),
                 Value::Text(format!("{} / {} of {}", found.lost, found.gained, found.items)),
-                Value::Text(format!("{:.2}", found.p_adjusted)),
+                Value::Text(match found.p_adjusted {
+                    p if p < 0.01 => "< 0.01".to_owned(),
+                    p => format!("{p:.2}"),
+                }),
                 found.smallest_loss.map_or(Value::Missing, |loss| {
                     Value::Text(format!("{:.1} points", 100.0 * loss))
                 }),

@@ -17,6 +17,10 @@ fn once(items: u32, lost: u32, gained: u32) -> PairedItems {
 
 /// Number of runs of each simulation; `tests/montecarlo.sh` sets it.
 fn run_count() -> u32 {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "an environment variable sets the length of a test"
+    )]
     let setting = std::env::var("MATRIX_RUNS").ok();
     setting.map_or(300, |text| text.parse().expect("MATRIX_RUNS is a number"))
 }

@@ -120,7 +120,7 @@ fn what_cannot_be_compared_says_why_and_is_suspect() {
         reason.measured.clone()
     };
     let cell = measurement("cell", 1, "1111", "items");
-    assert!(reason(&[cell.clone()]).contains("no graded measurement"));
+    assert!(reason(std::slice::from_ref(&cell)).contains("no graded measurement"));
     let other = measurement("reference", 1, "1111", "other items");
     assert!(reason(&[other, cell.clone()]).contains("the items differ"));
     let unknown = measurement("reference", 1, "----", "items");
