@@ -158,7 +158,8 @@ fn a_driver_that_takes_its_time_is_asked_for_power_each_time_and_for_the_rest_in
     let first = values(&mut *quick);
     let actual: Vec<SampleValues> = (0..9).map(|_| values(&mut *quick)).collect();
     let of = |name: &str| actual.iter().filter(|values| values.contains_key(name)).count();
-    assert_eq!((of("power_w"), of("energy_j")), (9, 9));
+    // Power and energy come in one call, of which the energy is what takes long.
+    assert_eq!((of("power_w"), of("energy_j")), (9, 1));
     assert_eq!((of("gpu_util_share"), of("sm_clock_mhz")), (3, 3));
     assert_eq!((of("throttled_power"), of("memory_used_bytes")), (3, 1));
     for values in &actual {
