@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use super::{LOAD, PROFILE, cluster, measured_once, run};
-use crate::harness::{Bench, failure, sims, summary};
+use crate::harness::{Bench, Ran, failure, sims, summary};
 
 /// A load of about ten seconds.
 const LONG: &str = "  - load: { dataset: random, prompts: 20, input_len: 40, output_len: 4, rate: 2, spacing: constant, range_ratio: 1.0, warmup: 0 }\n";
@@ -11,6 +11,26 @@ const LONG: &str = "  - load: { dataset: random, prompts: 20, input_len: 40, out
 /// A simulated engine over two nodes, with further arguments.
 pub fn two_nodes(args: &str, scenarios: &str) -> String {
     sims(&[("two", "vllm", args)], scenarios).replace("as: two,", "as: two, nodes: 2,")
+}
+
+/// Kills all that `matrix` runs on the second node, as if the node were lost.
+fn lose_second_node(bench: &Bench) {
+    let folder = std::fs::canonicalize(bench.path()).expect("it is there");
+    let processes = std::fs::read_dir("/proc").expect("processes can be listed");
+    let mut killed = 0;
+    for process in processes.flatten() {
+        let path = process.path();
+        let command = std::fs::read(path.join("cmdline")).unwrap_or_default();
+        let command = String::from_utf8_lossy(&command).replace('\0', " ");
+        let is_remote = command.ends_with(" __remote ") || command.ends_with(" __sample ");
+        let is_srun = command.contains("srun");
+        if is_remote && !is_srun && std::fs::read_link(path.join("cwd")).is_ok_and(|cwd| cwd == folder) {
+            let pid = process.file_name();
+            let status = Command::new("kill").arg("-9").arg(pid).status();
+            killed += usize::from(status.expect("kill runs").success());
+        }
+    }
+    assert!(killed >= 2, "{killed} were killed");
 }
 
 /// The processes of the engine on the second node.
@@ -159,5 +179,21 @@ fn the_end_of_a_role_on_another_node_is_that_of_the_engine() {
         "{reason}"
     );
     assert!(tail.lines().all(|line| line.starts_with("[side] ")), "{tail}");
+    bench.leaves_no_process();
+}
+
+#[test]
+#[ignore = "a long form; tests/slurm.sh runs it"]
+fn a_cell_during_which_a_node_was_lost_is_measured_again() {
+    let Some(cluster) = cluster() else { return };
+    let matrix = spread("").replace("concurrency: 4", "rate: 4, spacing: constant");
+    let bench = cluster.bench(&matrix, PROFILE);
+    let login = bench.begin(&["run", "matrices/m.yaml", "--no-calibration", "--cluster", "test"]);
+    bench.until_journal("\"cell-began\"");
+    lose_second_node(&bench);
+    let ran = Ran::from(login.wait_with_output().expect("it ends"));
+    ran.exits(0).says("its process `decode 2` ended");
+    measured_once(&bench, 1);
+    assert_eq!(summary(&bench.finished(), "split", "load").retries.len(), 1);
     bench.leaves_no_process();
 }

@@ -68,7 +68,12 @@ fn nodes(bench: &Bench) -> BTreeSet<String> {
 #[test]
 fn starts_run_on_both_nodes_and_the_side_that_submits_them_may_be_killed() {
     let Some(cluster) = cluster() else { return };
-    let bench = cluster.bench(&two_engines(SHORT, 2), TWO_AT_ONCE);
+    let bench = cluster
+        .bench(&two_engines(SHORT, 2), TWO_AT_ONCE)
+        // What a user has these commands show is not what is asked for.
+        .variable("SQUEUE_PARTITION", "low")
+        .variable("SQUEUE_NAMES", "other")
+        .variable("SINFO_PARTITION", "low");
     bench
         .call(&["plan", "matrices/m.yaml", "--cluster", "test"])
         .exits(0)
