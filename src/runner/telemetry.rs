@@ -190,11 +190,11 @@ impl Sampling {
         }
     }
 
-    /// Why the samples of a further node are missing, which may be because it is lost.
-    pub(crate) fn node_trouble(&self) -> Option<String> {
+    /// Why the samples of a further node are missing, which may be because it is lost, with its name.
+    pub(crate) fn node_trouble(&self) -> Option<(&str, String)> {
         let mut troubles = self.nodes.iter().filter_map(|node| {
             let link = node.link();
-            Some(format!("{}: {}", link.node(), link.trouble()?))
+            Some((link.node(), link.trouble()?))
         });
         troubles.next()
     }

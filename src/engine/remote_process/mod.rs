@@ -21,7 +21,8 @@ use tokio::time::timeout;
 use crate::plan::SRUN;
 
 /// Variables by which users have `srun` start other steps than it is asked for, or send the lines of a process elsewhere.
-pub(crate) const STEP_VARIABLES: [&str; 27] = [
+pub(crate) const STEP_VARIABLES: [&str; 29] = [
+    "SLURM_CORE_SPEC",
     "SLURM_DEBUG",
     "SLURM_DISTRIBUTION",
     "SLURM_EPILOG",
@@ -34,6 +35,7 @@ pub(crate) const STEP_VARIABLES: [&str; 27] = [
     "SLURM_HOSTFILE",
     "SLURM_IMMEDIATE",
     "SLURM_LABELIO",
+    "SLURM_MPI_TYPE",
     "SLURM_MULTI_PROG",
     "SLURM_NO_KILL",
     "SLURM_NTASKS_PER_GPU",

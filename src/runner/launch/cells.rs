@@ -21,6 +21,7 @@ use crate::runner::launch::attempts::Attempts;
 use crate::runner::launch::context::LaunchContext;
 use crate::runner::launch::failure::{self, LaunchFailure};
 use crate::runner::launch::remarks::{failure_reason, invalid_reason, last_lines};
+use crate::runner::node_sampling;
 use crate::runner::post_mortem::{self, FailureArtifacts};
 use crate::runner::ready_engine::ReadyEngine;
 
@@ -69,28 +70,36 @@ impl<'a> LaunchRun<'a> {
         }
     }
 
-    /// Fails a measurement during which a process of the engine was lost: others may have answered for it. It is the host's
-    /// fault if a node does not respond either.
+    /// Fails a measurement during which a process of the engine or a node was lost: others may have answered for it. It is the
+    /// host's fault if a node does not respond.
     pub(super) async fn check_processes(&self, ready: &ReadyEngine, measured: &mut CellOutcome) {
         let summary = &mut measured.summary;
+        let trouble = ready.sampling.node_trouble();
+        let failed = |class, reason| MeasurementStatus::Failed {
+            phase: Phase::Measure,
+            class,
+            reason,
+            tail: Vec::new(),
+        };
         if summary.status == MeasurementStatus::Done {
             let http = &self.context.run_context.host.http;
             if let Some(reason) = unhealthy_server(http, ready.running.other_servers()).await {
                 measured.engine_is_healthy = false;
-                summary.status = MeasurementStatus::Failed {
-                    phase: Phase::Measure,
-                    class: FailureClass::Engine,
-                    reason: format!("after the load, {reason}"),
-                    tail: Vec::new(),
-                };
+                summary.status = failed(FailureClass::Engine, format!("after the load, {reason}"));
+            } else if let Some((node, why)) = &trouble
+                && !node_sampling::responds(node).await
+            {
+                measured.engine_is_healthy = false;
+                let reason = format!("after the load, {node} starts no step of the job; {why}");
+                summary.status = failed(FailureClass::Infrastructure, reason);
             }
         }
         if let MeasurementStatus::Failed { class, reason, .. } = &mut summary.status
             && *class == FailureClass::Engine
-            && let Some(trouble) = ready.sampling.node_trouble()
+            && let Some((node, why)) = trouble
         {
             *class = FailureClass::Infrastructure;
-            reason.push_str(&format!("; {trouble}"));
+            reason.push_str(&format!("; {node}: {why}"));
         }
     }
 

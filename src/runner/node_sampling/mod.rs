@@ -25,6 +25,9 @@ const SAMPLE: &str = "__sample";
 /// Time for the scheduler to start a sampler, and for it to open the library of the GPUs, besides the time that GPUs get to become idle.
 const START_TIMEOUT: Duration = Duration::from_secs(45);
 
+/// Time for a node to start and end a step that does nothing.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
+
 /// The sampler of one further node of a launch.
 pub(super) struct NodeSampler {
     link: Arc<NodeLink>,
@@ -91,6 +94,25 @@ fn spawn(matrix: &std::path::Path, node: &str) -> Arc<NodeLink> {
             format!("its sampler was not started: `srun`: {error}")
         }),
     }
+}
+
+/// Whether a node of the job still starts a step. A node that is gone is noticed by `srun` only after minutes.
+pub(super) async fn responds(node: &str) -> bool {
+    let mut command = tokio::process::Command::new(SRUN[0]);
+    command
+        .args(&SRUN[1..])
+        .arg(format!("--nodelist={node}"))
+        .arg("true")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .kill_on_drop(true);
+    for variable in STEP_VARIABLES {
+        command.env_remove(variable);
+    }
+    let ended = tokio::time::timeout(RESPONSE_TIMEOUT, command.status()).await;
+    ended.is_ok_and(|status| status.is_ok_and(|status| status.success()))
 }
 
 /// Waits for the end of `srun` and says why it ended.
