@@ -106,10 +106,10 @@ fn a_port_that_is_in_use_on_another_node_is_named() {
     writeln!(remote.stdin.take().unwrap(), "{start}").unwrap();
     let output = remote.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(127), "{output:?}");
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
     let expected = format!("port {port} is in use on this node by another process\n");
     assert!(
-        told.starts_with("matrix: ") && told.ends_with(&expected),
-        "{told}"
+        message.starts_with("matrix: ") && message.ends_with(&expected),
+        "{message}"
     );
 }

@@ -151,7 +151,7 @@ fn refuse_running_jobs(args: &RunArgs, colors: Colors) -> Result<(), CommandErro
         return Ok(());
     }
     let request = run_request(args, load_to_start(&args.matrix, None, colors)?);
-    // What else is wrong with the request is said when it is executed.
+    // Other errors of the request are reported when it is executed.
     let Ok(Some(run)) = session::resumed_run(&request) else {
         return Ok(());
     };

@@ -29,7 +29,7 @@ async fn sampled(stub: &Stub, devices: &[u32], seconds: f64) -> (Vec<Sample>, Ve
     (samples, facts, end.since(zero).as_secs_f64())
 }
 
-/// What is told of a window of so many seconds over these devices.
+/// The telemetry of a window of so many seconds over these devices.
 async fn watched(stub: &Stub, devices: &[u32], seconds: f64) -> Telemetry {
     let (samples, facts, window_s) = sampled(stub, devices, seconds).await;
     summary(&samples, facts, devices, window_s)

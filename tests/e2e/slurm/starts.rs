@@ -41,6 +41,16 @@ fn start_folders(bench: &Bench) -> Vec<PathBuf> {
     all
 }
 
+/// The folder of the first job, once it measures.
+fn first_measuring_job(bench: &Bench) -> PathBuf {
+    bench.until("the first job measures", || {
+        start_folders(bench)
+            .first()
+            .is_some_and(|folder| folder.join("run").exists())
+    });
+    start_folders(bench).remove(0)
+}
+
 fn submitted(bench: &Bench) -> usize {
     let folders = start_folders(bench);
     folders
@@ -151,12 +161,7 @@ fn a_job_that_is_cancelled_costs_its_start_alone_which_resume_measures() {
     let Some(cluster) = cluster() else { return };
     let bench = cluster.bench(&two_engines(SHORT, 2), TWO_AT_ONCE);
     let login = bench.begin(&["run", "matrices/m.yaml", "--no-calibration", "--cluster", "test"]);
-    bench.until("the first job measures", || {
-        start_folders(&bench)
-            .first()
-            .is_some_and(|folder| folder.join("run").exists())
-    });
-    let first = start_folders(&bench)[0].clone();
+    let first = first_measuring_job(&bench);
     cluster.ask("scancel", &[&job_id(&first)]);
     let ran = Ran::from(login.wait_with_output().expect("it ends"));
     ran.exits(6)
@@ -176,17 +181,25 @@ fn a_job_that_is_cancelled_costs_its_start_alone_which_resume_measures() {
     bench.leaves_no_process();
 }
 
-/// Puts a command before that of Slurm which notes each call.
+/// Writes a program of shell commands.
+fn write_command(folder: &Path, name: &str, commands: &str) {
+    let path = folder.join(name);
+    fs::write(&path, format!("#!/bin/sh\n{commands}\n")).expect("it can be written");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it is ours");
+}
+
+/// Our PATH with a folder before the others.
+fn path_beginning_with(folder: &Path) -> String {
+    let path = matrix::cli::env_variable("PATH").expect("it is set");
+    format!("{}:{path}", folder.display())
+}
+
+/// Puts commands before those of Slurm which note each call.
 fn count_calls(folder: &Path, names: &[&str]) {
+    let log = folder.join("calls");
     for name in names {
-        let path = folder.join(name);
-        let log = folder.join("calls");
-        let script = format!(
-            "#!/bin/sh\necho {name} >>'{}'\nexec /usr/bin/{name} \"$@\"\n",
-            log.display()
-        );
-        fs::write(&path, script).expect("it can be written");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        let commands = format!("echo {name} >>'{}'\nexec /usr/bin/{name} \"$@\"", log.display());
+        write_command(folder, name, &commands);
     }
 }
 
@@ -196,11 +209,7 @@ fn five_hundred_jobs_are_submitted_watched_and_cancelled_at_little_cost() {
     let Some(cluster) = cluster() else { return };
     let tools = tempfile::tempdir().expect("a folder can be made");
     count_calls(tools.path(), &["squeue", "scontrol", "sacct"]);
-    let path = format!(
-        "{}:{}",
-        tools.path().display(),
-        matrix::cli::env_variable("PATH").expect("it is set")
-    );
+    let path = path_beginning_with(tools.path());
     let matrix = sims(
         &[("a", "vllm", "")],
         &format!("{LOAD}repeats: {{ starts: 500 }}\n"),
@@ -260,11 +269,8 @@ fn five_hundred_jobs_are_submitted_watched_and_cancelled_at_little_cost() {
 /// A PATH that begins with an `sbatch` of these shell commands, and the folder that must live as long.
 fn with_sbatch(commands: &str) -> (tempfile::TempDir, String) {
     let tools = tempfile::tempdir().expect("a folder can be made");
-    let file = tools.path().join("sbatch");
-    fs::write(&file, format!("#!/bin/sh\n{commands}\n")).expect("it can be written");
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("it is ours");
-    let path = matrix::cli::env_variable("PATH").expect("it is set");
-    let path = format!("{}:{path}", tools.path().display());
+    write_command(tools.path(), "sbatch", commands);
+    let path = path_beginning_with(tools.path());
     (tools, path)
 }
 
@@ -301,12 +307,7 @@ fn a_start_whose_job_is_requeued_is_measured_once() {
     let Some(cluster) = cluster() else { return };
     let bench = cluster.bench(&two_engines(SHORT, 2), TWO_AT_ONCE);
     let login = bench.begin(&["run", "matrices/m.yaml", "--no-calibration", "--cluster", "test"]);
-    bench.until("the first job measures", || {
-        start_folders(&bench)
-            .first()
-            .is_some_and(|folder| folder.join("run").exists())
-    });
-    let first = start_folders(&bench)[0].clone();
+    let first = first_measuring_job(&bench);
     cluster.ask("scontrol", &["requeue", &job_id(&first)]);
     Ran::from(login.wait_with_output().expect("it ends")).exits(0);
     let done = bench.journal().matches("\"status\":\"done\"").count();
