@@ -381,7 +381,7 @@ pub(crate) struct Axes {
 }
 
 /// Changes to the cells that match `when`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Override {
     /// Cells that are changed: axis names and patterns, such as `{ engine: vllm, model: "*235B*" }`.
@@ -392,6 +392,15 @@ pub(crate) struct Override {
     /// Environment variables to add or replace.
     #[serde(default)]
     pub(crate) env: OrderedMap<Spanned<Template>>,
+    /// Image of the container, instead of that of the engine's entry.
+    #[serde(default)]
+    pub(crate) image: Option<String>,
+    /// Path of an existing Python virtual environment to run in, instead of that of the engine's entry.
+    #[serde(default)]
+    pub(crate) venv: Option<Template>,
+    /// Program of the process that replaces the first word of the engine's command, such as another build of it.
+    #[serde(default)]
+    pub(crate) program: Option<Template>,
     /// Number of prompts that are sent.
     #[serde(default)]
     pub(crate) prompts: Option<u32>,

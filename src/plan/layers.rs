@@ -24,6 +24,11 @@ impl<'a> Layers<'a> {
         self.patches.iter().rev().find_map(|patch| read(patch))
     }
 
+    /// The value of the last override that sets one.
+    pub(crate) fn overridden<T>(&self, read: impl Fn(&'a Override) -> Option<T>) -> Option<T> {
+        self.overrides.iter().rev().find_map(|over| read(over))
+    }
+
     /// The same layers with other values of placeholders.
     pub(crate) fn with_fill<'b>(&'b self, fill: &'b dyn Fn(&str) -> Option<String>) -> Layers<'b> {
         Layers {
@@ -89,6 +94,20 @@ impl<'a> Layers<'a> {
         let patched = self.patched(|patch| patch.command.as_ref());
         let command = self.site.entry.command.as_ref().or(patched).or(of_executor);
         let command = command.or(self.site.recipe.command.as_ref());
-        self.filled(command.into_iter().flatten().chain(self.arguments()))
+        let command = self.with_program(command.into_iter().flatten());
+        self.filled(command.into_iter().chain(self.arguments()))
+    }
+
+    /// A command whose program is that of the overrides, if they set one.
+    pub(crate) fn with_program<'b>(&self, command: impl Iterator<Item = &'b Template>) -> Vec<&'b Template>
+    where
+        'a: 'b,
+    {
+        let mut command: Vec<&Template> = command.collect();
+        let program = self.overridden(|over| over.program.as_ref());
+        if let (Some(first), Some(program)) = (command.first_mut(), program) {
+            *first = program;
+        }
+        command
     }
 }

@@ -126,7 +126,7 @@ impl Layers<'_> {
     /// The command that prints the engine's flags; empty if unknown.
     fn help(&self) -> Vec<Template> {
         let help = (executor::facts(self.point.executor).help)(self.site.recipe);
-        self.filled(help.into_iter().flatten())
+        self.filled(self.with_program(help.into_iter().flatten()))
     }
 
     fn api_recipe(&self) -> &ApiRecipe {

@@ -97,7 +97,10 @@ impl Container {
             return Self::default();
         };
         let patched = layers.patched(|patch| patch.image.as_ref());
-        let image = entry.image.as_ref().or(recipe.images.get(version)).or(patched);
+        let image = layers
+            .overridden(|over| over.image.as_ref())
+            .or(entry.image.as_ref());
+        let image = image.or(recipe.images.get(version)).or(patched);
         let command = layers.command_with_arguments(recipe.command.as_ref());
         let env = layers.environment(&recipe.env);
         let recipe = recipe.clone();

@@ -81,7 +81,10 @@ impl Process {
         let version = layers.point.version.as_deref().unwrap_or_default();
         let version = version.trim_start_matches('v');
         let packages = recipe.pip.iter();
-        let wants_venv = entry.venv.is_some() || !recipe.pip.is_empty();
+        let overridden_venv = layers.overridden(|over| over.venv.as_ref());
+        let own_venv = overridden_venv.or(entry.venv.as_ref());
+        let has_program = layers.overridden(|over| over.program.as_ref()).is_some();
+        let wants_venv = own_venv.is_some() || (!recipe.pip.is_empty() && !has_program);
         let base = |layers: &Layers<'_>| {
             let command = layers.command_with_arguments(recipe.command.as_ref());
             (command, layers.environment(&recipe.env))
@@ -96,11 +99,12 @@ impl Process {
             devices_env: recipe.devices_env.clone(),
             container: None,
             venv: wants_venv.then(|| Venv {
-                path: entry.venv.clone(),
+                path: own_venv.cloned(),
                 packages: packages
                     .map(|package| package.replace("{version}", version))
                     .collect(),
-                distribution: recipe.distribution.clone(),
+                // The environment of an override has the version that it has.
+                distribution: recipe.distribution.clone().filter(|_| overridden_venv.is_none()),
                 version: layers.point.version.clone(),
                 python: recipe.python.clone().unwrap_or_else(|| "python3".to_owned()),
             }),
