@@ -63,6 +63,44 @@ pub(crate) fn parse_key(key: &str) -> AxisValues {
     values
 }
 
+/// Pairs each cell of one value of an axis with the one cell of the other value that has the same remaining
+/// axes. For the axis `engine`, the axes that only say how an engine runs may differ as well. `cells` have their keys.
+///
+/// # Errors
+/// A cell fits several.
+pub(crate) fn arm_pairs<'a, K: PartialEq + fmt::Display>(
+    cells: &[(&'a K, &'a AxisValues)],
+    axis: &str,
+    values: [&str; 2],
+) -> Result<Vec<(&'a K, &'a K)>, String> {
+    const ENGINE_AXES: [&str; 6] = ["engine", "version", "executor", "variant", "args", "env"];
+    let is_free = |name: &str| name == axis || (axis == "engine" && ENGINE_AXES.contains(&name));
+    let rest = |axes: &'a AxisValues| -> BTreeMap<&'a String, &'a String> {
+        axes.iter().filter(|(name, _)| !is_free(name)).collect()
+    };
+    let cells_with = |value: &str| {
+        let value = value.to_owned();
+        cells
+            .iter()
+            .filter(move |(_, axes)| axes.get(axis).is_some_and(|own| *own == value))
+    };
+    let mut matches: Vec<(&K, &K)> = Vec::new();
+    for (first, one) in cells_with(values[0]) {
+        for (second, _) in cells_with(values[1]).filter(|(_, two)| rest(two) == rest(one)) {
+            let other = matches.iter().find_map(|pair| match *pair {
+                (own, other) if own == *first => Some((first, other, second)),
+                (other, own) if own == *second => Some((second, other, first)),
+                _ => None,
+            });
+            if let Some((cell, one, other)) = other {
+                return Err(format!("{cell} could be compared with {one} and with {other}"));
+            }
+            matches.push((first, second));
+        }
+    }
+    Ok(matches)
+}
+
 /// Axis names with patterns for their values; all axes must match.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Selector(pub Vec<(Spanned<String>, Vec<String>)>);

@@ -9,6 +9,7 @@ use super::question;
 use super::resolution;
 use crate::analysis::metrics::Metric;
 use crate::base::ids::CellKey;
+use crate::config::select;
 use crate::plan::Plan;
 use crate::results::record::cell::MeasurementSummary;
 use crate::results::record::cell_stats::CellStats;
@@ -95,8 +96,7 @@ fn paired_rounds(
     Some([of(0)?, of(1)?])
 }
 
-/// Pairs each cell of one value of an axis with the one cell of the other value that has the same remaining
-/// axes. For the axis `engine`, the axes that only say how an engine runs may differ as well.
+/// Pairs the cells of two values of an axis, by their keys; see [`select::arm_pairs`].
 ///
 /// # Errors
 /// A cell fits several.
@@ -105,30 +105,6 @@ pub(crate) fn arm_pairs<'a>(
     axis: &str,
     values: [&str; 2],
 ) -> Result<Vec<(&'a CellKey, &'a CellKey)>, String> {
-    const ENGINE_AXES: [&str; 6] = ["engine", "version", "executor", "variant", "args", "env"];
-    let is_free = |name: &str| name == axis || (axis == "engine" && ENGINE_AXES.contains(&name));
-    let rest = |cell: &'a CellStats| -> BTreeMap<&'a String, &'a String> {
-        cell.axes.iter().filter(|(name, _)| !is_free(name)).collect()
-    };
-    let cells_with = |value: &str| {
-        let value = value.to_owned();
-        cells
-            .iter()
-            .filter(move |(_, cell)| cell.axes.get(axis).is_some_and(|own| *own == value))
-    };
-    let mut matches: Vec<(&CellKey, &CellKey)> = Vec::new();
-    for (first, one) in cells_with(values[0]) {
-        for (second, _) in cells_with(values[1]).filter(|(_, two)| rest(two) == rest(one)) {
-            let other = matches.iter().find_map(|pair| match *pair {
-                (own, other) if own == first => Some((first, other, second)),
-                (other, own) if own == second => Some((second, other, first)),
-                _ => None,
-            });
-            if let Some((cell, one, other)) = other {
-                return Err(format!("{cell} could be compared with {one} and with {other}"));
-            }
-            matches.push((first, second));
-        }
-    }
-    Ok(matches)
+    let cells: Vec<_> = cells.iter().map(|(key, cell)| (key, &cell.axes)).collect();
+    select::arm_pairs(&cells, axis, values)
 }
