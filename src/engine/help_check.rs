@@ -1,8 +1,6 @@
 //! Checks the long flags of a launch against the engine's own `--help`, so that an unknown flag is reported
 //! before a model is loaded. An engine that cannot be asked gives a note, never a failure.
 
-mod flag_parser;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -18,8 +16,12 @@ use crate::config::yaml::nearest_name;
 use crate::engine::context::HelpContext;
 use crate::engine::docker;
 use crate::engine::executor;
+use crate::engine::flag_parser::{self, HelpFlags};
+use crate::engine::packages::{self, Packages};
 use crate::engine::program::find_program;
+use crate::engine::venv;
 use crate::plan::{Container, ContainerCommand, Launch, Process};
+use crate::results::record::upgrade::BuildFacts;
 
 /// Timeout of `--help`. Engines written in Python import much before they print it.
 const HELP_TIMEOUT: Duration = Duration::from_secs(120);
@@ -44,7 +46,7 @@ pub(crate) struct UnknownFlag {
 
 /// Reads the help of each engine once per image or program, and compares the launches' flags with it.
 pub(crate) async fn check_flags(launches: &[Launch], context: &HelpContext<'_>) -> FlagReport {
-    let mut answers: BTreeMap<(String, Vec<Template>), Result<BTreeSet<String>, String>> = BTreeMap::new();
+    let mut answers: BTreeMap<(String, Vec<Template>), Result<HelpFlags, String>> = BTreeMap::new();
     let mut unknown = BTreeSet::new();
     let mut notes = BTreeSet::new();
     for launch in launches.iter().filter(|launch| !launch.help.is_empty()) {
@@ -66,7 +68,7 @@ pub(crate) async fn check_flags(launches: &[Launch], context: &HelpContext<'_>) 
                     .filter(|flag| !flag_parser::is_known(flag, known_flags))
                     .map(|flag| UnknownFlag {
                         recipe: launch.engine.recipe.clone(),
-                        nearest: nearest_name(&flag, known_flags.iter().map(String::as_str))
+                        nearest: nearest_name(&flag, known_flags.keys().map(String::as_str))
                             .map(str::to_owned),
                         source: source.clone(),
                         flag,
@@ -83,6 +85,20 @@ pub(crate) async fn check_flags(launches: &[Launch], context: &HelpContext<'_>) 
     FlagReport {
         unknown: unknown.into_iter().collect(),
         notes: notes.into_iter().collect(),
+    }
+}
+
+/// Flags and packages of the build that a launch starts.
+pub(crate) async fn build_facts(launch: &Launch, context: &HelpContext<'_>) -> BuildFacts {
+    let launcher = executor::launcher_for(&launch.place);
+    let flags = match launch.help.is_empty() {
+        true => Err("its recipe has no `help:`".to_owned()),
+        false => launcher.flags_in_help(launch, context).await,
+    };
+    BuildFacts {
+        flags: flags.into(),
+        packages: launcher.packages(launch, context).await.into(),
+        ..BuildFacts::default()
     }
 }
 
@@ -108,7 +124,7 @@ pub(super) async fn image_flags(
     launch: &Launch,
     container: &Container,
     context: &HelpContext<'_>,
-) -> Result<BTreeSet<String>, String> {
+) -> Result<HelpFlags, String> {
     let words = fill_known(&launch.help, context)?;
     let entrypoint = match &container.entrypoint {
         Some(parts) => Some(fill_known(parts, context)?),
@@ -136,13 +152,11 @@ pub(super) async fn program_flags(
     launch: &Launch,
     process: &Process,
     context: &HelpContext<'_>,
-) -> Result<BTreeSet<String>, String> {
+) -> Result<HelpFlags, String> {
     let mut words = fill_known(&launch.help, context)?.into_iter();
     let name = words.next().unwrap_or_default();
     let words: Vec<String> = words.collect();
-    let nothing = Redactor::default();
-    let file = find_program(&name, context.path.unwrap_or_default(), None, &nothing)
-        .map_err(|error| error.to_string())?;
+    let file = program_file(launch, process, &name, context)?;
     let about = std::fs::metadata(&file).map_err(|error| format!("{}: {error}", file.display()))?;
     let changed = about.modified().ok();
     let changed = changed.and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
@@ -162,13 +176,75 @@ pub(super) async fn program_flags(
     parse_and_cache(&cache_path, &text)
 }
 
+/// The file of the program that prints the help: in the launch's Python environment if that exists, otherwise in `PATH`.
+fn program_file(
+    launch: &Launch,
+    process: &Process,
+    name: &str,
+    context: &HelpContext<'_>,
+) -> Result<PathBuf, String> {
+    let path = context.path.unwrap_or_default();
+    let environment = process.venv.as_ref().and_then(|spec| match &spec.path {
+        Some(path) => {
+            let path = fill_known(std::slice::from_ref(path), context).ok()?;
+            Some(context.folder.join(&path[0]))
+        }
+        None => Some(venv::managed_folder(
+            &venv::environment_name(launch),
+            spec,
+            context.cache_dir,
+        )),
+    });
+    let path = match environment {
+        Some(folder) => format!("{}:{path}", folder.join("bin").display()),
+        None => path.to_owned(),
+    };
+    find_program(name, &path, None, &Redactor::default()).map_err(|error| error.to_string())
+}
+
+/// The Python packages beside the program of a process; none if it is no Python program.
+pub(super) fn program_packages(
+    launch: &Launch,
+    process: &Process,
+    context: &HelpContext<'_>,
+) -> Result<Packages, String> {
+    let Some(program) = process.command.first() else {
+        return Ok(Packages::new());
+    };
+    let name = fill_known(std::slice::from_ref(program), context)?.concat();
+    let file = program_file(launch, process, &name, context)?;
+    match packages::environment_of_script(&file) {
+        Some(environment) => packages::packages_of(&environment),
+        None => Ok(Packages::new()),
+    }
+}
+
+/// The Python packages in the image of a container.
+pub(super) async fn image_packages(
+    launch: &Launch,
+    container: &Container,
+    context: &HelpContext<'_>,
+) -> Result<Packages, String> {
+    let image = docker::local_image_id(context.docker_env, &container.image).await?;
+    let list = docker::HelpContainer {
+        image: &image,
+        entrypoint: Some(vec!["python3".to_owned()]),
+        command: vec!["-c".to_owned(), packages::LIST_PACKAGES.to_owned()],
+        run: RunId::new("check"),
+        launch: &launch.id,
+        timeout: HELP_TIMEOUT,
+    };
+    let text = docker::container_help(context.docker_env, context.cache_dir, list).await?;
+    packages::parse_packages(&text)
+}
+
 /// The flags in the help of an image that a container runtime without a daemon starts, if runtime and image are on this
 /// host: nothing is pulled. Cached by the reference of the image.
 pub(super) async fn container_process_flags(
     launch: &Launch,
     process: &Process,
     context: &HelpContext<'_>,
-) -> Result<BTreeSet<String>, String> {
+) -> Result<HelpFlags, String> {
     let command = process.container.as_deref().ok_or("it has no container")?;
     let runtime = command.runtime().name();
     let path = context.path.unwrap_or_default();
@@ -267,12 +343,12 @@ fn cache_path(context: &HelpContext<'_>, key: &impl serde::Serialize) -> PathBuf
         .join(format!("{}.txt", ContentHash::from_value(key)))
 }
 
-fn read_cached(cache_path: &Path) -> Option<BTreeSet<String>> {
+fn read_cached(cache_path: &Path) -> Option<HelpFlags> {
     private_files::create_cache_folder(cache_path.parent()?).ok()?;
     flag_parser::parse_flags(&std::fs::read_to_string(cache_path).ok()?)
 }
 
-fn parse_and_cache(cache_path: &Path, text: &str) -> Result<BTreeSet<String>, String> {
+fn parse_and_cache(cache_path: &Path, text: &str) -> Result<HelpFlags, String> {
     let known_flags = flag_parser::parse_flags(text).ok_or("its help output names no flags")?;
     if let Some(folder) = cache_path.parent() {
         // Without the cache the engine is asked again next time. A concurrent reader must not see a partial

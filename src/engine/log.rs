@@ -471,6 +471,7 @@ mod tests {
     #[tokio::test]
     async fn signs_tell_phases_and_the_cause_of_death() {
         let patterns = LogPatterns {
+            configuration: Vec::new(),
             phases: vec![
                 PhasePattern {
                     phase: "weights".into(),

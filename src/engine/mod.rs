@@ -12,12 +12,14 @@ mod endpoint;
 mod environment;
 mod error;
 mod executor;
+mod flag_parser;
 mod help_check;
 mod labelled_output;
 mod log;
 mod not_ready;
 mod orphans;
 mod ownership;
+mod packages;
 mod port;
 mod process;
 mod process_group;
@@ -47,7 +49,7 @@ pub(crate) use docker::{
 };
 pub(crate) use endpoint::{Devices, Endpoint};
 pub(crate) use error::StartError;
-pub(crate) use help_check::{UnknownFlag, check_flags};
+pub(crate) use help_check::{UnknownFlag, build_facts, check_flags};
 pub(crate) use not_ready::{NoToken, NotReady};
 #[cfg(test)]
 pub(crate) use orphans::find_owned_processes;

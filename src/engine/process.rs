@@ -336,12 +336,8 @@ async fn prepare_venv(
         Some(path) => Some(context.folder.join(context.fill(None, path, "`venv:`")?)),
         None => None,
     };
-    let name = match &launch.engine.version {
-        Some(version) => format!("{}-{version}", launch.engine.recipe),
-        None => launch.engine.recipe.clone(),
-    };
     let make = VenvRequest {
-        name: &name,
+        name: &venv::environment_name(launch),
         spec,
         path,
         cache_dir: &context.cache_dir,

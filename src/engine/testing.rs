@@ -153,6 +153,7 @@ pub(crate) fn command_launch(words: &[&str]) -> Launch {
     Launch {
         id: LaunchId::new(format!("launch-{}", NEXT.fetch_add(1, Ordering::Relaxed))),
         log_patterns: LogPatterns {
+            configuration: Vec::new(),
             phases: vec![PhasePattern {
                 phase: "weights".into(),
                 pattern: "Loading".into(),

@@ -19,7 +19,7 @@ use crate::engine::log::Log;
 use crate::engine::ownership::OwnershipTags;
 use crate::engine::process_group::{ProcessGroup, SpawnSpec};
 use crate::engine::program::find_program;
-use crate::plan::{LogPatterns, Venv};
+use crate::plan::{Launch, LogPatterns, Venv};
 use crate::results::record::cell::FailureClass;
 use crate::results::store;
 
@@ -142,21 +142,27 @@ fn open_existing(path: &Path) -> Result<PreparedVenv, VenvError> {
     }
 }
 
+/// The name of a managed environment before its digest: engine and version.
+pub(super) fn environment_name(launch: &Launch) -> String {
+    match &launch.engine.version {
+        Some(version) => format!("{}-{version}", launch.engine.recipe),
+        None => launch.engine.recipe.clone(),
+    }
+}
+
+/// The folder of the environment that `matrix` creates for these packages.
+pub(super) fn managed_folder(name: &str, spec: &Venv, cache_dir: &Path) -> PathBuf {
+    let hash = ContentHash::from_value(&(&spec.packages, &spec.python));
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._+".contains(c);
+    let name = format!("{name}-{hash}").replace(|c| !is_plain(c), "_");
+    cache_dir.join("venvs").join(name)
+}
+
 /// The cached environment of this engine version and package set. Creates it if it is missing or incomplete.
 async fn prepare_managed(request: &VenvRequest<'_>, log: store::Log) -> Result<PreparedVenv, VenvError> {
     let content = (&request.spec.packages, &request.spec.python);
-    let hash = ContentHash::from_value(&content);
-    let name: String = format!("{}-{hash}", request.name)
-        .chars()
-        .map(|c| {
-            if c.is_ascii_alphanumeric() || "-._+".contains(c) {
-                c
-            } else {
-                '_'
-            }
-        })
-        .collect();
-    let folder = request.cache_dir.join("venvs").join(&name);
+    let folder = managed_folder(request.name, request.spec, request.cache_dir);
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
     let io = |source| VenvError::Io {
         path: folder.clone(),
         source,

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use crate::config::yaml::{Diagnostic, Source, SourceSpan};
 use crate::engine::{self, HelpContext, UnknownFlag};
+use crate::plan::Launch;
+use crate::results::record::upgrade::BuildFacts;
 use crate::runner::environment::Environment;
 use crate::runner::host_error::{self, HostError};
 use crate::runner::load_matrix::LoadedMatrix;
@@ -43,6 +45,29 @@ pub(crate) fn check(
             .collect(),
         notes: result.notes,
     })
+}
+
+/// Flags and packages of the builds of these launches, which have been started before, with the folder of their matrix. Fails
+/// if the host cannot run commands.
+pub(crate) fn build_facts(
+    launches: &[&Launch],
+    environment: &Environment,
+    cache: &Path,
+    folder: &Path,
+) -> Result<Vec<BuildFacts>, HostError> {
+    let path = environment.variable("PATH");
+    let asking = HelpContext {
+        docker_env: &environment.docker(),
+        cache_dir: cache,
+        matrix: &host_error::own_program()?,
+        folder,
+        path: path.as_deref(),
+    };
+    let runtime = host_error::small_runtime()?;
+    let facts = launches
+        .iter()
+        .map(|launch| runtime.block_on(engine::build_facts(launch, &asking)));
+    Ok(facts.collect())
 }
 
 fn unknown_flag(unknown: &UnknownFlag, sources: &[Source]) -> Diagnostic {

@@ -1,7 +1,5 @@
 //! Launches on an attached server.
 
-use std::collections::BTreeSet;
-
 use futures_util::future::BoxFuture;
 
 use crate::engine::attach;
@@ -9,6 +7,7 @@ use crate::engine::context::HelpContext;
 use crate::engine::context::{Logs, StartContext};
 use crate::engine::error::StartError;
 use crate::engine::executor::Launcher;
+use crate::engine::flag_parser::HelpFlags;
 use crate::engine::running::RunningEngine;
 use crate::engine::start_progress::ProgressFn;
 use crate::plan::{AttachedServer, Launch};
@@ -34,7 +33,7 @@ impl Launcher for AttachedServer {
         &'a self,
         _launch: &'a Launch,
         _asking: &'a HelpContext<'a>,
-    ) -> BoxFuture<'a, Result<BTreeSet<String>, String>> {
+    ) -> BoxFuture<'a, Result<HelpFlags, String>> {
         Box::pin(async { Err("`matrix` did not start it".to_owned()) })
     }
 }

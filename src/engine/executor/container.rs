@@ -1,7 +1,5 @@
 //! Launches in a container.
 
-use std::collections::BTreeSet;
-
 use futures_util::future::BoxFuture;
 
 use crate::engine::context::HelpContext;
@@ -10,7 +8,9 @@ use crate::engine::docker;
 use crate::engine::docker::host::DockerEnv;
 use crate::engine::error::StartError;
 use crate::engine::executor::Launcher;
+use crate::engine::flag_parser::HelpFlags;
 use crate::engine::help_check;
+use crate::engine::packages::Packages;
 use crate::engine::running::RunningEngine;
 use crate::engine::start_progress::ProgressFn;
 use crate::plan::{Container, Launch};
@@ -46,11 +46,19 @@ impl Launcher for Container {
         Some(self.image.clone())
     }
 
+    fn packages<'a>(
+        &'a self,
+        launch: &'a Launch,
+        asking: &'a HelpContext<'a>,
+    ) -> BoxFuture<'a, Result<Packages, String>> {
+        Box::pin(help_check::image_packages(launch, self, asking))
+    }
+
     fn flags_in_help<'a>(
         &'a self,
         launch: &'a Launch,
         context: &'a HelpContext<'a>,
-    ) -> BoxFuture<'a, Result<BTreeSet<String>, String>> {
+    ) -> BoxFuture<'a, Result<HelpFlags, String>> {
         Box::pin(help_check::image_flags(launch, self, context))
     }
 }

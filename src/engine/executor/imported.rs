@@ -1,7 +1,5 @@
 //! Launches imported from files of another tool; they cannot be started.
 
-use std::collections::BTreeSet;
-
 use futures_util::future::BoxFuture;
 
 use crate::engine::context::HelpContext;
@@ -9,6 +7,7 @@ use crate::engine::context::{Logs, StartContext};
 use crate::engine::docker::unmet::Unmet;
 use crate::engine::error::StartError;
 use crate::engine::executor::Launcher;
+use crate::engine::flag_parser::HelpFlags;
 use crate::engine::running::RunningEngine;
 use crate::engine::start_progress::ProgressFn;
 use crate::plan::{ImportedLaunch, Launch};
@@ -36,7 +35,7 @@ impl Launcher for ImportedLaunch {
         &'a self,
         _launch: &'a Launch,
         _asking: &'a HelpContext<'a>,
-    ) -> BoxFuture<'a, Result<BTreeSet<String>, String>> {
+    ) -> BoxFuture<'a, Result<HelpFlags, String>> {
         Box::pin(async { Err("it was imported".to_owned()) })
     }
 }

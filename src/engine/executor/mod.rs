@@ -7,8 +7,6 @@ pub(super) mod control;
 mod imported;
 mod process;
 
-use std::collections::BTreeSet;
-
 use futures_util::future::BoxFuture;
 
 use crate::engine::context::HelpContext;
@@ -16,6 +14,8 @@ use crate::engine::context::{Logs, StartContext};
 use crate::engine::docker::host::DockerEnv;
 use crate::engine::docker::unmet::Unmet;
 use crate::engine::error::StartError;
+use crate::engine::flag_parser::HelpFlags;
+use crate::engine::packages::Packages;
 use crate::engine::running::RunningEngine;
 use crate::engine::start_progress::ProgressFn;
 use crate::plan::{ExecutorSpec, Launch};
@@ -79,10 +79,19 @@ pub(crate) trait Launcher: Sync {
         None
     }
 
+    /// The Python packages beside the engine, or the reason that they are unknown; none if it is no Python program.
+    fn packages<'a>(
+        &'a self,
+        _launch: &'a Launch,
+        _asking: &'a HelpContext<'a>,
+    ) -> BoxFuture<'a, Result<Packages, String>> {
+        Box::pin(async { Err("they are read of processes and of containers of Docker".to_owned()) })
+    }
+
     /// The long flags that the engine's `--help` lists, or the reason that it cannot be asked.
     fn flags_in_help<'a>(
         &'a self,
         launch: &'a Launch,
         asking: &'a HelpContext<'a>,
-    ) -> BoxFuture<'a, Result<BTreeSet<String>, String>>;
+    ) -> BoxFuture<'a, Result<HelpFlags, String>>;
 }

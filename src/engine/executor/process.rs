@@ -1,4 +1,3 @@
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use futures_util::future::BoxFuture;
@@ -10,7 +9,9 @@ use crate::engine::docker::unmet::Unmet;
 use crate::engine::environment;
 use crate::engine::error::StartError;
 use crate::engine::executor::Launcher;
+use crate::engine::flag_parser::HelpFlags;
 use crate::engine::help_check;
+use crate::engine::packages::Packages;
 use crate::engine::process;
 use crate::engine::running::RunningEngine;
 use crate::engine::start_progress::ProgressFn;
@@ -68,11 +69,24 @@ impl Launcher for Process {
             .then(|| help_check::program_text(launch, asking))
     }
 
+    fn packages<'a>(
+        &'a self,
+        launch: &'a Launch,
+        asking: &'a HelpContext<'a>,
+    ) -> BoxFuture<'a, Result<Packages, String>> {
+        Box::pin(async move {
+            match &self.container {
+                Some(_) => Err("the image of a container in a job is not read".to_owned()),
+                None => help_check::program_packages(launch, self, asking),
+            }
+        })
+    }
+
     fn flags_in_help<'a>(
         &'a self,
         launch: &'a Launch,
         asking: &'a HelpContext<'a>,
-    ) -> BoxFuture<'a, Result<BTreeSet<String>, String>> {
+    ) -> BoxFuture<'a, Result<HelpFlags, String>> {
         match &self.container {
             Some(_) => Box::pin(help_check::container_process_flags(launch, self, asking)),
             None => Box::pin(help_check::program_flags(launch, self, asking)),

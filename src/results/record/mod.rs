@@ -34,6 +34,7 @@ pub mod search;
 pub(crate) mod spilled;
 pub mod telemetry;
 pub(crate) mod tool_call;
+pub(crate) mod upgrade;
 pub mod validity;
 
 /// The version of the layout on disk.
