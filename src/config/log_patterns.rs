@@ -12,6 +12,9 @@ pub(crate) struct LogPatterns {
     /// Lines that report a fatal error, even if the process keeps running.
     #[serde(rename = "fatal", alias = "dead")]
     pub(crate) dead: Vec<FatalPattern>,
+    /// Texts after which a line has the configuration that the engine starts with, as `name=value` pairs separated by commas.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) configuration: Vec<String>,
 }
 
 /// A log line that begins a phase of the start.
