@@ -18,6 +18,7 @@ mod order;
 mod resolve;
 pub(crate) mod selection;
 mod shell;
+mod upgrade;
 
 use std::collections::{BTreeMap, HashSet};
 

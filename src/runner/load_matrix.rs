@@ -80,6 +80,15 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
 /// Reads and expands a matrix with its recipes, for engines whose containers are started as given; `None` if nothing is
 /// started. Reports all errors of all files together.
 pub(crate) fn load(path: &Path, containers: Option<JobContainers>) -> Result<LoadedMatrix, MatrixErrors> {
+    load_changed(path, containers, &mut |_| Ok(()))
+}
+
+/// As [`load`], with a change of the matrix before it is expanded.
+pub(crate) fn load_changed(
+    path: &Path,
+    containers: Option<JobContainers>,
+    change: &mut dyn FnMut(&mut Matrix) -> Result<(), Diagnostic>,
+) -> Result<LoadedMatrix, MatrixErrors> {
     let text = match read_text(path) {
         Ok(text) => text,
         Err(error) => {
@@ -102,6 +111,10 @@ pub(crate) fn load(path: &Path, containers: Option<JobContainers>) -> Result<Loa
         return Err(MatrixErrors { diagnostics, sources });
     };
     matrix.containers = containers;
+    if let Err(diagnostic) = change(&mut matrix) {
+        diagnostics.push(diagnostic);
+        return Err(MatrixErrors { diagnostics, sources });
+    }
     let recipes = load_recipes(&matrix, folder, &mut sources, &mut diagnostics, &mut renamed);
     // A matrix with errors is still expanded, to find the remaining errors.
     match expand(&matrix, &recipes) {

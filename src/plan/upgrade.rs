@@ -1,0 +1,47 @@
+//! The plan of an upgrade: the cells of its two arms, whose starts alternate.
+
+use crate::base::ids::CellKey;
+use crate::config::select::{self, AxisValues};
+use crate::config::upgrade::UpgradeArms;
+use crate::plan::Plan;
+
+impl Plan {
+    /// Keeps the cells of both arms, under a name of its own, so that the run does not count as a run of the matrix.
+    /// Answers of the candidate are compared with those of the baseline.
+    ///
+    /// # Errors
+    /// Why no cells of the two arms can be compared.
+    pub(crate) fn plan_upgrade(&mut self, arms: &UpgradeArms) -> Result<(), String> {
+        let UpgradeArms { axis, values, engine } = arms;
+        let [from, to] = [&values[0], &values[1]].map(String::as_str);
+        let is_of_engine = |axes: &AxisValues| engine.is_none() || axes.get("engine") == engine.as_ref();
+        let is_of_arm = |axes: &AxisValues| axes.get(*axis).is_some_and(|own| *own == *from || *own == *to);
+        self.matrix = format!("{}-upgrade", self.matrix);
+        self.reference = None;
+        self.retain_cells(|cell| is_of_engine(&cell.axes) && is_of_arm(&cell.axes));
+        let cells: Vec<_> = self.cells.iter().map(|cell| (&cell.key, &cell.axes)).collect();
+        let pairs = select::arm_pairs(&cells, axis, [from, to])?;
+        if pairs.is_empty() {
+            return Err(format!(
+                "no cell exists with both {axis} `{from}` and {axis} `{to}`"
+            ));
+        }
+        let pairs: Vec<(CellKey, CellKey)> = pairs
+            .into_iter()
+            .map(|(baseline, candidate)| (baseline.clone(), candidate.clone()))
+            .collect();
+        // A cell that only one side has, because of `exclude` or `include`, cannot be compared.
+        self.retain_cells(|cell| {
+            pairs
+                .iter()
+                .any(|(baseline, candidate)| cell.key == *baseline || cell.key == *candidate)
+        });
+        let graded = |key: &CellKey| self.cell(key).scenario.quality.is_some();
+        self.answer_references = pairs
+            .iter()
+            .filter(|(baseline, candidate)| graded(baseline) && graded(candidate))
+            .map(|(baseline, candidate)| (candidate.clone(), baseline.clone()))
+            .collect();
+        Ok(())
+    }
+}
