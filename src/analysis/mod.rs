@@ -7,4 +7,5 @@ pub mod compare;
 pub(crate) mod graded;
 pub mod metrics;
 pub(crate) mod slo_search;
+pub(crate) mod upgrade;
 pub mod validity;

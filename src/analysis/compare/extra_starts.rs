@@ -7,6 +7,7 @@ use super::from_run;
 use super::precision::{self, Candidate, CellPrecision, Cost, NextStep};
 use crate::base::date;
 use crate::base::ids::{CellKey, LaunchId};
+use crate::config::repeats::StopRule;
 use crate::plan::{Plan, Start};
 use crate::results::record::cell::MeasurementSummary;
 use crate::results::record::event::Event;
@@ -51,6 +52,35 @@ pub(crate) fn run_precision(
         Some((cell.key.clone(), candidate))
     });
     precision::cell_precisions(stop_rule, &candidates.collect(), &launch_costs(plan, journal))
+}
+
+/// Returns how many more rounds, with a start of each launch, a run needs for the precision of its stopping rule, and its budget
+/// allows. Rounds keep the launches alternating.
+pub(crate) fn rounds_needed(
+    about: &RunInfo,
+    plan: &Plan,
+    machine: &Machine,
+    summaries: &[MeasurementSummary],
+    journal: &[(String, Event)],
+) -> u32 {
+    let Some(budget) = plan.until.and_then(|rule| rule.budget) else {
+        return 0;
+    };
+    let mut unlimited = plan.clone();
+    unlimited.until = plan.until.map(|rule| StopRule { budget: None, ..rule });
+    let precisions = run_precision(about, &unlimited, machine, summaries, journal);
+    let wanted = starts_needed_by_cell(precisions).into_values().max().unwrap_or(0);
+    let costs = launch_costs(plan, journal);
+    let spent: f64 = costs.values().map(|cost| cost.device_s).sum();
+    let round: f64 = costs.values().map(|cost| cost.per_start()).sum();
+    let left = budget.duration().as_secs_f64() - spent;
+    // The conversion saturates; without a start nothing is known of the cost.
+    let affordable = if round > 0.0 {
+        (left / round).floor() as u32
+    } else {
+        0
+    };
+    wanted.min(affordable)
 }
 
 /// The time from the start of an engine to its last event in the journal.

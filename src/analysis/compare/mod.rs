@@ -38,6 +38,7 @@ pub(crate) mod precision;
 pub(crate) mod question;
 pub(crate) mod reliability;
 pub(crate) mod resolution;
+pub(crate) mod resources;
 pub(crate) mod response_length;
 mod search_bracket;
 pub(crate) mod settings;

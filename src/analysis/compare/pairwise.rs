@@ -27,6 +27,9 @@ pub(crate) struct CompareOptions<'a> {
     pub(crate) noise: Option<&'a Noise>,
     /// Whether verdicts are given even if the environment changed.
     pub(crate) allow_environment: bool,
+    /// Number of further questions that are asked about the same two sides, for which the correction for multiple tests has to
+    /// account.
+    pub(crate) further_questions: usize,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -198,7 +201,10 @@ pub(crate) fn compare_pairs(
         .collect();
     let terms_of_family = decision::DecisionOptions {
         bound: options.bound,
-        family: 0,
+        family: match options.further_questions {
+            0 => 0,
+            further => questions.len() + further,
+        },
     };
     let answers = decision::decide(&questions, &terms_of_family);
     let rows = pending_rows.into_iter().zip(answers);

@@ -79,7 +79,7 @@ pub(crate) struct Cost {
 
 impl Cost {
     /// Returns the expected cost of another start, in seconds of one device.
-    fn per_start(self) -> f64 {
+    pub(super) fn per_start(self) -> f64 {
         self.device_s / f64::from(self.starts.max(1))
     }
 }

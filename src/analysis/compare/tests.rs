@@ -79,6 +79,7 @@ fn compare_sides(first: &RunStats, second: &RunStats) -> Comparison {
             bound: 0.02,
             noise: None,
             allow_environment: false,
+            further_questions: 0,
         },
     )
 }
@@ -138,6 +139,7 @@ fn a_changed_driver_is_an_event_and_no_regression() {
             bound: 0.02,
             noise: None,
             allow_environment: true,
+            further_questions: 0,
         },
     );
     assert_eq!(across.rows[0].verdict(), Some(Verdict::Worse));
@@ -261,6 +263,7 @@ fn with_noise(first: &[f64], second: &[f64], share: f64, starts: u32) -> Compari
             bound: 0.02,
             noise: Some(&noise),
             allow_environment: false,
+            further_questions: 0,
         },
     )
 }
@@ -391,6 +394,7 @@ fn repeats_on_running_servers_decide_about_these_servers_alone() {
         bound: 0.02,
         noise: Some(&noise),
         allow_environment: false,
+        further_questions: 0,
     };
     let comparison = pairwise::compare(&first, &second, &options);
     assert_eq!(

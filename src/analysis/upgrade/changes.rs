@@ -1,0 +1,199 @@
+//! What changed between the two sides of an upgrade, besides figures and answers.
+
+use std::collections::BTreeMap;
+
+use super::configuration::{Configuration, common_settings, flatten};
+use crate::analysis::compare::difference::{Difference, DifferenceKind};
+use crate::analysis::compare::pairwise::Comparison;
+use crate::base::ids::CellKey;
+use crate::results::record::cell::MeasurementSummary;
+use crate::results::record::upgrade::{BuildFacts, Known};
+
+/// What a change is about, in the order in which changes are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum ChangeKind {
+    /// Machine or load, which forbids or limits a verdict.
+    Condition,
+    /// Version, image, arguments and other facts of the engine.
+    Engine,
+    /// A flag that only the baseline has.
+    RemovedFlag,
+    /// The default of a flag, by the help.
+    Default,
+    /// A setting that the engine reports or logs.
+    Setting,
+    Package,
+    /// A flag that only the candidate has.
+    AddedFlag,
+}
+
+impl ChangeKind {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Condition => "condition",
+            Self::Engine => "engine",
+            Self::RemovedFlag => "removed flag",
+            Self::Default => "default",
+            Self::Setting => "setting",
+            Self::Package => "package",
+            Self::AddedFlag => "added flag",
+        }
+    }
+}
+
+/// Something that differs between the sides.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Change {
+    pub(crate) kind: ChangeKind,
+    pub(crate) what: String,
+    /// `None` if the baseline lacks it.
+    pub(crate) before: Option<String>,
+    /// `None` if the candidate lacks it.
+    pub(crate) after: Option<String>,
+}
+
+/// All changes, and what could not be compared.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Changes {
+    pub(crate) changes: Vec<Change>,
+    /// What is unknown, as sentences.
+    pub(crate) unknown: Vec<String>,
+}
+
+/// Finds the changes. `summaries` has the measurements of the pairs of cells in `pairs`.
+pub(crate) fn find_changes(
+    comparison: &Comparison,
+    builds: Option<&[BuildFacts; 2]>,
+    summaries: &[MeasurementSummary],
+    pairs: &[(CellKey, CellKey)],
+) -> Changes {
+    let mut found = Changes::default();
+    found.changes.extend(
+        comparison
+            .differences
+            .iter()
+            .map(|(difference, _)| change_of(difference)),
+    );
+    if let Some([before, after]) = builds {
+        compare_known(&mut found, "flags", &before.flags, &after.flags, flag_changes);
+        compare_known(
+            &mut found,
+            "packages",
+            &before.packages,
+            &after.packages,
+            package_changes,
+        );
+        let logged = differing(&before.configuration, &after.configuration);
+        found.changes.extend(
+            logged.map(|(name, [before, after])| new_change(ChangeKind::Setting, name, before, after)),
+        );
+    }
+    let [before, after] = [0, 1].map(|side| reported_settings(summaries, pairs, side));
+    let reported = differing(&before, &after);
+    found
+        .changes
+        .extend(reported.map(|(name, [before, after])| new_change(ChangeKind::Setting, name, before, after)));
+    found.changes.sort();
+    found.changes.dedup();
+    found
+}
+
+fn change_of(difference: &Difference) -> Change {
+    let kind = match difference.kind {
+        DifferenceKind::Engine => ChangeKind::Engine,
+        DifferenceKind::Environment
+        | DifferenceKind::Host
+        | DifferenceKind::Load
+        | DifferenceKind::LoadLimits
+        | DifferenceKind::Tool => ChangeKind::Condition,
+    };
+    new_change(
+        kind,
+        &difference.what,
+        Some(difference.before.clone()),
+        Some(difference.after.clone()),
+    )
+}
+
+fn new_change(kind: ChangeKind, what: &str, before: Option<String>, after: Option<String>) -> Change {
+    Change {
+        kind,
+        what: what.to_owned(),
+        before,
+        after,
+    }
+}
+
+/// Adds the changes of something that may be unknown on a side.
+fn compare_known<T>(
+    found: &mut Changes,
+    what: &str,
+    before: &Known<T>,
+    after: &Known<T>,
+    changes: impl Fn(&T, &T) -> Vec<Change>,
+) {
+    match (before, after) {
+        (Known::Known(before), Known::Known(after)) => found.changes.extend(changes(before, after)),
+        (Known::Unknown(why), _) => found.unknown.push(format!("{what} of the baseline: {why}")),
+        (_, Known::Unknown(why)) => found.unknown.push(format!("{what} of the candidate: {why}")),
+    }
+}
+
+type Flags = BTreeMap<String, Option<String>>;
+
+fn flag_changes(before: &Flags, after: &Flags) -> Vec<Change> {
+    let only = |kind, one: &Flags, other: &Flags| -> Vec<Change> {
+        let missing = one.keys().filter(|flag| !other.contains_key(*flag));
+        missing.map(|flag| new_change(kind, flag, None, None)).collect()
+    };
+    let mut changes = only(ChangeKind::RemovedFlag, before, after);
+    changes.extend(only(ChangeKind::AddedFlag, after, before));
+    let both = before
+        .iter()
+        .filter_map(|(flag, default)| Some((flag, default, after.get(flag)?)));
+    let differing = both.filter(|(_, before, after)| before != after);
+    changes.extend(
+        differing.map(|(flag, before, after)| {
+            new_change(ChangeKind::Default, flag, before.clone(), after.clone())
+        }),
+    );
+    changes
+}
+
+fn package_changes(before: &Configuration, after: &Configuration) -> Vec<Change> {
+    differing(before, after)
+        .map(|(name, [before, after])| new_change(ChangeKind::Package, name, before, after))
+        .collect()
+}
+
+/// Names whose values differ, with the values.
+fn differing<'a>(
+    before: &'a Configuration,
+    after: &'a Configuration,
+) -> impl Iterator<Item = (&'a str, [Option<String>; 2])> {
+    let names: std::collections::BTreeSet<&String> = match before.is_empty() || after.is_empty() {
+        // A side that reports nothing does not lack everything.
+        true => Default::default(),
+        false => before.keys().chain(after.keys()).collect(),
+    };
+    let values = names
+        .into_iter()
+        .map(|name| (name.as_str(), [before.get(name), after.get(name)]));
+    values
+        .filter(|(_, [before, after])| before != after)
+        .map(|(name, values)| (name, values.map(|value| value.cloned())))
+}
+
+/// The settings that the servers of a side report, the same in every measurement.
+fn reported_settings(
+    summaries: &[MeasurementSummary],
+    pairs: &[(CellKey, CellKey)],
+    side: usize,
+) -> Configuration {
+    let is_of_side = |summary: &&MeasurementSummary| {
+        let mut pairs = pairs.iter();
+        pairs.any(|(baseline, candidate)| [baseline, candidate][side] == &summary.cell)
+    };
+    let reported = summaries.iter().filter(is_of_side);
+    common_settings(reported.filter_map(|summary| Some(flatten(summary.engine.info.as_ref()?))))
+}

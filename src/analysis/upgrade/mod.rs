@@ -1,0 +1,357 @@
+//! Whether an engine may be upgraded: what changed, and whether speed, reliability, answers or resources got worse.
+
+mod changes;
+pub(crate) mod configuration;
+
+pub(crate) use changes::{Change, ChangeKind, Changes, find_changes};
+
+use crate::analysis::compare::arm_comparison::{ArmsError, compare_arms};
+use crate::analysis::compare::arms;
+use crate::analysis::compare::decision::{Answer, CONFIDENCE};
+use crate::analysis::compare::pairwise::row::Row;
+use crate::analysis::compare::pairwise::{CompareOptions, Comparison};
+use crate::analysis::compare::resources::{ResourceQuestions, ResourceRow};
+use crate::analysis::compare::verdict::Verdict;
+use crate::analysis::graded::reference::{AnswerComparison, ComparedAnswers, compare_answers};
+use crate::base::ids::CellKey;
+use crate::base::text::pluralize;
+use crate::plan::Plan;
+use crate::results::record::cell::MeasurementSummary;
+use crate::results::record::cell_stats::{Noise, RunStats};
+use crate::results::record::upgrade::UpgradeRecord;
+use crate::results::record::validity::{Reason, ReasonCode, Verdict as Weight};
+
+/// Reasons for which the answers of a cell are wrong by themselves, without a reference.
+const WRONG_ANSWERS: [ReasonCode; 3] = [
+    ReasonCode::AnswersWrongUnderLoad,
+    ReasonCode::AnswersBelowMinimum,
+    ReasonCode::AnswersDegenerate,
+];
+
+/// A finished run of both sides.
+pub(crate) struct UpgradeRun<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) summaries: &'a [MeasurementSummary],
+    pub(crate) side: &'a RunStats,
+    pub(crate) record: &'a UpgradeRecord,
+    pub(crate) noise: Option<&'a Noise>,
+    /// Smallest change that matters, as a share.
+    pub(crate) bound: f64,
+}
+
+impl UpgradeRun<'_> {
+    /// Compares both sides.
+    ///
+    /// # Errors
+    /// No cells of the sides form pairs.
+    pub(crate) fn judge(&self) -> Result<Upgrade, ArmsError> {
+        let UpgradeRecord {
+            axis, values, builds, ..
+        } = self.record;
+        let names = [values[0].as_str(), values[1].as_str()];
+        let side = self.comparable_side();
+        let pairs = arms::arm_pairs(&side.cells, axis, names).unwrap_or_default();
+        let pairs: Vec<(CellKey, CellKey)> = pairs
+            .into_iter()
+            .map(|(baseline, candidate)| (baseline.clone(), candidate.clone()))
+            .collect();
+        let questions = ResourceQuestions::new(self.plan, self.summaries, &pairs);
+        let options = CompareOptions {
+            bound: self.bound,
+            noise: self.noise,
+            allow_environment: false,
+            further_questions: questions.len(),
+        };
+        let speed = compare_arms(self.plan, self.summaries, &side, axis, names, &options)?;
+        let family = speed.rows.len() + questions.len();
+        Ok(Upgrade {
+            sides: values.clone(),
+            changes: find_changes(&speed, Some(builds), self.summaries, &pairs),
+            resources: questions.judge(self.bound, family),
+            answers: compare_answers(self.plan, self.summaries),
+            wrong_answers: self.wrong_answers(&pairs),
+            is_simulated: self.plan.launches.iter().any(|launch| launch.engine.simulated),
+            speed,
+        })
+    }
+
+    /// The side, of which a precision that is upgraded is a fact of the engine and not of the load.
+    fn comparable_side(&self) -> RunStats {
+        let mut side = self.side.clone();
+        if self.record.axis == "precision" {
+            for cell in side.cells.values_mut() {
+                for fact in ["precision", "checkpoint"] {
+                    let value = cell.asked.remove(fact);
+                    cell.engine.extend(value.map(|value| (fact.to_owned(), value)));
+                }
+            }
+        }
+        side
+    }
+
+    /// Why answers of the candidate are wrong by themselves where those of the baseline are not, by cell.
+    fn wrong_answers(&self, pairs: &[(CellKey, CellKey)]) -> Vec<(CellKey, String)> {
+        let reasons = |cell: &CellKey| -> Vec<&Reason> {
+            let own = self.summaries.iter().filter(|summary| summary.cell == *cell);
+            let reasons = own
+                .flat_map(|summary| &summary.validity)
+                .flat_map(|validity| &validity.reasons);
+            reasons
+                .filter(|reason| reason.weight == Weight::Invalid && WRONG_ANSWERS.contains(&reason.code))
+                .collect()
+        };
+        let mut wrong = Vec::new();
+        for (baseline, candidate) in pairs {
+            let known: Vec<ReasonCode> = reasons(baseline).iter().map(|reason| reason.code).collect();
+            let new = reasons(candidate)
+                .into_iter()
+                .find(|reason| !known.contains(&reason.code));
+            wrong.extend(new.map(|reason| {
+                (
+                    candidate.clone(),
+                    format!("{}: {}", reason.code.name(), reason.measured),
+                )
+            }));
+        }
+        wrong
+    }
+}
+
+/// Both sides of an upgrade, compared.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Upgrade {
+    /// Names of the baseline and the candidate.
+    pub(crate) sides: [String; 2],
+    pub(crate) changes: Changes,
+    /// Gating metrics and reliability.
+    pub(crate) speed: Comparison,
+    pub(crate) resources: Vec<ResourceRow>,
+    /// Graded answers; empty if none were graded.
+    pub(crate) answers: Vec<AnswerComparison>,
+    /// Why answers of the candidate are wrong by themselves, by cell.
+    pub(crate) wrong_answers: Vec<(CellKey, String)>,
+    /// Whether the engine is simulated.
+    pub(crate) is_simulated: bool,
+}
+
+/// Whether the engine may be upgraded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MayUpgrade {
+    Yes,
+    No,
+    /// Something that has to be known is not.
+    Undecided,
+}
+
+impl MayUpgrade {
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Yes => "yes",
+            Self::No => "no",
+            Self::Undecided => "undecided",
+        }
+    }
+}
+
+/// The answer to the question whether to upgrade, with its reasons, the most serious first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Conclusion {
+    pub(crate) answer: MayUpgrade,
+    pub(crate) reasons: Vec<String>,
+}
+
+impl Upgrade {
+    pub(crate) fn conclusion(&self, name: &dyn Fn(&CellKey) -> String) -> Conclusion {
+        let losses = self.losses(name);
+        if !losses.is_empty() {
+            return Conclusion {
+                answer: MayUpgrade::No,
+                reasons: losses,
+            };
+        }
+        let open = self.open_questions(name);
+        match open.is_empty() {
+            false => Conclusion {
+                answer: MayUpgrade::Undecided,
+                reasons: open,
+            },
+            true => Conclusion {
+                answer: MayUpgrade::Yes,
+                reasons: self.findings(),
+            },
+        }
+    }
+
+    /// What got worse: answers, reliability, speed by its size, resources.
+    fn losses(&self, name: &dyn Fn(&CellKey) -> String) -> Vec<String> {
+        let compared = self
+            .answers
+            .iter()
+            .filter_map(|answers| Some((answers, answers.result.as_ref().ok()?)));
+        let worse = compared.filter(|(_, compared)| compared.is_worse());
+        let mut losses: Vec<String> = worse
+            .map(|(answers, compared)| {
+                format!(
+                    "answers of {} got worse: {} ({})",
+                    answers.task,
+                    difference(compared),
+                    name(&answers.cell)
+                )
+            })
+            .collect();
+        let wrong = self.wrong_answers.iter();
+        losses.extend(wrong.map(|(cell, why)| format!("answers are wrong: {why} ({})", name(cell))));
+        let failures = self.speed.failures.iter().filter(|failure| failure.is_regression);
+        losses.extend(
+            failures.map(|failure| format!("less reliable: {} ({})", failure.text, name(&failure.cell))),
+        );
+        let mut slower: Vec<&Row> = self
+            .speed
+            .rows
+            .iter()
+            .filter(|row| row.verdict() == Some(Verdict::Worse))
+            .collect();
+        slower.sort_by(|one, other| size(&other.answer).total_cmp(&size(&one.answer)));
+        losses.extend(slower.into_iter().map(|row| {
+            let change = row
+                .change_from_zero()
+                .map_or_else(|| change(&row.answer), str::to_owned);
+            format!("{} got worse: {change} ({})", row.metric.label(), name(&row.cell))
+        }));
+        let needed = self
+            .resources
+            .iter()
+            .filter(|row| row.answer.verdict() == Some(Verdict::Worse));
+        losses.extend(needed.map(|row| {
+            format!(
+                "{} got worse: {} ({})",
+                row.resource.label(),
+                change(&row.answer),
+                name(&row.cell)
+            )
+        }));
+        losses
+    }
+
+    /// What has to be known for the answer yes, and is not: figures that were not judged or are unclear, cells that the
+    /// candidate lacks, answers that could not be compared.
+    fn open_questions(&self, name: &dyn Fn(&CellKey) -> String) -> Vec<String> {
+        let mut open = Vec::new();
+        let not_judged = self.speed.rows.iter().filter(|row| row.verdict().is_none());
+        open.extend(not_judged.map(|row| {
+            let why = row.reason();
+            format!(
+                "{} was not judged: {why} ({})",
+                row.metric.label(),
+                name(&row.cell)
+            )
+        }));
+        let lost = self.speed.lost_cells();
+        open.extend(lost.map(|lost| format!("{} has no measurement of the candidate", name(&lost.cell))));
+        let unclear = self
+            .speed
+            .rows
+            .iter()
+            .filter(|row| row.verdict() == Some(Verdict::Unclear));
+        open.extend(unclear.map(|row| {
+            format!(
+                "{} is unclear: {} ({})",
+                row.metric.label(),
+                change(&row.answer),
+                name(&row.cell)
+            )
+        }));
+        open.extend(self.answers.iter().filter_map(|answers| {
+            let why = answers.result.as_ref().err()?;
+            Some(format!(
+                "answers of {} were not compared: {why} ({})",
+                answers.task,
+                name(&answers.cell)
+            ))
+        }));
+        open
+    }
+
+    /// What a positive answer rests on.
+    fn findings(&self) -> Vec<String> {
+        let answers: Vec<&Answer> = self.speed.rows.iter().map(|row| &row.answer).collect();
+        let count = |verdict| {
+            answers
+                .iter()
+                .filter(|answer| answer.verdict() == Some(verdict))
+                .count()
+        };
+        let mut findings = vec![format!(
+            "nothing got worse in {}: {} same, {} better",
+            pluralize(answers.len(), "figure", "figures"),
+            count(Verdict::Same),
+            count(Verdict::Better)
+        )];
+        findings.push(self.answers_in_words());
+        let unclear = self
+            .resources
+            .iter()
+            .filter(|row| !matches!(row.answer.verdict(), Some(Verdict::Same | Verdict::Better)));
+        let mut unclear: Vec<&str> = unclear.map(|row| row.resource.label()).collect();
+        unclear.dedup();
+        if !unclear.is_empty() {
+            findings.push(format!("not known well enough: {}", unclear.join(", ")));
+        }
+        findings
+    }
+
+    /// What is known of the answers.
+    fn answers_in_words(&self) -> String {
+        let compared: Vec<&ComparedAnswers> = self
+            .answers
+            .iter()
+            .filter_map(|answers| answers.result.as_ref().ok())
+            .collect();
+        let losses: Option<Vec<f64>> = compared.iter().map(|compared| compared.smallest_loss).collect();
+        let largest = losses.map(|losses| losses.into_iter().fold(0.0, f64::max));
+        match (compared.is_empty(), largest) {
+            (true, _) => "answers were not graded".to_owned(),
+            (false, Some(largest)) => format!(
+                "no worse answers in {}; a loss of {:.1} points would have been found in each",
+                pluralize(compared.len(), "comparison", "comparisons"),
+                100.0 * largest
+            ),
+            (false, None) => format!(
+                "no worse answers in {}, of which some have too few items to find any loss",
+                pluralize(compared.len(), "comparison", "comparisons")
+            ),
+        }
+    }
+}
+
+/// The size of a change, as a difference of logarithms.
+fn size(answer: &Answer) -> f64 {
+    answer.estimate.map_or(0.0, |estimate| estimate.log_change.abs())
+}
+
+/// A change with its interval, in percent.
+fn change(answer: &Answer) -> String {
+    let Some(estimate) = answer.estimate else {
+        return "of unknown size".to_owned();
+    };
+    let percent = |share: f64| format!("{:+.1} %", 100.0 * share);
+    match estimate.interval(CONFIDENCE) {
+        Some(interval) => format!(
+            "{}, 95 % interval {} to {}",
+            percent(estimate.change()),
+            percent(interval.low),
+            percent(interval.high)
+        ),
+        None => percent(estimate.change()),
+    }
+}
+
+/// The difference of two shares of correct answers with its interval, in points.
+fn difference(compared: &ComparedAnswers) -> String {
+    let [low, high] = compared.paired.interval().map(|bound| 100.0 * bound);
+    format!(
+        "{:+.1} points, 95 % interval {low:+.1} to {high:+.1}, n = {}",
+        100.0 * compared.paired.difference(),
+        compared.paired.items
+    )
+}
