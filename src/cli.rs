@@ -8,6 +8,7 @@ mod named;
 pub(crate) mod regression;
 pub(crate) mod report;
 pub(crate) mod sim;
+pub(crate) mod upgrade;
 
 use std::path::PathBuf;
 
@@ -92,6 +93,8 @@ pub(crate) enum Command {
     History(regression::HistoryArgs),
     /// Find the first of several versions that is worse than the first one.
     Bisect(Box<regression::BisectArgs>),
+    /// Start two versions of an engine in turn, and say whether to upgrade: what changed, speed, answers, time to ready, memory, energy.
+    Upgrade(Box<upgrade::UpgradeArgs>),
     /// Download the missing data sets and tokenizers of a matrix from the model hub. Other commands only read them from the cache.
     Fetch(FetchArgs),
     /// Remove orphans: processes, containers and files of runs that have ended.

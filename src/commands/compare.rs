@@ -39,6 +39,7 @@ pub(crate) fn execute(args: &CompareArgs, colors: Colors) -> Outcome {
             bound: args.judging.floor,
             noise: noise.as_ref(),
             allow_environment: args.across_environments,
+            further_questions: 0,
         },
     );
     if comparison.rows.is_empty() {
@@ -91,6 +92,7 @@ fn execute_arms(args: &CompareArgs, gates: &[Metric], colors: Colors) -> Outcome
         bound: args.judging.floor,
         noise: noise.as_ref(),
         allow_environment: args.across_environments,
+        further_questions: 0,
     };
     let comparison = compare_run_arms(&run, gates, axis, names, &terms)?;
     print_comparison(args, &comparison, names, colors);

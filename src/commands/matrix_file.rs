@@ -8,7 +8,9 @@ use crate::commands::diagnostics::diagnostics_error;
 use crate::commands::error::CommandError;
 use crate::commands::output::{Colors, eprint};
 use crate::config::job_containers::JobContainers;
+use crate::config::matrix::Matrix;
 use crate::config::select::Selector;
+use crate::config::yaml::Diagnostic;
 use crate::plan::Plan;
 use crate::plan::selection;
 use crate::runner::load_matrix::{self, LoadedMatrix};
@@ -25,6 +27,18 @@ pub(crate) fn load_to_start(
     colors: Colors,
 ) -> Result<LoadedMatrix, CommandError> {
     load_with(path, Some(containers(path, cluster, colors)?), colors)
+}
+
+/// As [`load_to_start`], with a change of the matrix before it is expanded.
+pub(crate) fn load_changed(
+    path: &Path,
+    cluster: Option<&str>,
+    change: &mut dyn FnMut(&mut Matrix) -> Result<(), Diagnostic>,
+    colors: Colors,
+) -> Result<LoadedMatrix, CommandError> {
+    let containers = containers(path, cluster, colors)?;
+    load_matrix::load_changed(path, Some(containers), change)
+        .map_err(|errors| diagnostics_error(&errors.diagnostics, &errors.sources, colors.stderr))
 }
 
 /// How containers are started on this host, or as the profile of the given cluster says.

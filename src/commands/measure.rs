@@ -1,4 +1,4 @@
-//! Runs a session for `run`, `nightly`, `noise` and `bisect`, shows its events and writes its report.
+//! Runs a session for `run`, `nightly`, `noise`, `bisect` and `upgrade`, shows its events and writes its report.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;

@@ -31,10 +31,12 @@ pub(crate) mod plan;
 pub(crate) mod report;
 pub(crate) mod run;
 
+mod required_starts;
 pub(crate) mod schema;
 mod session_error;
 pub(crate) mod sim;
 mod terminal;
+pub(crate) mod upgrade;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -143,6 +145,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Nightly(args) => nightly::execute(&args, colors),
         Command::History(args) => history::execute(&args, colors),
         Command::Bisect(args) => bisect::execute(&args, colors),
+        Command::Upgrade(args) => upgrade::execute(&args, colors),
         Command::Fetch(args) => fetch::execute(&args, colors),
         Command::Clean(args) => clean::execute(&args),
         Command::Schema(args) => schema::execute(&args),

@@ -49,6 +49,7 @@ mod strangers;
 mod telemetry;
 mod unreadable;
 mod until;
+mod upgrade;
 mod users;
 mod validity;
 mod vllm;

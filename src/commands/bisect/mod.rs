@@ -5,9 +5,6 @@ mod probe;
 use std::path::Path;
 
 use crate::analysis::compare::bisection::{self, Bisection, Loss};
-use crate::analysis::compare::decision::{MIN_STARTS_NOISE_KNOWN, MIN_STARTS_NOISE_UNKNOWN};
-use crate::analysis::compare::machine_facts::machine_facts;
-use crate::analysis::compare::machines;
 use crate::analysis::compare::pairwise::Comparison;
 use crate::analysis::compare::pairwise::row::Row;
 use crate::analysis::compare::verdict::Verdict;
@@ -15,18 +12,13 @@ use crate::analysis::metrics::Metric;
 use crate::cli::regression::BisectArgs;
 use crate::commands::cluster::{self, JobPlan};
 use crate::commands::compare::gating_metrics;
-use crate::commands::environment::environment;
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::matrix_file::{load_to_start, select};
-use crate::commands::measure::notice_line;
-use crate::commands::output::{Colors, eprint, print};
-use crate::commands::session_error::gpu_error;
+use crate::commands::output::{Colors, print};
+use crate::commands::required_starts::required_starts;
 use crate::exit::Exit;
 use crate::plan::Plan;
-use crate::results::record::cell_stats::Noise;
-use crate::results::store;
 use crate::runner::job::JobCommand;
-use crate::runner::session::gpus;
 use probe::Probe;
 
 pub(crate) fn execute(args: &BisectArgs, colors: Colors) -> Outcome {
@@ -55,7 +47,7 @@ fn search_versions(args: &BisectArgs, job_folder: Option<&Path>, colors: Colors)
         select(&mut plan, only)?;
     }
     let (versions, gates) = check_plan(args, &plan)?;
-    let starts = required_starts(args, &plan, &gates)?;
+    let starts = required_starts(args.starts, &args.run, &plan, &gates)?;
     search(
         &versions,
         Probe {
@@ -156,36 +148,4 @@ fn report_no_loss(comparison: &Comparison, [good, bad]: [&str; 2]) -> Exit {
     };
     print(&format!("{message}\n"));
     exit
-}
-
-/// Number of starts: as requested, or as many as a verdict needs in every cell.
-fn required_starts(args: &BisectArgs, plan: &Plan, gates: &[Metric]) -> Result<u32, CommandError> {
-    let noise = match args.starts < MIN_STARTS_NOISE_UNKNOWN as u32 {
-        true => saved_noise(args)?,
-        false => None,
-    };
-    let min_starts = bisection::min_starts(plan, gates, noise.as_ref()) as u32;
-    if args.starts < min_starts {
-        let why = match min_starts as usize {
-            MIN_STARTS_NOISE_KNOWN => "a verdict needs three starts per side",
-            _ => "a verdict needs five starts per side, or three if `matrix noise` measured this host",
-        };
-        eprint(&format!(
-            "note: `--starts {}` is raised to {min_starts}: {why}
-",
-            args.starts
-        ));
-    }
-    Ok(args.starts.max(min_starts))
-}
-
-/// The saved noise, if it belongs to this host.
-fn saved_noise(args: &BisectArgs) -> Result<Option<Noise>, CommandError> {
-    let Some(noise) = store::nightly::read_noise(&args.run.places.cache()) else {
-        return Ok(None);
-    };
-    let (machine, _) = gpus::machine(&environment(), &|notice| eprint(&notice_line(&notice)))
-        .map_err(|error| gpu_error(&error))?;
-    let is_same = machines::are_noise_compatible(&noise.machine, &machine_facts(&machine));
-    Ok(is_same.then_some(noise))
 }

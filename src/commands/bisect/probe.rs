@@ -63,6 +63,7 @@ impl Probe<'_> {
             bound,
             noise: noise.as_ref(),
             allow_environment: false,
+            further_questions: 0,
         };
         let comparison = compare_run_arms(&run, &self.gates, VERSION_AXIS, versions, &terms)?;
         print(&comparison_rows(&comparison, versions[1]));

@@ -10,6 +10,7 @@ mod history_charts;
 mod nights;
 #[cfg(test)]
 mod tests;
+mod upgrade;
 mod view;
 
 use base64::Engine as _;
@@ -20,11 +21,13 @@ use sha2::{Digest, Sha256};
 
 use super::document::Document;
 use super::history::History;
+use super::upgrade::UpgradePage;
 
 const PARTS: &str = include_str!("parts.html");
 const HEAD: &str = include_str!("head.html");
 const REPORT: &str = include_str!("report.html");
 const NIGHTS: &str = include_str!("nights.html");
+const UPGRADE: &str = include_str!("upgrade.html");
 const FOOT: &str = include_str!("foot.html");
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
@@ -37,6 +40,11 @@ pub(crate) fn draw(document: &Document) -> String {
 /// Draws the page of a history.
 pub(crate) fn draw_history(history: &History<'_>) -> String {
     page(NIGHTS, nights::view(history))
+}
+
+/// Draws the page of an upgrade.
+pub(crate) fn draw_upgrade(upgrade: &UpgradePage) -> String {
+    page(UPGRADE, upgrade::view(upgrade))
 }
 
 fn page(body: &str, view: impl Serialize) -> String {

@@ -4,7 +4,7 @@
 //! All figures follow the definitions `matrix`. A row is marked as best only if repeated starts show that it
 //! is.
 
-mod answers;
+pub(crate) mod answers;
 mod columns;
 mod comparison;
 mod family;

@@ -7,6 +7,7 @@ pub(crate) enum JobCommand {
     Nightly,
     Noise,
     Bisect,
+    Upgrade,
 }
 
 impl JobCommand {
@@ -16,6 +17,7 @@ impl JobCommand {
             Self::Nightly => "nightly",
             Self::Noise => "noise",
             Self::Bisect => "bisect",
+            Self::Upgrade => "upgrade",
         }
     }
 

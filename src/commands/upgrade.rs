@@ -1,0 +1,235 @@
+//! `matrix upgrade`: starts two builds of an engine in turn, and says whether to upgrade.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+use crate::analysis::compare::bisection;
+use crate::analysis::compare::extra_starts::{self, StartCounts};
+use crate::analysis::metrics::Metric;
+use crate::analysis::upgrade::configuration::{Configuration, common_settings, parse_configuration};
+use crate::analysis::upgrade::{MayUpgrade, Upgrade, UpgradeRun};
+use crate::base::ids::LaunchId;
+use crate::cli::upgrade::UpgradeArgs;
+use crate::commands::cluster::{self, JobPlan};
+use crate::commands::compare::{gating_metrics, run_stats, saved_noise};
+use crate::commands::environment::{cache_dirs, environment};
+use crate::commands::error::{CommandError, Outcome};
+use crate::commands::matrix_file::{load_changed, select};
+use crate::commands::measure::{MeasuredRun, RunView, measure, run_request};
+use crate::commands::output::{Colors, print, redactor};
+use crate::commands::required_starts::required_starts;
+use crate::commands::terminal;
+use crate::config::repeats::{HalfWidth, StopRule};
+use crate::config::upgrade::{self, UpgradeArms, UpgradeError};
+use crate::config::yaml::Diagnostic;
+use crate::exit::Exit;
+use crate::plan::{Launch, Plan};
+use crate::report::html;
+use crate::report::upgrade::UpgradePage;
+use crate::results::record::FORMAT;
+use crate::results::record::upgrade::{BuildFacts, UpgradeRecord};
+use crate::results::store::{Run, atomic};
+use crate::runner::check_flags;
+use crate::runner::job::JobCommand;
+use crate::runner::load_matrix::LoadedMatrix;
+use crate::runner::session::request::ExtraStarts;
+
+/// Largest number of starts of each side with a budget.
+const MAX_STARTS: u32 = 20;
+
+pub(crate) fn execute(args: &UpgradeArgs, colors: Colors) -> Outcome {
+    let prepare = || {
+        let (loaded, _) = load(args, colors)?;
+        Ok(JobPlan {
+            command: JobCommand::Upgrade,
+            loaded,
+            all_launches: None,
+        })
+    };
+    cluster::execute(&args.job, &args.run, colors, prepare, |run, job_folder| {
+        let args = UpgradeArgs {
+            run: run.clone(),
+            ..args.clone()
+        };
+        measure_upgrade(&args, job_folder, colors)
+    })
+}
+
+/// Reads the matrix with the cells of both sides, and plans their starts.
+fn load(args: &UpgradeArgs, colors: Colors) -> Result<(LoadedMatrix, UpgradeArms), CommandError> {
+    let gates = gating_metrics(&args.judging.gate)?;
+    let mut arms = None;
+    let mut loaded = load_changed(
+        &args.run.matrix,
+        args.job.cluster.as_deref(),
+        &mut |matrix| {
+            let upgrade = upgrade::Upgrade::new(matrix, args.engine.as_deref(), &args.from, &args.to);
+            let upgrade = upgrade.map_err(diagnostic)?;
+            upgrade.apply(matrix).map_err(diagnostic)?;
+            arms = Some(upgrade.arms());
+            Ok(())
+        },
+        colors,
+    )?;
+    let arms = arms.expect("a matrix that was read was changed");
+    if let Some(only) = &args.run.only {
+        select(&mut loaded.plan, only)?;
+    }
+    plan_starts(args, &mut loaded.plan, &arms, &gates)?;
+    Ok((loaded, arms))
+}
+
+fn diagnostic(error: UpgradeError) -> Diagnostic {
+    Diagnostic::new(error.message).with_help(error.help)
+}
+
+fn plan_starts(
+    args: &UpgradeArgs,
+    plan: &mut Plan,
+    arms: &UpgradeArms,
+    gates: &[Metric],
+) -> Result<(), CommandError> {
+    plan.plan_upgrade(arms)
+        .map_err(|why| CommandError::usage(format!("error: the two sides cannot be compared: {why}\n")))?;
+    if let Some((cell, why)) = bisection::too_few_requests(plan, gates) {
+        return Err(CommandError::usage(format!(
+            "error: nothing could be judged: {why}\n  = help: raise `prompts` of `{}`\n",
+            cell.scenario.name
+        )));
+    }
+    let starts = required_starts(args.starts, &args.run, plan, gates)?;
+    plan.set_starts(starts);
+    plan.until = args.budget.and_then(|budget| {
+        Some(StopRule {
+            half_width: HalfWidth::new(args.judging.floor / 2.0)?,
+            most: MAX_STARTS.max(starts),
+            stage: starts,
+            raised_from: None,
+            budget: Some(budget),
+        })
+    });
+    Ok(())
+}
+
+/// Measures both sides on this host, which may be a node that executes a job with that folder, and writes the page.
+fn measure_upgrade(args: &UpgradeArgs, job_folder: Option<&Path>, colors: Colors) -> Outcome {
+    let gates = gating_metrics(&args.judging.gate)?;
+    let (loaded, arms) = load(args, colors)?;
+    let folder = loaded.folder.clone();
+    let mut request = run_request(&args.run, loaded);
+    request.extra_starts = ExtraStarts::Chosen(&more_rounds);
+    let view = RunView {
+        args: &args.run,
+        job_folder,
+        min_change: args.judging.floor,
+        colors,
+    };
+    let measured = measure(request, view)?;
+    if measured.exit == Exit::Interrupted {
+        return Ok(Exit::Interrupted);
+    }
+    let run = &measured.records;
+    let side = run_stats(run, &gates);
+    let record = UpgradeRecord {
+        format: FORMAT,
+        engine: arms.engine.clone(),
+        axis: arms.axis.to_owned(),
+        values: arms.values.clone(),
+        builds: build_facts(args, run, &arms, &folder)?,
+    };
+    let noise = saved_noise(&args.run.places.cache(), &side);
+    let upgrade = UpgradeRun {
+        plan: &run.plan,
+        summaries: &run.summaries,
+        side: &side,
+        record: &record,
+        noise: noise.as_ref(),
+        bound: args.judging.floor,
+    };
+    let upgrade = upgrade
+        .judge()
+        .map_err(|error| CommandError::usage(format!("error: {error}\n")))?;
+    let page = UpgradePage::new(&upgrade, arms.axis, arms.engine.as_deref(), measured.run.as_str());
+    let written = write_page(&measured, &record, &upgrade, &page)?;
+    if !args.run.json {
+        print(&page.terminal(terminal::layout(colors)));
+        print(&format!("page: {}\n", written.display()));
+    }
+    Ok(exit(&page, &upgrade, measured.exit))
+}
+
+/// Another start of every launch, as often as the precision needs it and the budget allows it.
+fn more_rounds(run: &Run) -> StartCounts {
+    let rounds =
+        extra_starts::rounds_needed(&run.info, &run.plan, &run.machine, &run.summaries, &run.journal);
+    let cells = run.plan.cells.iter().filter(|_| rounds > 0);
+    cells.map(|cell| (cell.key.clone(), rounds)).collect()
+}
+
+fn exit(page: &UpgradePage, upgrade: &Upgrade, measured: Exit) -> Exit {
+    let is_refused = upgrade.speed.rows.iter().any(|row| row.refusal_cause.is_some());
+    match page.answer {
+        MayUpgrade::No => Exit::Regression,
+        MayUpgrade::Undecided if is_refused => Exit::CellFailed,
+        MayUpgrade::Undecided => Exit::NotJudged,
+        MayUpgrade::Yes => measured,
+    }
+}
+
+/// What is known of the builds of both sides: of the first launch of each.
+fn build_facts(
+    args: &UpgradeArgs,
+    run: &Run,
+    arms: &UpgradeArms,
+    folder: &Path,
+) -> Result<[BuildFacts; 2], CommandError> {
+    let launch_of = |value: &String| {
+        let mut cells = run.plan.cells.iter();
+        let cell = cells.find(|cell| cell.axes.get(arms.axis) == Some(value))?;
+        Some(run.plan.launch(&cell.launch))
+    };
+    let launches: Vec<&Launch> = arms.values.iter().filter_map(launch_of).collect();
+    let cache = cache_dirs(&args.run.places, true).cache;
+    let facts = check_flags::build_facts(&launches, &environment(), &cache, folder)
+        .map_err(|error| CommandError::cannot_continue(format!("error: {error}\n")))?;
+    let mut facts = facts.into_iter().zip(launches).map(|(facts, launch)| BuildFacts {
+        configuration: logged_configuration(run, launch),
+        ..facts
+    });
+    Ok([facts.next().unwrap_or_default(), facts.next().unwrap_or_default()])
+}
+
+/// The configuration that all starts of a launch logged.
+fn logged_configuration(run: &Run, launch: &Launch) -> Configuration {
+    let mut known: BTreeSet<(&LaunchId, u32)> = BTreeSet::new();
+    let starts = run
+        .summaries
+        .iter()
+        .filter(|summary| summary.launch == launch.id && known.insert((&summary.launch, summary.start)));
+    let logs = starts.filter_map(|summary| run.read_engine_log(&summary.measurement()).ok());
+    common_settings(logs.map(|log| parse_configuration(&log, &launch.log_patterns.configuration)))
+}
+
+/// Writes the page and its data into the folder of the run; returns the path of the page.
+fn write_page(
+    measured: &MeasuredRun,
+    record: &UpgradeRecord,
+    upgrade: &Upgrade,
+    page: &UpgradePage,
+) -> Result<PathBuf, CommandError> {
+    let data = page.json(record, upgrade);
+    let files = [
+        ("upgrade.md", page.markdown()),
+        ("upgrade.json", data),
+        ("upgrade.html", html::draw_upgrade(page)),
+    ];
+    for (name, text) in files {
+        let path = measured.folder.join(name);
+        atomic::write(&path, redactor().redact(&text).as_bytes())
+            .with_context(|| format!("cannot write {}", path.display()))
+            .map_err(CommandError::unwritable)?;
+    }
+    Ok(measured.folder.join("upgrade.html"))
+}

@@ -1,0 +1,117 @@
+//! `matrix upgrade`: two builds of the simulated engine, started in turn.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use crate::harness::{Bench, Ran};
+
+/// An engine with sets of arguments, and answers to grade.
+fn matrix() -> String {
+    let engine =
+        "  - sim: { variant: vllm, args: [--preset, fast] }\n  - sim: { as: other, variant: vllm }\n";
+    let axes = "axes:\n  args: { old: [--step, 4ms, --seed, 1], new: [--step, 4ms, --seed, 2], slow: [--step, 9ms, --seed, 1] }\n";
+    let scenario = "  - l: { dataset: random, prompts: 24, input_len: 40, output_len: 12, concurrency: 8 }\n";
+    let rest =
+        "datasets: { sharegpt: data/conversations.json }\nquality: { tasks: [arithmetic: { items: 20 }] }\n";
+    format!(
+        "name: t\nengines:\n{engine}models:\n  - m: {{ tokenizer: data/tokenizer.json }}\nscenarios:\n{scenario}{axes}{rest}"
+    )
+}
+
+fn upgrade(bench: &Bench, more: &[&str]) -> Ran {
+    let matrix = bench.matrix();
+    let matrix = matrix.to_str().expect("a text");
+    let given = ["upgrade", matrix, "--engine", "sim", "--no-calibration"];
+    bench.call(&[&given, more].concat())
+}
+
+/// The written page as JSON.
+fn page(bench: &Bench) -> serde_json::Value {
+    let text = fs::read_to_string(bench.run_folder().join("upgrade.json")).expect("there is a page");
+    serde_json::from_str(&text).expect("it is JSON")
+}
+
+#[test]
+fn equal_builds_may_be_upgraded_and_a_slower_one_may_not() {
+    let bench = Bench::of(&matrix());
+    upgrade(
+        &bench,
+        &["--from", "args=old", "--to", "args=new", "--floor", "30%"],
+    )
+    .exits(0)
+    .shows("May I upgrade sim from old to new? Yes: nothing got worse in 1 figure: 1 same, 0 better")
+    .shows("simulated");
+    let markdown = fs::read_to_string(bench.run_folder().join("upgrade.md")).expect("there is a page");
+    assert!(
+        markdown.starts_with("# May I upgrade sim from old to new? Yes"),
+        "{markdown}"
+    );
+    assert!(markdown.contains("| engine | --seed | 1 | 2 |"), "{markdown}");
+    assert_eq!(page(&bench)["answers"][0]["task"], "arithmetic");
+
+    let bench = Bench::of(&matrix());
+    upgrade(&bench, &["--from", "args=old", "--to", "args=slow"])
+        .exits(1)
+        .shows("May I upgrade sim from old to slow? No: output throughput got worse: -");
+    let resources = page(&bench)["resources"].as_array().expect("a list").len();
+    // Time to ready; the simulated engine has a power meter.
+    assert_eq!(resources, 2);
+}
+
+/// A program that runs the simulated engine with more arguments and changes its help.
+fn build(bench: &Bench, name: &str, more: &str, help: &str) -> String {
+    let path = bench.path().join(name);
+    let script = format!(
+        "#!/bin/sh\ncase \"$*\" in *--help*) exec \"{0}\" sim --help | sed '{help}' ;; esac\nshift\nexec \"{0}\" sim \"$@\" {more}\n",
+        env!("CARGO_BIN_EXE_matrix")
+    );
+    fs::write(&path, script).expect("it can be written");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it can be changed");
+    path.to_str().expect("a text").to_owned()
+}
+
+#[test]
+fn wrong_answers_come_before_a_slower_start_and_the_help_texts_are_compared() {
+    let bench = Bench::of(&matrix());
+    let old = build(&bench, "old", "", "s/--flood/--deluge/");
+    let new = build(
+        &bench,
+        "new",
+        "--wrong-answers 60% --start-delay 2s",
+        "s/default: 0%/default: 1%/",
+    );
+    let [from, to] = [format!("program={old}"), format!("program={new}")];
+    let ran = upgrade(&bench, &["--from", &from, "--to", &to, "--only", "args=old"]);
+    ran.exits(1)
+        .shows("May I upgrade sim from old to new? No: answers of arithmetic got worse: -")
+        .shows("- time to ready got worse: +");
+    let page = page(&bench);
+    let changes = page["changes"].as_array().expect("a list");
+    let is_listed = |kind: &str, what: &str| {
+        let mut changes = changes.iter();
+        changes.any(|change| change["kind"] == kind && change["what"] == what)
+    };
+    assert!(is_listed("removed flag", "--deluge"), "{changes:?}");
+    assert!(is_listed("added flag", "--flood"), "{changes:?}");
+    assert!(is_listed("default", "--jitter"), "{changes:?}");
+}
+
+#[test]
+fn what_cannot_be_upgraded_is_refused_before_anything_starts() {
+    let bench = Bench::of(&matrix());
+    let new = build(&bench, "new", "", "s/--seed/--sown/");
+    let lacking = format!("program={new}");
+    let good = format!("program={}", env!("CARGO_BIN_EXE_matrix"));
+    for (from, to, error) in [
+        ("args=old", "args=nwe", "did you mean `new`?"),
+        ("args=old", "args=old", "both sides are `args=old`"),
+        ("args=old", "2", "`--from` sets `args`, and `--to` sets `version`"),
+        ("imgae=a", "image=b", "did you mean `image`?"),
+        (&good, &lacking, "has no flag `--seed`"),
+    ] {
+        upgrade(&bench, &["--from", from, "--to", to])
+            .exits(2)
+            .says(error);
+    }
+    assert!(!bench.results().exists(), "nothing was started");
+}
