@@ -135,6 +135,8 @@ fn measure_upgrade(args: &UpgradeArgs, job_folder: Option<&Path>, colors: Colors
     let record = UpgradeRecord {
         format: FORMAT,
         engine: arms.engine.clone(),
+        setting: arms.setting.name().to_owned(),
+        given: arms.given.clone(),
         axis: arms.axis.to_owned(),
         values: arms.values.clone(),
         builds: build_facts(args, run, &arms, &folder)?,

@@ -129,6 +129,9 @@ pub(crate) struct Upgrade {
 /// The arms of an upgrade in a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UpgradeArms {
+    pub(crate) setting: UpgradedSetting,
+    /// Values of the setting: of the baseline and of the candidate.
+    pub(crate) given: [String; 2],
     pub(crate) axis: &'static str,
     /// Values of the axis: of the baseline and of the candidate.
     pub(crate) values: [String; 2],
@@ -207,6 +210,8 @@ impl Upgrade {
 
     pub(crate) fn arms(&self) -> UpgradeArms {
         UpgradeArms {
+            setting: self.setting,
+            given: self.values.clone(),
             axis: self.setting.axis(),
             values: self.labels(),
             engine: (self.setting != UpgradedSetting::Engine).then(|| self.engine.clone()),

@@ -12,7 +12,9 @@ impl Plan {
     /// # Errors
     /// Why no cells of the two arms can be compared.
     pub(crate) fn plan_upgrade(&mut self, arms: &UpgradeArms) -> Result<(), String> {
-        let UpgradeArms { axis, values, engine } = arms;
+        let UpgradeArms {
+            axis, values, engine, ..
+        } = arms;
         let [from, to] = [&values[0], &values[1]].map(String::as_str);
         let is_of_engine = |axes: &AxisValues| engine.is_none() || axes.get("engine") == engine.as_ref();
         let is_of_arm = |axes: &AxisValues| axes.get(*axis).is_some_and(|own| *own == *from || *own == *to);

@@ -62,6 +62,15 @@ fn browser() -> Option<String> {
 
 /// Runs the matrix in a folder and gives the page that it left.
 fn page_of_a_run(folder: &Path) -> PathBuf {
+    page_of(
+        folder,
+        &["run", "matrices/m.yaml", "--no-calibration"],
+        "report.html",
+    )
+}
+
+/// Runs a command in a folder with the matrix, and gives the page with that name that it left.
+fn page_of(folder: &Path, args: &[&str], page: &str) -> PathBuf {
     let matrices = folder.join("matrices");
     std::fs::create_dir_all(&matrices).expect("a folder can be made");
     let link = |from: &str, to: PathBuf| std::os::unix::fs::symlink(repository().join(from), to);
@@ -69,7 +78,7 @@ fn page_of_a_run(folder: &Path) -> PathBuf {
     link("engines", folder.join("engines")).expect("a link can be made");
     std::fs::write(matrices.join("m.yaml"), MATRIX).expect("a file can be written");
     let ran = Command::new(binary::matrix())
-        .args(["run", "matrices/m.yaml", "--no-calibration"])
+        .args(args)
         .current_dir(folder)
         .env("MATRIX_CACHE", folder.join("cache"))
         .stdin(Stdio::null())
@@ -77,11 +86,11 @@ fn page_of_a_run(folder: &Path) -> PathBuf {
         .expect("the binary runs");
     let actual = String::from_utf8_lossy(&ran.stderr);
     let mut runs = std::fs::read_dir(folder.join("results")).expect("there are results");
-    let page = runs.find_map(|entry| {
-        let page = entry.expect("results can be read").path().join("report.html");
-        page.exists().then_some(page)
+    let written = runs.find_map(|entry| {
+        let written = entry.expect("results can be read").path().join(page);
+        written.exists().then_some(written)
     });
-    page.unwrap_or_else(|| panic!("no report: {actual}"))
+    written.unwrap_or_else(|| panic!("no report: {actual}"))
 }
 
 #[test]
@@ -114,6 +123,51 @@ fn a_report_sorts_filters_stays_silent_and_fetches_nothing() {
             stays_silent_and_fetches_nothing(&page, &file);
         }
     }
+}
+
+#[test]
+fn the_page_of_an_upgrade_answers_in_its_first_line() {
+    let Some(browser) = browser() else {
+        skip::skip(SKIPPED);
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let sides = [
+        "--from",
+        "engine=sim-sglang",
+        "--to",
+        "engine=sim-vllm",
+        "--only",
+        "rate=48",
+        "--no-calibration",
+    ];
+    let args = [&["upgrade", "matrices/m.yaml"], &sides[..]].concat();
+    let file = page_of(folder.path(), &args, "upgrade.html");
+    let mut page = Page::open(&browser);
+    fits_every_screen(&mut page, &file, "upgrade-");
+    page.look(390, 844, true, "light");
+    page.load(&file);
+    let first = page.value("document.querySelector('h1').textContent");
+    let first = first.as_str().unwrap_or_default();
+    assert!(
+        first.starts_with("May I upgrade from sim-sglang to sim-vllm? "),
+        "{first}"
+    );
+    let heads = page.value("[...document.querySelectorAll('h2')].map((head) => head.textContent)");
+    let heads: Vec<String> = serde_json::from_value(heads).expect("they are texts");
+    let tables: Vec<&str> = heads
+        .iter()
+        .map(String::as_str)
+        .filter(|head| *head != "Reasons")
+        .collect();
+    assert_eq!(tables, ["What changed", "Figures"]);
+    let is_above =
+        page.value("document.querySelector('h1').getBoundingClientRect().bottom < innerHeight / 2");
+    assert_eq!(
+        is_above,
+        json!(true),
+        "the answer is not in the upper half of a phone"
+    );
 }
 
 /// A page as wide as its screen, light and dark. `of` begins the names of its pictures.

@@ -163,3 +163,68 @@ fn real_sglang_runs_the_four_workloads() {
         "",
     );
 }
+
+/// The same weights in 32 and in 8 bits, by the same llama-server.
+#[test]
+fn two_quantisations_of_llama_server_are_an_upgrade() {
+    let Some(daemon) = Daemon::or_skip() else { return };
+    let Some(engines) = engines(&daemon) else { return };
+    let matrix = r#"
+name: quantised
+engines:
+  - llama.cpp: { version: 0.7.0, devices: none, image: "matrix-test/llama-server:1", args: [-c, 8192] }
+models:
+  - tiny/qwen3: { tokenizer: hf/hub/models--tiny--qwen3/snapshots/0123456789abcdef0123456789abcdef01234567, checkpoint: /models/tiny-qwen3.gguf }
+scenarios:
+  - short: { dataset: random-ids, range_ratio: 1, prompts: 8, input_len: 32, output_len: 16, concurrency: 2 }
+axes:
+  args: { f32: [-m, /models/tiny-qwen3.gguf], q8: [-m, /models/tiny-qwen3-q8.gguf] }
+quality: { controls: 2, tasks: [arithmetic: { items: 8, max_tokens: 8 }] }
+"#;
+    let bench = Bench::of(matrix).variable("DOCKER_HOST", &daemon.host);
+    let home = folder(&bench).join("matrices/hf");
+    hub(&engines, &home);
+    let made = Command::new(engines.join("tools/bin/python"))
+        .arg(repository().join("tests/docker/quantize.py"))
+        .args([engines.join("models/tiny-qwen3"), home.join("tiny-qwen3-q8.gguf")])
+        .output()
+        .expect("the script runs");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let bench = bench.variable("HF_HOME", &home.display().to_string());
+    let matrix = bench.matrix();
+    let matrix = matrix.to_str().expect("a text");
+    let sides = [
+        "--from",
+        "args=f32",
+        "--to",
+        "args=q8",
+        "--no-calibration",
+        "--floor",
+        "20%",
+    ];
+    let ran = bench.call(&[&["upgrade", matrix], &sides[..]].concat());
+    assert!(
+        ran.stdout.starts_with("May I upgrade llama.cpp from f32 to q8? "),
+        "{}\n{}",
+        ran.stdout,
+        ran.stderr
+    );
+    let text = fs::read_to_string(bench.run_folder().join("upgrade.json")).expect("there is a page");
+    let page: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+    let changes = page["changes"].as_array().expect("a list");
+    assert!(changes.iter().any(|change| change["what"] == "-m"), "{changes:?}");
+    // The same program: nothing about its flags has changed, and both help texts were read.
+    let is_about_flags =
+        |change: &&serde_json::Value| change["kind"].as_str().is_some_and(|kind| kind.contains("flag"));
+    assert_eq!(changes.iter().find(is_about_flags), None);
+    let flags = &page["upgrade"]["builds"][1]["flags"]["known"];
+    assert!(flags["--ctx-size"].is_string(), "{flags}");
+    let row = &page["speed"]["rows"][0];
+    assert!(row["verdict"].is_string(), "{row}");
+    let answers = &page["answers"][0];
+    assert_eq!(
+        answers["comparison"]["result"]["compared"]["items"], 8,
+        "{answers}"
+    );
+    assert!(daemon.of_run(&bench).is_empty(), "nothing is left");
+}

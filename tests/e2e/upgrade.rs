@@ -62,7 +62,7 @@ fn equal_builds_may_be_upgraded_and_a_slower_one_may_not() {
 fn build(bench: &Bench, name: &str, more: &str, help: &str) -> String {
     let path = bench.path().join(name);
     let script = format!(
-        "#!/bin/sh\ncase \"$*\" in *--help*) exec \"{0}\" sim --help | sed '{help}' ;; esac\nshift\nexec \"{0}\" sim \"$@\" {more}\n",
+        "#!/bin/sh\ncase \"$*\" in *--help*) \"{0}\" sim --help | sed '{help}'; exit ;; esac\nshift\nexec \"{0}\" sim \"$@\" {more}\n",
         env!("CARGO_BIN_EXE_matrix")
     );
     fs::write(&path, script).expect("it can be written");
@@ -91,6 +91,8 @@ fn wrong_answers_come_before_a_slower_start_and_the_help_texts_are_compared() {
         let mut changes = changes.iter();
         changes.any(|change| change["kind"] == kind && change["what"] == what)
     };
+    assert_eq!(changes[0]["what"], "program", "{changes:?}");
+    assert_eq!(changes[0]["after"].as_str(), Some(new.as_str()));
     assert!(is_listed("removed flag", "--deluge"), "{changes:?}");
     assert!(is_listed("added flag", "--flood"), "{changes:?}");
     assert!(is_listed("default", "--jitter"), "{changes:?}");

@@ -7,7 +7,7 @@ use crate::analysis::compare::difference::{Difference, DifferenceKind};
 use crate::analysis::compare::pairwise::Comparison;
 use crate::base::ids::CellKey;
 use crate::results::record::cell::MeasurementSummary;
-use crate::results::record::upgrade::{BuildFacts, Known};
+use crate::results::record::upgrade::{Known, UpgradeRecord};
 
 /// What a change is about, in the order in which changes are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,34 +60,33 @@ pub(crate) struct Changes {
     pub(crate) unknown: Vec<String>,
 }
 
-/// Finds the changes. `summaries` has the measurements of the pairs of cells in `pairs`.
+/// Finds the changes, after that of the setting that was upgraded. `summaries` has the measurements of the pairs of cells in `pairs`.
 pub(crate) fn find_changes(
     comparison: &Comparison,
-    builds: Option<&[BuildFacts; 2]>,
+    record: &UpgradeRecord,
     summaries: &[MeasurementSummary],
     pairs: &[(CellKey, CellKey)],
 ) -> Changes {
     let mut found = Changes::default();
+    let [before, after] = &record.builds;
     found.changes.extend(
         comparison
             .differences
             .iter()
             .map(|(difference, _)| change_of(difference)),
     );
-    if let Some([before, after]) = builds {
-        compare_known(&mut found, "flags", &before.flags, &after.flags, flag_changes);
-        compare_known(
-            &mut found,
-            "packages",
-            &before.packages,
-            &after.packages,
-            package_changes,
-        );
-        let logged = differing(&before.configuration, &after.configuration);
-        found.changes.extend(
-            logged.map(|(name, [before, after])| new_change(ChangeKind::Setting, name, before, after)),
-        );
-    }
+    compare_known(&mut found, "flags", &before.flags, &after.flags, flag_changes);
+    compare_known(
+        &mut found,
+        "packages",
+        &before.packages,
+        &after.packages,
+        package_changes,
+    );
+    let logged = differing(&before.configuration, &after.configuration);
+    found
+        .changes
+        .extend(logged.map(|(name, [before, after])| new_change(ChangeKind::Setting, name, before, after)));
     let [before, after] = [0, 1].map(|side| reported_settings(summaries, pairs, side));
     let reported = differing(&before, &after);
     found
@@ -95,6 +94,10 @@ pub(crate) fn find_changes(
         .extend(reported.map(|(name, [before, after])| new_change(ChangeKind::Setting, name, before, after)));
     found.changes.sort();
     found.changes.dedup();
+    let [before, after] = record.given.clone().map(Some);
+    let upgraded = new_change(ChangeKind::Engine, &record.setting, before, after);
+    // The version that the server reports stands beside the one that was asked for.
+    found.changes.insert(0, upgraded);
     found
 }
 

@@ -45,9 +45,7 @@ impl UpgradeRun<'_> {
     /// # Errors
     /// No cells of the sides form pairs.
     pub(crate) fn judge(&self) -> Result<Upgrade, ArmsError> {
-        let UpgradeRecord {
-            axis, values, builds, ..
-        } = self.record;
+        let UpgradeRecord { axis, values, .. } = self.record;
         let names = [values[0].as_str(), values[1].as_str()];
         let side = self.comparable_side();
         let pairs = arms::arm_pairs(&side.cells, axis, names).unwrap_or_default();
@@ -66,7 +64,7 @@ impl UpgradeRun<'_> {
         let family = speed.rows.len() + questions.len();
         Ok(Upgrade {
             sides: values.clone(),
-            changes: find_changes(&speed, Some(builds), self.summaries, &pairs),
+            changes: find_changes(&speed, self.record, self.summaries, &pairs),
             resources: questions.judge(self.bound, family),
             answers: compare_answers(self.plan, self.summaries),
             wrong_answers: self.wrong_answers(&pairs),

@@ -12,6 +12,10 @@ pub(crate) struct UpgradeRecord {
     /// The engine whose cells were measured; absent if the sides are two engines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) engine: Option<String>,
+    /// The setting that is upgraded, such as `image`.
+    pub(crate) setting: String,
+    /// Its values as they were given: of the baseline and of the candidate.
+    pub(crate) given: [String; 2],
     /// The axis in which the sides differ.
     pub(crate) axis: String,
     /// Values of the axis: of the baseline and of the candidate.
