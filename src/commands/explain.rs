@@ -184,7 +184,7 @@ fn judgement(run: &Run, summary: &MeasurementSummary) -> store::Result<Option<Va
         cell,
         summary,
         requests: &requests,
-        machine: Some(&run.machine),
+        machine: Some(summary.machine.as_deref().unwrap_or(&run.machine)),
         bounds: &run.plan.validity,
     }))
 }

@@ -79,10 +79,24 @@ fn measure_noise(args: &NoiseArgs, job_folder: Option<&Path>, colors: Colors) ->
         return Ok(Exit::Interrupted);
     }
     let side = run_stats(&measured.records, &gates);
+    if let Some(hosts) = machines::several_hosts(&side) {
+        return Err(several_hosts_error(&side, &hosts));
+    }
     let noise_figures = noise::noise_of_run(&side, &clock::timestamp());
     print_target(args, &measured.records, &noise_figures);
     save(args, &side, noise_figures, colors)?;
     Ok(measured.exit)
+}
+
+/// Noise counts only on the host that measured it.
+fn several_hosts_error(side: &RunStats, hosts: &str) -> CommandError {
+    CommandError {
+        exit: Exit::NotJudged,
+        message: format!(
+            "error: the noise is not saved, because the starts of run `{}` were measured on several hosts, or on one that was changed: {hosts}\n  = help: the run is kept; measure the noise again on one host, without `--resume`, and on a cluster on one node, for example by `options: [--nodelist=NODE]` in the profile\n",
+            side.run
+        ),
+    }
 }
 
 /// Starts of each launch in one arm.
@@ -104,9 +118,11 @@ fn check_most(args: &NoiseArgs, of_arm: u32) -> Result<(), CommandError> {
 
 /// Another round of A B B A for all cells, unless the target or `--most` is reached.
 fn extra_starts(args: &NoiseArgs, run: &Run, gates: &[Metric]) -> StartCounts {
-    let noise_figures = noise::noise_of_run(&run_stats(run, gates), &clock::timestamp());
+    let side = run_stats(run, gates);
+    let noise_figures = noise::noise_of_run(&side, &clock::timestamp());
     let remaining = args.most.saturating_sub(starts_of_each_launch(run));
-    if remaining == 0 || noise::is_target_reached(args.target, &noise_figures) {
+    let is_over = remaining == 0 || machines::several_hosts(&side).is_some();
+    if is_over || noise::is_target_reached(args.target, &noise_figures) {
         return StartCounts::new();
     }
     let cells = run.plan.cells.iter();

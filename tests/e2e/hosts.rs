@@ -1,4 +1,4 @@
-//! Which differences between two machines forbid a verdict, and which are told only.
+//! Which differences between two machines forbid a verdict, and which are told only; runs that go on on another machine.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -127,4 +127,99 @@ fn noise_is_found_again_under_another_host_name_and_not_used_on_another_machine(
     let (page, actual) = compared(&MACHINE, &first, &MACHINE);
     page.exits(1);
     assert!(is_noise_known(&actual), "{}", actual.stdout);
+}
+
+const SMALL: &str = "  - random-1k-1k: { prompts: 4, input_len: 16, output_len: 4 }\n";
+
+/// Calls the binary as a job on that node would.
+fn call_on(bench: &Bench, node: &str, args: &[&str]) -> Ran {
+    let ran = bench.command(args).env("SLURMD_NODENAME", node).output();
+    Ran::from(ran.expect("the binary runs"))
+}
+
+/// Has the run say that it was measured so far on this processor.
+fn measured_on_processor(bench: &Bench, name: &str) {
+    let path = bench.run_folder().join("machine.json");
+    let text = fs::read_to_string(&path).expect("the run began");
+    let mut machine: Value = serde_json::from_str(&text).expect("it is JSON");
+    machine["cpu"] = json!(name);
+    fs::write(&path, machine.to_string()).expect("it can be written");
+}
+
+/// The node of each start by its engine, as the summaries say.
+fn nodes(bench: &Bench) -> Vec<(String, String)> {
+    let summaries = bench.finished().summaries;
+    let node = |summary| -> (String, String) {
+        let summary: Value = serde_json::to_value(summary).expect("it is JSON");
+        let text = |value: &Value| value.as_str().expect("it is there").to_owned();
+        (
+            text(&summary["launch"])[..1].to_owned(),
+            text(&summary["machine"]["node"]),
+        )
+    };
+    summaries.iter().map(node).collect()
+}
+
+#[test]
+fn arms_of_a_run_that_went_on_on_another_machine_are_named_and_judged_only_if_they_may_be() {
+    let matrix = format!(
+        "{}repeats: {{ starts: 5 }}\n",
+        sims(&[("a", "vllm", ""), ("b", "vllm", "--itl, 20ms")], SMALL)
+    );
+    let args = ["run", "matrices/m.yaml", "--no-calibration"];
+    let compare = |bench: &Bench| {
+        let run = bench.run_folder().display().to_string();
+        bench.call(&["compare", &run, "--arms", "engine=a,b"])
+    };
+    for processor in [None, Some("Another 9000")] {
+        let bench = Bench::of(&matrix);
+        let only = ["--only", "engine=a"];
+        call_on(&bench, "node1", &[&args[..], &only[..]].concat()).exits(0);
+        if let Some(name) = processor {
+            measured_on_processor(&bench, name);
+        }
+        call_on(&bench, "node2", &[&args[..], &["--resume"][..]].concat()).exits(0);
+        let expected: Vec<(String, String)> = [("a", "node1"), ("b", "node2")]
+            .into_iter()
+            .flat_map(|(engine, node)| vec![(engine.to_owned(), node.to_owned()); 5])
+            .collect();
+        let mut found = nodes(&bench);
+        found.sort();
+        assert_eq!(found, expected);
+        let report = fs::read_to_string(bench.run_folder().join("report.md")).expect("it was written");
+        assert!(
+            report.contains("node1 (5 measurements), node2 (5 measurements)")
+                && report.contains("node node2 against node1"),
+            "{report}"
+        );
+        let compared = compare(&bench).shows("node1").shows("node2");
+        match processor {
+            None => compared.exits(1).shows("worse"),
+            Some(name) => compared.exits(5).shows(name).shows("environment"),
+        };
+    }
+}
+
+#[test]
+fn noise_that_two_nodes_measured_is_not_saved_and_the_run_is_kept() {
+    let matrix = sims(&[("a", "vllm", "")], SMALL);
+    let bench = Bench::of(&matrix);
+    let args = ["noise", "matrices/m.yaml", "--no-calibration", "--starts", "3"];
+    call_on(&bench, "node1", &args).exits(0).shows("saved in");
+    let saved = bench.results().with_file_name("cache").join("noise.json");
+    let noise = fs::read(&saved).expect("it was saved");
+    let bench = Bench::of(&matrix);
+    let saved = bench.results().with_file_name("cache").join("noise.json");
+    let mut command = bench.command(&args);
+    let begun = command.env("SLURMD_NODENAME", "node1").spawn();
+    bench.until_journal("\"cell-ended\"");
+    let mut begun = begun.expect("the binary runs");
+    begun.kill().and_then(|()| begun.wait()).expect("it is a child");
+    let ran = call_on(&bench, "node2", &[&args[..], &["--resume"][..]].concat());
+    ran.exits(5)
+        .says("the noise is not saved")
+        .says("node node1 and node2")
+        .says("measure the noise again on one host");
+    assert!(!saved.exists() && !noise.is_empty());
+    assert_eq!(bench.finished().summaries.len(), 6, "the run is complete");
 }

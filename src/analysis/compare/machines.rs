@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::difference::{Difference, DifferenceKind};
-use crate::results::record::cell_stats::Facts;
+use crate::results::record::cell_stats::{Facts, RunStats};
 
 pub(crate) const HOST: &str = "host";
 /// The name of the node of a cluster.
@@ -130,6 +130,25 @@ pub(crate) fn differences_of_hosts(first: &[Facts], second: &[Facts]) -> Vec<Dif
             after: joined(after),
         })
         .collect()
+}
+
+/// Returns how the hosts differ that measured a run, in words; `None` if they are one, so that its noise is that of one host.
+pub(crate) fn several_hosts(side: &RunStats) -> Option<String> {
+    let mut hosts = side.cells.values().flat_map(|cell| &cell.hosts);
+    let first = hosts.next()?;
+    let is_other = |other: &&Facts| first.get(NODE) != other.get(NODE) || !are_noise_compatible(first, other);
+    let others: Vec<Facts> = hosts.filter(is_other).cloned().collect();
+    let differences = match others.is_empty() {
+        true => return None,
+        false => differences_of_hosts(std::slice::from_ref(first), &others),
+    };
+    let in_words = |difference: &Difference| {
+        let Difference {
+            what, before, after, ..
+        } = difference;
+        format!("{what} {before} and {after}")
+    };
+    Some(differences.iter().map(in_words).collect::<Vec<_>>().join("; "))
 }
 
 /// Returns the difference of hosts. `None` if they are one host with one name.

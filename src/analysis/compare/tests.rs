@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use super::arms;
 use super::decision::{NoVerdict, Outcome};
 use super::difference::DifferenceKind;
+use super::machines;
 use super::pairwise::{self, CompareOptions, Comparison};
 use super::verdict::Verdict;
 use crate::base::ids::{CellKey, ContentHash, RunId};
 use crate::results::record::cell::Origin;
 use crate::results::record::cell_stats::{
-    CellStats, ExcludedMeasurement, ExclusionCause, Noise, NoiseEstimate, RunStats,
+    CellStats, ExcludedMeasurement, ExclusionCause, Facts, Noise, NoiseEstimate, RunStats,
 };
 
 const FIGURE: &str = "output_throughput_tok_s";
@@ -499,4 +500,31 @@ fn an_attainment_that_falls_to_zero_is_a_loss_as_a_goodput_is() {
         &with(&[0.16, 0.0, 0.15, 0.13, 0.16]),
     );
     assert!(one.rows[0].verdict().is_some(), "{:?}", one.rows[0].answer);
+}
+
+#[test]
+fn what_several_hosts_or_one_that_was_changed_measured_is_no_noise_of_one() {
+    let host = |node: &str, driver: &str| -> Facts {
+        [(machines::NODE, node), (machines::HOST, "h"), ("driver", driver)]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into()
+    };
+    let measured_on = |hosts: &[Facts]| {
+        let (key, mut stats) = cell("model=a", &LEVEL);
+        stats.hosts = hosts.to_vec();
+        machines::several_hosts(&side([(key, stats), cell("model=b", &LEVEL)]))
+    };
+    assert_eq!(measured_on(&[]), None, "the host of the run");
+    assert_eq!(measured_on(&[host("n1", "550")]), None);
+    let mut renamed = host("n1", "550");
+    renamed.insert("CPUs".to_owned(), "8".to_owned());
+    assert_eq!(
+        measured_on(&[host("n1", "550"), renamed]),
+        None,
+        "noise applies to it"
+    );
+    assert_eq!(
+        measured_on(&[host("n1", "550"), host("n2", "550"), host("n1", "560")]).as_deref(),
+        Some("driver 550 and 550, 560; node n1 and n1, n2")
+    );
 }

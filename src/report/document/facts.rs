@@ -1,9 +1,13 @@
 //! Facts of runs and machines, as names and values.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::ReportedRun;
+use crate::base::text::pluralize;
+use crate::results::record::cell::MeasurementSummary;
 use crate::results::record::machine::Machine;
 use crate::results::record::telemetry::Gpu;
 
@@ -60,10 +64,29 @@ pub(super) fn run_facts(source: &ReportedRun<'_>) -> RunFacts {
         matrix: source.plan.matrix.clone(),
         began: source.run_info.began.clone(),
         tool: source.run_info.tool.clone(),
-        machine: machine_facts(source.machine),
+        machine: hosts_fact(source.summaries)
+            .into_iter()
+            .chain(machine_facts(source.machine))
+            .collect(),
         left_out: left_out.collect(),
         doubts: source.warnings.to_vec(),
     }
+}
+
+/// The hosts of a run that several have measured, with their measurements. The other facts are those of one of them.
+fn hosts_fact(summaries: &[MeasurementSummary]) -> Option<Fact> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for machine in summaries.iter().filter_map(|summary| summary.machine.as_deref()) {
+        let name = machine.node.as_deref().or(machine.host.as_deref());
+        *counts.entry(name.unwrap_or("unknown")).or_default() += 1;
+    }
+    let in_words = |(name, count): (&str, usize)| {
+        format!("{name} ({})", pluralize(count, "measurement", "measurements"))
+    };
+    (counts.len() > 1).then(|| Fact {
+        name: "hosts".to_owned(),
+        value: counts.into_iter().map(in_words).collect::<Vec<_>>().join(", "),
+    })
 }
 
 pub(crate) fn machine_facts(machine: &Machine) -> Vec<Fact> {

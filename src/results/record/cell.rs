@@ -126,7 +126,7 @@ pub struct MeasurementSummary {
     /// Validity of the metrics; absent in older runs and if nothing was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validity: Option<Validity>,
-    /// The host that measured it, in a run whose starts may have run on several hosts. Absent if that is the host of the run.
+    /// The host that measured it, in a run that several hosts may have measured. Absent if that is the host of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) machine: Option<Box<Machine>>,
     /// Where the measurement was imported from, if another tool made it.

@@ -59,6 +59,17 @@ pub(crate) struct NumaNode {
 }
 
 impl Machine {
+    /// Whether measurements on both were made on one host in one state. The limit of open files and the version of `matrix` do not
+    /// matter.
+    pub(crate) fn is_same_environment(&self, other: &Self) -> bool {
+        let other = Self {
+            open_files: self.open_files,
+            tool: self.tool.clone(),
+            ..other.clone()
+        };
+        *self == other
+    }
+
     /// Returns the names by which an engine selects these devices: their numbers, or their UUIDs if a GPU has
     /// MIG instances, which have no numbers.
     pub(crate) fn device_names(&self, devices: &[u32]) -> Vec<String> {

@@ -151,7 +151,8 @@ impl<'a> Merger<'a> {
             merged.outdated.push(measurement.clone());
             return Ok(());
         }
-        summary.machine = Some(Box::new(machine.clone()));
+        // A job that continued on another node has noted the earlier one.
+        summary.machine.get_or_insert_with(|| Box::new(machine.clone()));
         let to = self.store.cell_dir(measurement);
         if let Ok(known) = read_json::<MeasurementSummary>(&to.join(layout::SUMMARY), "") {
             // An interrupted merge had written it.

@@ -87,7 +87,22 @@ impl Run {
             cell_paths: BTreeMap::new(),
         };
         run.read_cells()?;
+        run.complete_hosts();
         Ok(run)
+    }
+
+    /// In a run of several hosts, measurements without a host of their own are those of the run's host.
+    fn complete_hosts(&mut self) {
+        if self.summaries.iter().all(|summary| summary.machine.is_none()) {
+            return;
+        }
+        for summary in &mut self.summaries {
+            if summary.imported.is_none() {
+                summary
+                    .machine
+                    .get_or_insert_with(|| Box::new(self.machine.clone()));
+            }
+        }
     }
 
     fn read_cells(&mut self) -> Result<()> {

@@ -298,6 +298,11 @@ pub(crate) fn seconds() -> Vec<SecondHistogram> {
 
 /// Begins or resumes a run.
 pub(crate) fn begin(store: &Store, plan: &Plan) -> Vec<Measurement> {
+    begin_on(store, plan, &machine())
+}
+
+/// Begins or resumes a run on this machine.
+pub(crate) fn begin_on(store: &Store, plan: &Plan, machine: &Machine) -> Vec<Measurement> {
     let recipes = BTreeMap::from([(
         "sim".to_owned(),
         "# a recipe\ntitle: Simulated engine\n".to_owned(),
@@ -306,7 +311,7 @@ pub(crate) fn begin(store: &Store, plan: &Plan) -> Vec<Measurement> {
         source: "# a matrix\nname: small\n",
         recipes: &recipes,
         plan,
-        machine: &machine(),
+        machine,
     };
     store.begin_run(&beginning).unwrap()
 }

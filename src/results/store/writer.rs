@@ -1,6 +1,7 @@
 //! Writes a run.
 
 mod finished;
+mod hosts;
 mod open;
 
 use std::collections::BTreeMap;
@@ -107,7 +108,8 @@ impl Store {
     }
 
     /// Writes the files of the beginning, `run.json` last. In a resumed run, changed files are kept as
-    /// `.old-<n>`. Measurements whose cell changed are moved aside and returned.
+    /// `.old-<n>`. Measurements whose cell changed are moved aside and returned. If the run was measured on a different machine so far,
+    /// its measurements get the facts of that one.
     pub(crate) fn begin_run(&self, beginning: &RunManifest) -> Result<Vec<Measurement>> {
         let RunManifest {
             source,
@@ -126,6 +128,7 @@ impl Store {
         self.create_folder(&self.folder().join(layout::LAUNCHES))?;
         self.create_folder(&self.folder().join(layout::CELLS))?;
         let changed = self.back_up_changed(plan)?;
+        self.keep_host(machine)?;
         replace_with_backup(&self.folder().join(layout::PLAN), &self.to_pretty_json(*plan))?;
         replace_with_backup(
             &self.folder().join(layout::MACHINE),

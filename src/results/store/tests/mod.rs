@@ -1,5 +1,6 @@
 //! Tests of the store as a whole: everything written can be read again, whatever happened in between.
 
+mod hosts;
 mod reading;
 
 use std::fs;
