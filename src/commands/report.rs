@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::Context;
 
 use crate::analysis::compare::extra_starts;
-use crate::analysis::compare::machine_facts::machine_facts;
+use crate::analysis::compare::machine_facts::facts_of_run;
 use crate::analysis::compare::machines;
 use crate::analysis::compare::precision::CellPrecision;
 use crate::analysis::metrics;
@@ -232,8 +232,9 @@ impl<'a> ReportInput<'a> {
                 &run.summaries,
                 &run.journal,
             ),
-            noise: store::nightly::read_noise(cache)
-                .filter(|noise| machines::are_noise_compatible(&noise.machine, &machine_facts(&run.machine))),
+            noise: store::nightly::read_noise(cache).filter(|noise| {
+                machines::are_noise_compatible(&noise.machine, &facts_of_run(&run.machine, &run.summaries))
+            }),
         }
     }
 }

@@ -164,7 +164,11 @@ fn nodes(bench: &Bench) -> Vec<(String, String)> {
 fn arms_of_a_run_that_went_on_on_another_machine_are_named_and_judged_only_if_they_may_be() {
     let matrix = format!(
         "{}repeats: {{ starts: 5 }}\n",
-        sims(&[("a", "vllm", ""), ("b", "vllm", "--itl, 20ms")], SMALL)
+        sims(
+            &[("a", "vllm", ""), ("b", "vllm", "--itl, 20ms, --ttft, 50ms")],
+            SMALL
+        )
+        .replace("--preset, fast, --itl", "--itl")
     );
     let args = ["run", "matrices/m.yaml", "--no-calibration"];
     let compare = |bench: &Bench| {
@@ -194,22 +198,25 @@ fn arms_of_a_run_that_went_on_on_another_machine_are_named_and_judged_only_if_th
         );
         let compared = compare(&bench).shows("node1").shows("node2");
         match processor {
-            None => compared.exits(1).shows("worse"),
-            Some(name) => compared.exits(5).shows(name).shows("environment"),
-        };
+            None => assert!(
+                !compared.stdout.contains("environment CPU"),
+                "{}",
+                compared.stdout
+            ),
+            Some(name) => drop(compared.exits(5).shows(name).shows("environment CPU")),
+        }
     }
 }
 
 #[test]
 fn noise_that_two_nodes_measured_is_not_saved_and_the_run_is_kept() {
     let matrix = sims(&[("a", "vllm", "")], SMALL);
-    let bench = Bench::of(&matrix);
     let args = ["noise", "matrices/m.yaml", "--no-calibration", "--starts", "3"];
-    call_on(&bench, "node1", &args).exits(0).shows("saved in");
-    let saved = bench.results().with_file_name("cache").join("noise.json");
-    let noise = fs::read(&saved).expect("it was saved");
+    let saved = |bench: &Bench| bench.results().with_file_name("cache").join("noise.json");
     let bench = Bench::of(&matrix);
-    let saved = bench.results().with_file_name("cache").join("noise.json");
+    call_on(&bench, "node1", &args).exits(0).shows("saved in");
+    assert!(saved(&bench).exists());
+    let bench = Bench::of(&matrix);
     let mut command = bench.command(&args);
     let begun = command.env("SLURMD_NODENAME", "node1").spawn();
     bench.until_journal("\"cell-ended\"");
@@ -220,6 +227,6 @@ fn noise_that_two_nodes_measured_is_not_saved_and_the_run_is_kept() {
         .says("the noise is not saved")
         .says("node node1 and node2")
         .says("measure the noise again on one host");
-    assert!(!saved.exists() && !noise.is_empty());
+    assert!(!saved(&bench).exists());
     assert_eq!(bench.finished().summaries.len(), 6, "the run is complete");
 }

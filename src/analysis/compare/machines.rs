@@ -53,10 +53,12 @@ pub(crate) fn host_identity(first: &Facts, second: &Facts) -> Identity {
     }
 }
 
-/// Returns whether the noise of one machine applies to the other: they are one host, and no difference
-/// forbids a verdict.
+/// Returns whether the noise of one machine applies to the other: they are one host and not two nodes, which may be copies
+/// with one identity, and no difference forbids a verdict.
 pub(crate) fn are_noise_compatible(first: &Facts, second: &Facts) -> bool {
+    let nodes = first.get(NODE).zip(second.get(NODE));
     host_identity(first, second) == Identity::Same
+        && nodes.is_none_or(|(first, second)| first == second)
         && !differences(first, second)
             .iter()
             .any(|difference| difference.kind.forbids_verdict())
@@ -136,7 +138,7 @@ pub(crate) fn differences_of_hosts(first: &[Facts], second: &[Facts]) -> Vec<Dif
 pub(crate) fn several_hosts(side: &RunStats) -> Option<String> {
     let mut hosts = side.cells.values().flat_map(|cell| &cell.hosts);
     let first = hosts.next()?;
-    let is_other = |other: &&Facts| first.get(NODE) != other.get(NODE) || !are_noise_compatible(first, other);
+    let is_other = |other: &&Facts| !are_noise_compatible(first, other);
     let others: Vec<Facts> = hosts.filter(is_other).cloned().collect();
     let differences = match others.is_empty() {
         true => return None,
@@ -437,6 +439,9 @@ mod tests {
         assert!(are_noise_compatible(&first, &with("CPUs", "4")));
         assert!(!are_noise_compatible(&first, &with("driver", "560")));
         assert!(!are_noise_compatible(&first, &with(DMI_UUID, "2")));
+        assert!(are_noise_compatible(&first, &with(NODE, "n1")));
+        assert!(are_noise_compatible(&with(NODE, "n1"), &with(NODE, "n1")));
+        assert!(!are_noise_compatible(&with(NODE, "n1"), &with(NODE, "n2")));
         let other = &differences(&first, &with(DMI_UUID, "2"))[0];
         assert_eq!(
             other.in_words(),

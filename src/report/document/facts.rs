@@ -11,6 +11,9 @@ use crate::results::record::cell::MeasurementSummary;
 use crate::results::record::machine::Machine;
 use crate::results::record::telemetry::Gpu;
 
+/// The fact that names the hosts of a run that several have measured.
+pub(crate) const HOSTS: &str = "hosts";
+
 /// A fact with its name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub(crate) struct Fact {
@@ -84,7 +87,7 @@ fn hosts_fact(summaries: &[MeasurementSummary]) -> Option<Fact> {
         format!("{name} ({})", pluralize(count, "measurement", "measurements"))
     };
     (counts.len() > 1).then(|| Fact {
-        name: "hosts".to_owned(),
+        name: HOSTS.to_owned(),
         value: counts.into_iter().map(in_words).collect::<Vec<_>>().join(", "),
     })
 }

@@ -22,7 +22,7 @@ pub(crate) use cells::{CellFacts, Figure, label, unit};
 #[cfg(test)]
 pub(crate) use comparisons::VersusReference;
 pub(crate) use comparisons::{ComparisonRow, ComparisonTable, Ranking};
-pub(crate) use facts::{Fact, LeftOutFact, RunFacts, machine_facts};
+pub(crate) use facts::{Fact, HOSTS, LeftOutFact, RunFacts, machine_facts};
 pub(crate) use tables::ReportTables;
 pub(crate) use time_series::{MeasurementTimeSeries, Series, SeriesQuantity};
 pub(crate) use tradeoffs::{OperatingPoint, Tradeoff};

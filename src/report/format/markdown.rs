@@ -1,7 +1,7 @@
 //! Draws documents as GitHub's Markdown.
 
 use crate::analysis::compare::pairwise::Comparison;
-use crate::report::document::Document;
+use crate::report::document::{Document, HOSTS};
 use crate::report::history::{self, History};
 use crate::report::markdown::{self, escape};
 use crate::report::{Table, comparison};
@@ -15,6 +15,12 @@ pub(super) fn report(document: &Document) -> String {
             escape(&run.began),
             escape(&run.tool)
         ));
+        for hosts in run.machine.iter().filter(|fact| fact.name == HOSTS) {
+            text.push_str(&format!(
+                "Measured on several hosts: {}.\n\n",
+                escape(&hosts.value)
+            ));
+        }
     }
     let tables = &document.tables;
     if let Some(across) = &tables.overview_matrix {
