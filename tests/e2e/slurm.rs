@@ -3,6 +3,7 @@
 
 mod chaos;
 mod containers;
+mod hosts;
 mod members;
 mod regression;
 mod samples;
@@ -307,6 +308,47 @@ fn what_the_cluster_refuses_is_said_with_the_fix_and_leaves_nothing() {
         .bench(&matrix, PROFILE)
         .variable("PATH", &tools.path().display().to_string());
     run(&bench, &[]).exits(4).says("`sbatch` cannot be started");
+}
+
+#[test]
+fn a_prolog_that_ends_the_job_and_a_path_with_a_line_break_are_named() {
+    let Some(cluster) = cluster() else { return };
+    let matrix = sims(&[("a", "", "")], LOAD);
+    for (form, end) in [("", "FAILED, exit code 3:0"), ("job_per: launch\n", "FAILED")] {
+        let profile = format!("partition: gpu\ntime_limit: 10m\nprolog: [\"exit 3\"]\n{form}");
+        let bench = cluster.bench(&matrix, &profile);
+        run(&bench, &[])
+            .exits(6)
+            .says(end)
+            .says("a line of `prolog` of the profile may have ended it");
+    }
+    let bench = cluster.bench(&matrix, PROFILE);
+    run(&bench, &["--results", "a\nb"])
+        .exits(2)
+        .says("the folder of the results, \"")
+        .says("a\\nb\", has a line break")
+        .says("choose another one");
+    assert_eq!(job_folders(&bench), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn a_second_job_of_a_run_names_the_job_and_node_of_the_first() {
+    let Some(cluster) = cluster() else { return };
+    let bench = cluster.bench(&sims(&[("a", "", "")], TWO_CELLS), PROFILE);
+    let login = bench.begin(&["run", "matrices/m.yaml", "--no-calibration", "--cluster", "test"]);
+    bench.until_journal("\"cell-ended\"");
+    let folder = job_folders(&bench)[0].clone();
+    // As if two sides had submitted a job for the run at once.
+    fs::rename(&folder, bench.path().join("away")).expect("it can be moved");
+    let second = run(&bench, &["--resume"]);
+    let job = job_id(&bench.path().join("away"));
+    fs::rename(bench.path().join("away"), &folder).expect("it can be moved");
+    second
+        .exits(2)
+        .says("is being written by process ")
+        .says(&format!(" of job {job} on node"));
+    Ran::from(login.wait_with_output().expect("it ends")).exits(0);
+    bench.leaves_no_process();
 }
 
 #[test]

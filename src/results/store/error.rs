@@ -28,11 +28,13 @@ pub enum StoreError {
         near: Option<String>,
     },
     /// Another process writes the run.
-    #[error("`{}` is being written by {}; wait for it or stop it", path.display(), describe_owner(*pid))]
+    #[error("`{}` is being written by {}; wait for it or stop it", path.display(), describe_owner(*pid, place.as_deref()))]
     Locked {
         path: PathBuf,
         /// The process id, if the writer recorded it.
         pid: Option<u32>,
+        /// The job and the node of the writer, if it recorded them.
+        place: Option<String>,
     },
     /// A newer `matrix` wrote the run.
     #[error("`{}` has format {theirs}, but this `matrix` reads formats up to {ours}; use a newer `matrix`", path.display())]
@@ -98,8 +100,12 @@ fn describe_move(now: Option<&Path>) -> String {
     )
 }
 
-fn describe_owner(pid: Option<u32>) -> String {
-    pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
+fn describe_owner(pid: Option<u32>, place: Option<&str>) -> String {
+    let process = pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
+    match place {
+        Some(place) => format!("{process} of {place}"),
+        None => process,
+    }
 }
 
 /// Adds operation and path to an I/O error.

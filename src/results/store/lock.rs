@@ -9,6 +9,9 @@ use super::error::{IoContext, Result, StoreError};
 use super::layout;
 use crate::base::private_files::{is_foreign_link, open_file};
 
+/// Largest length of what the holder of a lock wrote about itself.
+const MAX_NOTE_BYTES: u64 = 500;
+
 /// Number of attempts to take a lock.
 const MAX_TRIES: u32 = 4;
 
@@ -41,6 +44,7 @@ impl Lock {
                     return Err(StoreError::Locked {
                         path: folder.to_owned(),
                         pid: read_pid(&mut file),
+                        place: read_place(&mut file),
                     });
                 }
                 Err(TryLockError::Error(error)) => return Err(error).io_context("lock", &path),
@@ -50,6 +54,12 @@ impl Lock {
             .and_then(|()| file.write_all(format!("{}\n", std::process::id()).as_bytes()))
             .io_context("write", &path)?;
         Ok(Self { file })
+    }
+
+    /// Records where the holder runs, for those that it excludes.
+    pub(crate) fn note_place(&self, place: &str) -> io::Result<()> {
+        // The process id is before it.
+        (&self.file).write_all(format!("{place}\n").as_bytes())
     }
 }
 
@@ -87,10 +97,18 @@ fn open_lock_file(path: &Path) -> Result<File> {
 }
 
 fn read_pid(file: &mut File) -> Option<u32> {
+    read_note(file)?.lines().next()?.trim().parse().ok()
+}
+
+fn read_place(file: &mut File) -> Option<String> {
+    read_note(file)?.lines().nth(1).map(str::to_owned)
+}
+
+fn read_note(file: &mut File) -> Option<String> {
     let mut text = String::new();
     file.rewind().ok()?;
-    file.take(20).read_to_string(&mut text).ok()?;
-    text.trim().parse().ok()
+    file.take(MAX_NOTE_BYTES).read_to_string(&mut text).ok()?;
+    Some(text)
 }
 
 #[cfg(test)]
@@ -108,6 +126,15 @@ mod tests {
             refused
                 .to_string()
                 .contains(&format!("is being written by process {me};")),
+            "{refused}"
+        );
+        assert_eq!(writer_pid(folder.path()), Some(Some(me)));
+        first.note_place("job 7 on node2").unwrap();
+        let refused = Lock::acquire(folder.path()).unwrap_err();
+        assert!(
+            refused
+                .to_string()
+                .contains(&format!("by process {me} of job 7 on node2;")),
             "{refused}"
         );
         assert_eq!(writer_pid(folder.path()), Some(Some(me)));

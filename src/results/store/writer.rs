@@ -50,7 +50,7 @@ pub(crate) struct Store {
     redactor: Redactor,
     /// Content of `run.json`, set when the run begins or is resumed.
     info: OnceLock<RunInfo>,
-    _lock: Lock,
+    lock: Lock,
 }
 
 /// What is written when a run begins.
@@ -105,6 +105,13 @@ impl Store {
 
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// Records in the lock of the run where this process runs, such as `job 7 on node2`.
+    pub(crate) fn note_place(&self, place: &str) -> Result<()> {
+        self.lock
+            .note_place(place)
+            .io_context("write", &self.folder().join(layout::LOCK))
     }
 
     /// Writes the files of the beginning, `run.json` last. In a resumed run, changed files are kept as

@@ -254,11 +254,16 @@ fn open_store(
     resumed: Option<&RunId>,
     redactor: &Redactor,
 ) -> Result<Store, SessionError> {
-    match resumed {
-        Some(run) => Store::open(&request.results, run, redactor.clone())
-            .map_err(|error| ResumeError::Store(error).into()),
-        None => Store::create_new(&request.results, matrix, redactor).map_err(SessionError::Results),
+    let store = match resumed {
+        Some(run) => Store::open(&request.results, run, redactor.clone()).map_err(ResumeError::Store)?,
+        None => Store::create_new(&request.results, matrix, redactor).map_err(SessionError::Results)?,
+    };
+    let of_job = |name| request.environment.variable(name);
+    if let (Some(job), Some(node)) = (of_job("SLURM_JOB_ID"), of_job("SLURMD_NODENAME")) {
+        let place = format!("job {job} on {node}");
+        store.note_place(&place).map_err(SessionError::Results)?;
     }
+    Ok(store)
 }
 
 /// Writes the plan and its sources; returns the finished measurements.

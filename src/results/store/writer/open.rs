@@ -95,7 +95,7 @@ impl Store {
             folder: place,
             redactor,
             info: OnceLock::new(),
-            _lock: lock,
+            lock,
         })
     }
 }
