@@ -136,8 +136,12 @@ fn submit(plan: &JobPlan, args: &RunArgs, cluster: &str, colors: Colors) -> Outc
                     command_line::repeat_command()
                 ),
             };
+            let prolog = match job::may_have_ended_in_prolog(&folder, &profile) {
+                true => format!("  = note: {}\n", job::ENDED_IN_PROLOG),
+                false => String::new(),
+            };
             Err(CommandError::cannot_continue(format!(
-                "error: job {job} ended before its run did: {}\n  = note: what it wrote is in {}; without Slurm its processes may still run on their node\n  = help: {next}\n",
+                "error: job {job} ended before its run did: {}\n{prolog}  = note: what it wrote is in {}; without Slurm its processes may still run on their node\n  = help: {next}\n",
                 end.describe(),
                 folder.display(),
             )))

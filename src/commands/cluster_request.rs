@@ -37,6 +37,18 @@ pub(crate) fn request<'a>(
             folder.display()
         )));
     }
+    let current_folder = host_error::absolute_folder(Path::new("."))?;
+    for (what, path) in [
+        ("the folder of the results", &folder),
+        ("the working folder", &current_folder),
+    ] {
+        if path.to_string_lossy().contains(char::is_control) {
+            return Err(CommandError::usage(format!(
+                "error: {what}, {:?}, has a line break or another control character in its path, which the script of a job cannot name\n  = help: rename that folder, or choose another one\n",
+                path.to_string_lossy()
+            )));
+        }
+    }
     Ok(JobRequest {
         sources: loaded.digest(),
         command: JobCommand::Run,
@@ -45,7 +57,7 @@ pub(crate) fn request<'a>(
         size: size_of(&loaded.plan, profile),
         results,
         program: host_error::own_program()?,
-        current_folder: host_error::absolute_folder(Path::new("."))?,
+        current_folder,
         arguments: command_line::arguments_without_resume(),
         resume: None,
         has_run: false,

@@ -22,7 +22,7 @@ use crate::plan::job::{size_of, time_limit_of};
 use crate::results::store::durations::last_durations;
 use crate::results::store::{MergedPart, Run};
 use crate::runner::job::starts::{StartJobs, StartsError, StartsOutcome, run_starts};
-use crate::runner::job::{self, JobCommand, JobRequest};
+use crate::runner::job::{self, JobCommand, JobRequest, QuotedError};
 use crate::runner::load_matrix::LoadedMatrix;
 use crate::runner::session::planned::PlannedRun;
 
@@ -99,8 +99,16 @@ pub(crate) fn submit(
         },
     );
     let resume = command_line::resume_command(planned.store().run().as_str());
-    let (unstopped, lost) = match outcome {
-        Ok(StartsOutcome::Ended { unstopped, lost }) => (unstopped, lost),
+    let ended = match outcome {
+        Ok(StartsOutcome::Ended {
+            unstopped,
+            lost,
+            not_ready,
+        }) => EndedJobs {
+            unstopped,
+            lost,
+            not_ready,
+        },
         Ok(StartsOutcome::Detached {
             jobs,
             waiting,
@@ -122,21 +130,24 @@ pub(crate) fn submit(
         Err(StartsError::Session(error)) => return Err(failed(error)),
         Err(StartsError::Store(error)) => return Err(failed(planned.abort_error(&error))),
     };
-    finish(&planned, unstopped, &lost, &resume, args, colors)
+    finish(&planned, &ended, &resume, args, colors)
+}
+
+/// What became of the jobs of a run.
+struct EndedJobs {
+    /// Jobs that could not stop their engine.
+    unstopped: usize,
+    /// Jobs that did not measure all of their cells, and why.
+    lost: Vec<String>,
+    /// Why no job could begin to measure, if that is what became of all.
+    not_ready: Option<QuotedError>,
 }
 
 /// Writes and prints the report, and names what was not measured.
-fn finish(
-    planned: &PlannedRun,
-    unstopped: usize,
-    lost: &[String],
-    resume: &str,
-    args: &RunArgs,
-    colors: Colors,
-) -> Outcome {
+fn finish(planned: &PlannedRun, ended: &EndedJobs, resume: &str, args: &RunArgs, colors: Colors) -> Outcome {
     let failed = |error| session_error(error, colors);
     let measured = with_signal_message(no_report_message(planned.store().folder()), || {
-        let outcome = planned.finish(unstopped).map_err(failed)?;
+        let outcome = planned.finish(ended.unstopped).map_err(failed)?;
         let cache = args.places.cache();
         let (records, tables) =
             report::write_documents(planned.store(), args.only.as_ref(), &cache, DEFAULT_BOUND, colors)
@@ -158,6 +169,14 @@ fn finish(
     if counts.missing + counts.interrupted == 0 {
         return Ok(measured.exit);
     }
+    if let Some(cause) = &ended.not_ready
+        && counts.done + counts.invalid + counts.failed + counts.interrupted == 0
+    {
+        return Err(CommandError::host_not_ready(format!(
+            "error: nothing was measured, because all jobs ended before: {}{}\n  = help: correct this, then continue with: {resume}\n",
+            cause.text, cause.notes
+        )));
+    }
     let cells: usize = open.iter().map(|start| start.cells.len()).sum();
     let mut message = format!(
         "error: {} not measured\n",
@@ -171,7 +190,7 @@ fn finish(
             measurement.repeat
         ));
     }
-    for reason in lost {
+    for reason in &ended.lost {
         message.push_str(&format!(
             "  = note: {}\n",
             reason.lines().next().unwrap_or_default()

@@ -162,6 +162,11 @@ impl Job<'_> {
         script
             .push_str("\n# srun of a prolog would inherit the setting of sbatch.\nunset SLURM_EXPORT_ENV\n");
         let _ = writeln!(script, "rm -f {}", file(files::EXIT));
+        let _ = writeln!(
+            script,
+            "[ \"${{SLURM_RESTART_COUNT:-0}}\" = 0 ] || echo \"note: Slurm started this job again, on $SLURM_JOB_NODELIST\" >>{}",
+            file(files::STDERR)
+        );
         // The time limit may come during the prolog.
         let _ = writeln!(
             script,
@@ -360,6 +365,7 @@ mod tests {
             "#SBATCH --mail-type=END\n",
             "#SBATCH --comment='matrix:/shared/my results/job-1'\n",
             "\nmodule load cuda\n",
+            "|| echo \"note: Slurm started this job again, on $SLURM_JOB_NODELIST\" >>'/shared/my results/job-1/stderr'\n",
             "\ncd '/home/a b' || exit 4\n",
             r"/opt/matrix run 'm'\''s.yaml' >>'/shared/my results/job-1/stdout'",
         ] {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::command::JobCommand;
 use crate::base::clock;
 use crate::base::ids::{ContentHash, RunId};
-use crate::config::cluster::JobPer;
+use crate::config::cluster::{ClusterProfile, JobPer};
 use crate::plan::job::files;
 use crate::slurm::JobId;
 
@@ -17,6 +17,13 @@ use crate::slurm::JobId;
 const JOBS: &str = "jobs";
 /// The exit code of a run that a signal stopped: its job may be started again.
 const INTERRUPTED: u8 = 130;
+/// What is said of a job that ended before it ran the program.
+pub(crate) const ENDED_IN_PROLOG: &str =
+    "it did not start `matrix`, so a line of `prolog` of the profile may have ended it (such as `exit`)";
+/// How an error begins.
+const ERROR: &str = "error: ";
+/// Largest number of lines that are quoted below the first one of an error.
+const MAX_NOTES: usize = 10;
 /// Number of names that are tried for a new folder.
 const MAX_TRIES: u32 = 100;
 
@@ -127,6 +134,17 @@ impl JobFolder {
         last.map(|line| format!("\n  | {line}")).collect()
     }
 
+    /// The first error that the run or its batch shell wrote to standard error.
+    pub(super) fn first_error(&self) -> Option<QuotedError> {
+        let read = |name| fs::read_to_string(self.path.join(name)).unwrap_or_default();
+        QuotedError::find(&[read(files::STDERR), read(files::BATCH)].concat())
+    }
+
+    /// Whether the job ended before it ran the program, perhaps by a line of its prolog.
+    pub(super) fn may_have_ended_in_prolog(&self, profile: &ClusterProfile) -> bool {
+        may_have_ended_in_prolog(&self.path, profile)
+    }
+
     /// Whether the run or its batch shell wrote a line with this text to standard error.
     pub(super) fn says(&self, text: &str) -> bool {
         fs::read_to_string(self.path.join(files::STDERR)).is_ok_and(|written| written.contains(text))
@@ -185,6 +203,44 @@ pub(crate) fn record_exit(folder: &Path, code: u8) -> io::Result<()> {
     write_whole(&folder.join(files::EXIT), &format!("{code}\n"))
 }
 
+/// Whether the job in this folder ended before it ran the program, perhaps by a line of its prolog.
+pub(crate) fn may_have_ended_in_prolog(folder: &Path, profile: &ClusterProfile) -> bool {
+    // The script creates the file for the program, after the prolog.
+    !profile.prolog.is_empty() && !folder.join(files::STDOUT).exists()
+}
+
+/// An error that a job wrote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct QuotedError {
+    /// Its first line, without `error: `.
+    pub(crate) text: String,
+    /// The indented lines below it, each after a line break.
+    pub(crate) notes: String,
+}
+
+impl QuotedError {
+    fn find(written: &str) -> Option<Self> {
+        let mut lines = written.lines().skip_while(|line| !line.starts_with(ERROR));
+        let text = lines.next()?.strip_prefix(ERROR)?.to_owned();
+        let notes = lines.take_while(|line| line.starts_with("  ")).take(MAX_NOTES);
+        Some(Self {
+            text,
+            notes: notes.map(|line| format!("\n{line}")).collect(),
+        })
+    }
+
+    /// Whether both have the same cause, perhaps on different nodes.
+    pub(super) fn is_same_cause(&self, other: &Self) -> bool {
+        let without_node = |text: &str| -> Vec<String> {
+            let words: Vec<&str> = text.split(' ').collect();
+            let is_node = |at: usize| at >= 2 && words[at - 2..at] == ["the", "node"];
+            let kept = words.iter().enumerate().filter(|(at, _)| !is_node(*at));
+            kept.map(|(_, word)| (*word).to_owned()).collect()
+        };
+        without_node(&self.text) == without_node(&other.text)
+    }
+}
+
 /// Writes a file so that readers see all of it or nothing.
 pub(super) fn write_whole(path: &Path, text: &str) -> io::Result<()> {
     let partial = path.with_extension("partial");
@@ -223,5 +279,20 @@ mod tests {
         assert_eq!(first.exit(), None);
         record_exit(&first.path, 130).unwrap();
         assert_eq!((first.exit(), first.final_exit()), (Some(130), None));
+    }
+
+    #[test]
+    fn the_first_error_is_quoted_with_its_help_and_is_the_same_on_another_node() {
+        let written = |node: &str| {
+            format!(
+                "note: a\nerror: the node {node} has no GPU 3\n  = help: request it\nerror: b\nnothing was started\n"
+            )
+        };
+        let found = QuotedError::find(&written("n1")).unwrap();
+        assert_eq!(found.text, "the node n1 has no GPU 3");
+        assert_eq!(found.notes, "\n  = help: request it");
+        assert!(found.is_same_cause(&QuotedError::find(&written("n2")).unwrap()));
+        assert!(!found.is_same_cause(&QuotedError::find("error: b\n").unwrap()));
+        assert_eq!(QuotedError::find("warning: error: c\n"), None);
     }
 }

@@ -26,7 +26,10 @@ use crate::slurm::{self, JobEnd, JobId, JobStatus, OwnJob, SlurmError};
 pub(crate) use command::JobCommand;
 use folder::JobFolder;
 use folder::record_sources;
-pub(crate) use folder::{record_exit, record_run, recorded_run, recorded_sources};
+pub(crate) use folder::{
+    ENDED_IN_PROLOG, QuotedError, may_have_ended_in_prolog, record_exit, record_run, recorded_run,
+    recorded_sources,
+};
 use follow::{Follower, POLL_INTERVAL};
 pub(crate) use notice::JobNotice;
 pub(crate) use start_folder::{is_given_up, part_of};

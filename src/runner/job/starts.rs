@@ -8,7 +8,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::time::{Instant, MissedTickBehavior, interval, interval_at};
 
-use super::folder::{JobFolder, record_run};
+use super::folder::{ENDED_IN_PROLOG, JobFolder, QuotedError, record_run};
 use super::follow::POLL_INTERVAL;
 use super::notice::JobNotice;
 use super::start_folder;
@@ -31,6 +31,10 @@ use crate::slurm::{self, JobEnd, JobId, JobStatus, SlurmError};
 const FOLDERS_PER_LOOK: usize = 50;
 /// Exit code of a run of which cells failed or engines were not stopped.
 const CELL_FAILED: u8 = 3;
+/// Exit code of a run on a host that lacks something.
+const HOST_NOT_READY: u8 = 4;
+/// Number of starts with the same cause of that code after which no more jobs are submitted.
+const MAX_NOT_READY: usize = 2;
 /// Number of lines that are quoted of what a job said.
 const QUOTED_LINES: usize = 3;
 
@@ -52,6 +56,8 @@ pub(crate) enum StartsOutcome {
         unstopped: usize,
         /// Jobs that did not measure all of their cells, and why.
         lost: Vec<String>,
+        /// Why no job could begin to measure, if that is what became of all.
+        not_ready: Option<QuotedError>,
     },
     /// A signal stopped this side; the jobs continue.
     Detached {
@@ -86,6 +92,8 @@ struct Active {
     start: Start,
     job: Option<JobId>,
     state: String,
+    /// Where it runs or ran last.
+    nodes: Option<String>,
 }
 
 struct Follower<'a> {
@@ -101,6 +109,8 @@ struct Follower<'a> {
     ended: usize,
     unstopped: usize,
     lost: Vec<String>,
+    /// What the nodes of jobs lacked that ended before they measured.
+    not_ready: Vec<QuotedError>,
     /// The next folder that a look reads.
     next_look: usize,
     last_states: String,
@@ -152,6 +162,7 @@ impl<'a> Follower<'a> {
             ended: 0,
             unstopped: 0,
             lost: Vec::new(),
+            not_ready: Vec::new(),
             next_look: 0,
             last_states: String::new(),
             warnings: BTreeSet::new(),
@@ -222,6 +233,7 @@ impl<'a> Follower<'a> {
                 start,
                 job,
                 state: String::new(),
+                nodes: None,
             };
             match status {
                 Some((_, JobStatus::Queued(_))) if active.folder.final_exit().is_none() => {
@@ -278,9 +290,11 @@ impl<'a> Follower<'a> {
                 return Ok(self.detached());
             }
         }
+        let is_all = self.not_ready.len() == self.ended;
         Ok(StartsOutcome::Ended {
             unstopped: self.unstopped,
             lost: std::mem::take(&mut self.lost),
+            not_ready: self.not_ready.first().filter(|_| is_all).cloned(),
         })
     }
 
@@ -406,6 +420,7 @@ impl<'a> Follower<'a> {
             start,
             job,
             state: "pending".to_owned(),
+            nodes: None,
         });
         Ok(clock::now().since(began))
     }
@@ -445,9 +460,17 @@ impl<'a> Follower<'a> {
                     if let Some(reason) = state.endless_reason() {
                         self.warn(format!("job {job} waits until someone changes this: {reason}"));
                     }
+                    let moved = active.nodes.as_ref().zip(state.nodes.as_ref());
+                    if let Some((before, now)) = moved.filter(|(before, now)| before != now) {
+                        let start = start_name(&active.start);
+                        self.note(format!(
+                            "job {job}, {start}, continues on {now}; it ran on {before}"
+                        ));
+                    }
                     self.active.push(Active {
                         job: Some(job.clone()),
                         state: state.state.to_lowercase(),
+                        nodes: state.nodes.clone().or(active.nodes),
                         ..active
                     });
                 }
@@ -550,23 +573,52 @@ impl<'a> Follower<'a> {
             ));
             return Ok(());
         }
-        let why = match (end, exit) {
+        let error = folder.final_exit().and_then(|_| folder.first_error());
+        let why = match (end, exit, &error) {
             _ if folder.says(TIME_LIMIT_NEAR) => {
                 "the time limit of the job stopped it; if no cell is measured within it, raise `time_limit` of the profile".to_owned()
             }
-            (Some(end), _) => end.describe(),
-            (None, Some(code)) => format!("exit code {code}"),
-            (None, None) => JobEnd::UNKNOWN.describe(),
+            (_, Some(code), Some(error)) => format!("exit code {code}: {}", error.text),
+            (Some(end), ..) => end.describe(),
+            (None, Some(code), None) => format!("exit code {code}"),
+            (None, None, _) => JobEnd::UNKNOWN.describe(),
         };
+        let prolog = match exit.is_none() && folder.may_have_ended_in_prolog(self.jobs.request.profile) {
+            true => format!("; {ENDED_IN_PROLOG}"),
+            false => String::new(),
+        };
+        let quoted = error.as_ref().map(|error| error.notes.clone());
         let text = format!(
-            "{name}: {} not measured: {why}; its files are in {}{}",
+            "{name}: {} not measured: {why}{prolog}; its files are in {}{}",
             pluralize(missing, "cell is", "cells are"),
             folder.path.display(),
-            folder.last_errors(QUOTED_LINES)
+            quoted.unwrap_or_else(|| folder.last_errors(QUOTED_LINES))
         );
         (self.jobs.notice)(JobNotice::Warning(text.clone()));
         self.lost.push(text);
+        if exit == Some(HOST_NOT_READY) && merged.summaries.is_empty() {
+            self.not_ready.extend(error);
+            self.stop_if_never_ready();
+        }
         Ok(())
+    }
+
+    /// Submits no more jobs if the last ones ended for the same cause before they measured.
+    fn stop_if_never_ready(&mut self) {
+        let last = self.not_ready.iter().rev();
+        let Some(cause) = self.not_ready.last().cloned() else {
+            return;
+        };
+        let same = last.take_while(|error| error.is_same_cause(&cause)).count();
+        if same < MAX_NOT_READY || self.waiting.is_empty() {
+            return;
+        }
+        self.warn(format!(
+            "no more jobs are submitted, because {same} ended with exit code {HOST_NOT_READY} for the same cause: {}; {} not submitted",
+            cause.text,
+            pluralize(self.waiting.len(), "start is", "starts are")
+        ));
+        self.give_up_waiting("not submitted, because others ended before they measured");
     }
 }
 

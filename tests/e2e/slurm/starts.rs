@@ -181,6 +181,32 @@ fn a_job_that_is_cancelled_costs_its_start_alone_which_resume_measures() {
     bench.leaves_no_process();
 }
 
+#[test]
+fn what_the_nodes_lack_is_quoted_and_ends_the_submissions() {
+    let Some(cluster) = cluster() else { return };
+    let profile = "partition: gpu\ntime_limit: 10m\njob_per: launch\nmax_jobs: 1\nscratch: /proc/none\n";
+    let bench = cluster.bench(&two_engines(SHORT, 3), profile);
+    let cause = "cannot create the folder /proc/none";
+    let ran = run(&bench, &[])
+        .exits(4)
+        .says("1 cell is not measured: exit code 4: the node ")
+        .says("no more jobs are submitted, because 2 ended with exit code 4 for the same cause")
+        .says("4 starts are not submitted")
+        .says("nothing was measured, because all jobs ended before: ")
+        .says("continue with: matrix run");
+    assert_eq!(ran.stderr.matches(cause).count(), 4, "{}", ran.stderr);
+    assert_eq!(start_folders(&bench).len(), 2);
+    fs::write(
+        bench.matrix().with_file_name("clusters").join("test.yaml"),
+        profile
+            .replace("scratch: /proc/none\n", "")
+            .replace("max_jobs: 1", "max_jobs: 2"),
+    )
+    .expect("it can be written");
+    run(&bench, &["--resume"]).exits(0).shows("6 done");
+    bench.leaves_no_process();
+}
+
 /// Writes a program of shell commands.
 fn write_command(folder: &Path, name: &str, commands: &str) {
     let path = folder.join(name);
