@@ -4,7 +4,7 @@
 pub mod aggregate;
 pub(crate) mod calibration;
 pub mod compare;
-pub(crate) mod graded;
+pub mod graded;
 pub mod metrics;
 pub(crate) mod slo_search;
 pub(crate) mod upgrade;

@@ -14,8 +14,13 @@ pub(crate) enum Grader {
     Numeric,
     /// The number after `####` is, as in lm-eval's `strict-match` of GSM8K.
     NumericStrict,
-    /// The letter that the text names is the expected one.
+    /// The letter that the text names, after "answer" or at its beginning, is the expected one.
     Choice,
+    /// The first line is the expected letter, apart from punctuation and case, as in lm-eval's `mmlu_generative`.
+    ChoiceStrict,
+    /// The last letter in parentheses is the expected one; without any, the last choice that is cited or the last letter after a
+    /// colon, as in lm-eval's `flexible-extract` of GPQA and MMLU.
+    ChoiceFlexible,
     /// The first match of a regular expression is the expected text.
     Regex,
     /// The text is JSON that equals the expected value.
@@ -31,6 +36,8 @@ impl Grader {
         "numeric",
         "numeric-strict",
         "choice",
+        "choice-strict",
+        "choice-flexible",
         "regex",
         "json",
         "tool-call",

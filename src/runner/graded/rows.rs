@@ -57,14 +57,9 @@ fn read_row(row: &Value, grader: Grader) -> Result<ItemText, String> {
         text(["prompt", "question"]),
     ) {
         (Some(messages), _) if !messages.is_empty() => Content::Messages(messages.clone()),
-        (_, Some(text)) if !text.trim().is_empty() => Content::Text(with_choices(text, row).into()),
+        (_, Some(text)) if !text.trim().is_empty() => Content::Text(with_choices(text, row, grader).into()),
         _ => return Err("no `prompt`, `question` or `messages`".to_owned()),
     };
-    let expected = row
-        .get("expected_answer")
-        .or_else(|| row.get("answer"))
-        .filter(|answer| !answer.is_null())
-        .ok_or("no `answer` or `expected_answer`")?;
     let mut fields = Map::new();
     for key in BODY_KEYS {
         fields.extend(row.get(key).map(|value| (key.to_owned(), value.clone())));
@@ -72,43 +67,43 @@ fn read_row(row: &Value, grader: Grader) -> Result<ItemText, String> {
     Ok(ItemText {
         content,
         fields,
-        expected: expected_answer(expected, grader)?,
+        expected: expected_answer(row, grader)?,
     })
 }
 
 /// A question with its choices, each after its letter.
-fn with_choices(question: &str, row: &Value) -> String {
+fn with_choices(question: &str, row: &Value, grader: Grader) -> String {
     let Some(choices) = row.get("choices").and_then(Value::as_array) else {
         return question.to_owned();
     };
     let mut text = question.to_owned();
     for (letter, choice) in ('A'..='Z').zip(choices) {
         let choice = choice.as_str().map_or_else(|| choice.to_string(), str::to_owned);
-        text.push_str(&format!("\n{letter}. {choice}"));
+        text.push_str(&match grader {
+            Grader::ChoiceFlexible => format!("\n({letter}) {choice}"),
+            _ => format!("\n{letter}. {choice}"),
+        });
     }
-    text.push_str("\nAnswer with the letter alone.");
+    text.push_str(match grader {
+        Grader::ChoiceFlexible => "\nThink step by step, then give the letter in parentheses.",
+        _ => "\nAnswer with the letter alone.",
+    });
     text
 }
 
 /// The right answer in the form of the grader.
-fn expected_answer(answer: &Value, grader: Grader) -> Result<Value, String> {
+fn expected_answer(row: &Value, grader: Grader) -> Result<Value, String> {
+    let answer = row
+        .get("expected_answer")
+        .or_else(|| row.get("answer"))
+        .filter(|answer| !answer.is_null())
+        .ok_or("no `answer` or `expected_answer`")?;
     let wrong = |form: &str| Err(format!("the answer is {answer}, and the grader needs {form}"));
     match (grader, answer) {
-        // The number of a choice, from 0.
-        (Grader::Choice, Value::Number(number)) => {
-            match number
-                .as_u64()
-                .and_then(|number| ('A'..='Z').nth(number as usize))
-            {
-                Some(letter) => Ok(json!(letter.to_string())),
-                None => wrong("a letter, or the number of a choice from 0"),
-            }
-        }
-        (Grader::Choice, Value::String(text)) => match text.trim() {
-            letter if letter.len() == 1 && letter.as_bytes()[0].is_ascii_alphabetic() => {
-                Ok(json!(letter.to_ascii_uppercase()))
-            }
-            _ => wrong("a letter"),
+        (Grader::Choice | Grader::ChoiceStrict | Grader::ChoiceFlexible, _) => match letter(answer) {
+            Some(letter) if grader == Grader::ChoiceFlexible => choices_with_answer(row, &letter),
+            Some(letter) => Ok(json!(letter)),
+            None => wrong("a letter, or the number of a choice from 0"),
         },
         (Grader::Exact | Grader::Regex, Value::String(_))
         | (Grader::Numeric | Grader::NumericStrict, Value::String(_) | Value::Number(_))
@@ -119,7 +114,34 @@ fn expected_answer(answer: &Value, grader: Grader) -> Result<Value, String> {
         (Grader::ToolCall, _) => wrong("a call with `name` and `arguments`"),
         (Grader::Exact | Grader::Regex, _) => wrong("a text"),
         (Grader::Numeric | Grader::NumericStrict, _) => wrong("a number or a text with one"),
-        (Grader::Choice, _) => wrong("a letter, or the number of a choice from 0"),
+    }
+}
+
+/// The letter of a right choice, from the letter, also in parentheses, or from the number of the choice, from 0.
+fn letter(answer: &Value) -> Option<String> {
+    let letter = match answer {
+        Value::Number(number) => ('A'..='Z').nth(usize::try_from(number.as_u64()?).ok()?)?,
+        Value::String(text) => {
+            let text = text.trim();
+            let inner = text.strip_prefix('(').and_then(|text| text.strip_suffix(')'));
+            let mut letters = inner.unwrap_or(text).chars();
+            letters.next().filter(|_| letters.next().is_none())?
+        }
+        _ => return None,
+    };
+    letter
+        .is_ascii_alphabetic()
+        .then(|| letter.to_ascii_uppercase().to_string())
+}
+
+/// The right letter with the texts of all choices, which the grader looks for, too.
+fn choices_with_answer(row: &Value, letter: &str) -> Result<Value, String> {
+    let choices = row.get("choices").and_then(Value::as_array);
+    match choices {
+        Some(choices) if !choices.is_empty() && choices.iter().all(Value::is_string) => {
+            Ok(json!({"letter": letter, "choices": choices}))
+        }
+        _ => Err("the grader `choice-flexible` needs `choices`, a list of texts".to_owned()),
     }
 }
 
@@ -146,6 +168,13 @@ mod tests {
             panic!("a text");
         };
         assert_eq!(text.as_str(), "Which?\nA. x\nB. y\nAnswer with the letter alone.");
+        let gpqa = mmlu.replace("1}", "\"(B)\"}");
+        let items = read(&gpqa, Grader::ChoiceFlexible, 1).unwrap();
+        assert_eq!(items[0].expected, json!({"letter": "B", "choices": ["x", "y"]}));
+        let Content::Text(text) = &items[0].content else {
+            panic!("a text");
+        };
+        assert!(text.as_str().starts_with("Which?\n(A) x\n(B) y\n"));
     }
 
     #[test]
@@ -177,6 +206,12 @@ mod tests {
                 Grader::Choice,
                 1,
                 "needs a letter",
+            ),
+            (
+                "{\"prompt\": \"a\", \"answer\": \"B\"}\n",
+                Grader::ChoiceFlexible,
+                1,
+                "needs `choices`",
             ),
         ] {
             let found = read(text, grader, count).err().unwrap();

@@ -1,30 +1,12 @@
 //! Grades answers to items of tasks.
 
-use std::borrow::Cow;
-use std::sync::LazyLock;
-
 use regex::Regex;
 use serde_json::{Value, json};
 
 use super::verdict::{Answer, incorrect};
+use crate::analysis::graded::graders::{choice, number};
 use crate::config::quality::Grader;
 use crate::results::record::request::{AnswerCheck, IncorrectClass, Request};
-
-/// The groups of lm-eval's `flexible-extract` of GSM8K.
-///
-/// Source: lm-evaluation-harness, lm_eval/tasks/gsm8k/gsm8k.yaml.
-static FLEXIBLE: LazyLock<Regex> = LazyLock::new(|| compiled(r"(-?[$0-9.,]{2,})|(-?[0-9]+)"));
-/// The group of its `strict-match`.
-static STRICT: LazyLock<Regex> = LazyLock::new(|| compiled(r"#### (-?[0-9.,]+)"));
-/// A letter after the words that announce it.
-static ANNOUNCED: LazyLock<Regex> =
-    LazyLock::new(|| compiled(r"(?i)answer(?:\s+is|\s*:)?\s*:?\s*\**\(?([A-Z])\b"));
-/// A letter at the beginning.
-static LEADING: LazyLock<Regex> = LazyLock::new(|| compiled(r"^\s*\**\(?([A-Z])\**(?:[\s.,:)]|$)"));
-
-fn compiled(pattern: &str) -> Regex {
-    Regex::new(pattern).expect("the pattern is constant")
-}
 
 /// Grades the answer to an item. An answer that was cut counts like any other.
 pub(in crate::runner) fn grade_answer(
@@ -47,24 +29,40 @@ pub(in crate::runner) fn grade_answer(
     let checked = match grader {
         Grader::ToolCall => answer.check_expected(&json!({"tool_calls": [expected]})),
         Grader::Exact | Grader::Json => answer.check_expected(expected),
-        Grader::Numeric | Grader::NumericStrict | Grader::Choice | Grader::Regex => {
-            answer.text().and_then(|text| {
-                let (found, expected) = match grader {
-                    Grader::Choice => (chosen(&text).map(Cow::Borrowed), plain_text(expected)),
-                    Grader::Regex => (
-                        first_match(&text, pattern).map(Cow::Borrowed),
-                        plain_text(expected),
-                    ),
-                    _ => (
-                        number_in(&text, grader).map(|number| Cow::Owned(normalize(number))),
-                        normalize(&plain_text(expected)),
-                    ),
-                };
-                compare(found.as_deref(), &expected)
-            })
-        }
+        _ => answer.text().and_then(|text| {
+            let (found, expected) = compared_texts(&text, grader, pattern, expected);
+            compare(found.as_deref(), &expected)
+        }),
     };
     checked.err().unwrap_or(AnswerCheck::Correct)
+}
+
+/// What a grader reads from a text, if it has an answer, and what that must be.
+fn compared_texts(
+    text: &str,
+    grader: Grader,
+    pattern: Option<&Regex>,
+    expected: &Value,
+) -> (Option<String>, String) {
+    let choices = || -> Vec<&str> {
+        let choices = expected["choices"].as_array().into_iter().flatten();
+        choices.filter_map(Value::as_str).collect()
+    };
+    let found = match grader {
+        Grader::Numeric => number::flexible(text),
+        Grader::NumericStrict => number::strict(text),
+        Grader::Choice => choice::named(text).map(str::to_owned),
+        Grader::ChoiceStrict => Some(choice::strict(text)),
+        Grader::ChoiceFlexible => choice::flexible(text, &choices()),
+        _ => first_match(text, pattern).map(str::to_owned),
+    };
+    let expected = match grader {
+        Grader::Numeric | Grader::NumericStrict => number::normalize(&plain_text(expected)),
+        Grader::ChoiceStrict => choice::normalize(&plain_text(expected)),
+        Grader::ChoiceFlexible => choice::normalize(&plain_text(&expected["letter"])),
+        _ => plain_text(expected),
+    };
+    (found, expected)
 }
 
 fn compare(found: Option<&str>, expected: &str) -> Result<(), AnswerCheck> {
@@ -85,28 +83,6 @@ fn plain_text(value: &Value) -> String {
     value
         .as_str()
         .map_or_else(|| value.to_string(), |text| text.trim().to_owned())
-}
-
-/// The number that lm-eval's filter extracts: the last one, or the first after `####`.
-fn number_in(text: &str, grader: Grader) -> Option<&str> {
-    if grader == Grader::NumericStrict {
-        return Some(STRICT.captures(text)?.get(1)?.as_str().trim());
-    }
-    Some(FLEXIBLE.find_iter(text).last()?.as_str().trim())
-}
-
-/// Removes what lm-eval ignores in numbers: commas, dollar signs, everything up to `#### `, and a full stop at the end.
-fn normalize(number: &str) -> String {
-    let number: String = number.chars().filter(|letter| !",$".contains(*letter)).collect();
-    let number = number.rsplit_once("#### ").map_or(&*number, |(_, rest)| rest);
-    number.strip_suffix('.').unwrap_or(number).to_lowercase()
-}
-
-/// The letter that an answer names: after "answer", at its beginning, or as the only one.
-fn chosen(text: &str) -> Option<&str> {
-    let announced = ANNOUNCED.captures_iter(text).last();
-    let found = announced.or_else(|| LEADING.captures(text));
-    Some(found?.get(1)?.as_str()).filter(|letter| letter.as_bytes()[0].is_ascii_uppercase())
 }
 
 fn first_match<'t>(text: &'t str, pattern: Option<&Regex>) -> Option<&'t str> {
@@ -136,7 +112,6 @@ mod tests {
         for (text, grader, expected, right) in [
             ("7595", Grader::Numeric, json!(7595), true),
             (" It is $7,595.", Grader::Numeric, json!(7595), true),
-            ("First 12, then -5", Grader::Numeric, json!("-5"), true),
             ("First -5, then 12", Grader::Numeric, json!("-5"), false),
             ("none", Grader::Numeric, json!(1), false),
             ("so 4 + 5 = 9\n#### 9", Grader::Numeric, json!("x\n#### 9"), true),
@@ -156,7 +131,20 @@ mod tests {
                 json!("C"),
                 true,
             ),
-            ("Both are wrong", Grader::Choice, json!("B"), false),
+            ("B.\nIt is so.", Grader::ChoiceStrict, json!("B"), true),
+            ("It is B", Grader::ChoiceStrict, json!("B"), false),
+            (
+                "It is (B)",
+                Grader::ChoiceFlexible,
+                json!({"letter": "B", "choices": ["x", "y"]}),
+                true,
+            ),
+            (
+                "It is x",
+                Grader::ChoiceFlexible,
+                json!({"letter": "B", "choices": ["x", "y"]}),
+                false,
+            ),
             ("the code 12 and the code 13", Grader::Regex, json!("12"), true),
             ("no match", Grader::Regex, json!("12"), false),
             (" a b\n", Grader::Exact, json!("a b"), true),
