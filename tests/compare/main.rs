@@ -1,4 +1,4 @@
-//! Comparisons held against others' work: statistics against scipy, schedules against what will read them; and what `compare` says and
+//! Comparisons held against others' work: statistics against scipy, grades against lm-eval, schedules against what will read them; and what `compare` says and
 //! `report` say of sides and runs written by hand.
 
 mod again;
@@ -6,6 +6,7 @@ mod again;
 mod binary;
 mod fresh;
 mod harness;
+mod lm_eval;
 mod reports;
 mod schedules;
 mod scipy;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use crate::harness::{SKIPPED, python, repository};
+use crate::harness::{SCIPY, repository};
 
 fn text(name: &str) -> String {
     let path = repository().join("matrices/schedules").join(name);
@@ -66,8 +66,8 @@ fn the_crontab_has_five_fields() {
 
 #[test]
 fn the_workflow_is_one_that_github_takes() {
-    let Some(python) = python() else {
-        crate::skip::skip(SKIPPED);
+    let Some(python) = SCIPY.python() else {
+        crate::skip::skip(SCIPY.skipped);
         return;
     };
     let checked = Command::new(python.join("check-jsonschema"))

@@ -1,36 +1,20 @@
 //! Our statistics against scipy's, on samples of many sizes, with and without ties.
 
-use std::io::Write;
-use std::process::{Command, Stdio};
-
 use matrix::analysis::compare::{multiple_testing, power, t_test};
 use matrix::analysis::metrics;
 use serde_json::{Value, json};
 
-use crate::harness::{SKIPPED, python, repository};
+use crate::harness::{Numbers, SCIPY};
 
-/// Numbers that look random and are the same everywhere.
-struct Numbers(u64);
-
-impl Numbers {
-    fn next(&mut self) -> f64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as f64 / (1u64 << 31) as f64
-    }
-
-    fn sample(&mut self, n: usize, shift: f64, is_coarse: bool) -> Vec<f64> {
-        let coarse = |value: f64| {
-            if is_coarse {
-                (value * 6.0).round() / 6.0
-            } else {
-                value
-            }
-        };
-        (0..n).map(|_| coarse(self.next() + shift)).collect()
-    }
+fn sample(numbers: &mut Numbers, n: usize, shift: f64, is_coarse: bool) -> Vec<f64> {
+    let coarse = |value: f64| {
+        if is_coarse {
+            (value * 6.0).round() / 6.0
+        } else {
+            value
+        }
+    };
+    (0..n).map(|_| coarse(numbers.next() + shift)).collect()
 }
 
 fn close(what: &str, ours: f64, theirs: &Value) {
@@ -44,10 +28,6 @@ fn close(what: &str, ours: f64, theirs: &Value) {
 
 #[test]
 fn tests_intervals_and_adjustments_are_scipys() {
-    let Some(python) = python() else {
-        crate::skip::skip(SKIPPED);
-        return;
-    };
     let mut numbers = Numbers(7);
     let sizes = [(3, 3), (4, 5), (5, 5), (5, 8), (7, 6), (2, 9)];
     let mut cases = Vec::new();
@@ -55,15 +35,14 @@ fn tests_intervals_and_adjustments_are_scipys() {
         let shift = [0.0, 0.2, 0.8][at % 3];
         let is_coarse = at % 4 == 3;
         cases.push((
-            numbers.sample(n, 0.0, is_coarse),
-            numbers.sample(m, shift, is_coarse),
+            sample(&mut numbers, n, 0.0, is_coarse),
+            sample(&mut numbers, m, shift, is_coarse),
         ));
     }
     let starts: Vec<Vec<f64>> = (0..5)
-        .map(|at| numbers.sample(2 + at % 3, at as f64 / 5.0, false))
+        .map(|at| sample(&mut numbers, 2 + at % 3, at as f64 / 5.0, false))
         .collect();
-    let p = numbers
-        .sample(20, 0.0, false)
+    let p = sample(&mut numbers, 20, 0.0, false)
         .iter()
         .map(|value| value * value)
         .collect::<Vec<f64>>();
@@ -75,19 +54,10 @@ fn tests_intervals_and_adjustments_are_scipys() {
         "percentiles": percentiles,
         "quantiles": [[1, 0.975], [4, 0.95], [9, 0.99986], [28, 0.0001]],
     });
-    let mut peer = Command::new(python.join("python"))
-        .arg(repository().join("tests/compare/scipy_peer.py"))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("Python runs");
-    let mut stdin = peer.stdin.take().expect("it is piped");
-    stdin.write_all(asked.to_string().as_bytes()).expect("it reads");
-    drop(stdin);
-    let output = peer.wait_with_output().expect("it ends");
-    assert!(output.status.success());
-    let actual: Value = serde_json::from_slice(&output.stdout).expect("it answers in JSON");
-
+    let Some(actual) = SCIPY.ask("scipy_peer.py", &asked) else {
+        crate::skip::skip(SCIPY.skipped);
+        return;
+    };
     for (at, (first, second)) in cases.iter().enumerate() {
         let theirs = &actual["cases"][at];
         let name = format!("case {at}, {} against {}", first.len(), second.len());
