@@ -127,6 +127,7 @@ pub(crate) fn load_changed(
                     plan,
                     notes: renamed_key_notes(&renamed, &sources)
                         .chain(matrix_notes(&matrix))
+                        .chain(files::left_out_items(&matrix, folder))
                         .collect(),
                     sources,
                     folder: folder.to_path_buf(),

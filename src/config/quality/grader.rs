@@ -21,6 +21,11 @@ pub(crate) enum Grader {
     /// The last letter in parentheses is the expected one; without any, the last choice that is cited or the last letter after a
     /// colon, as in lm-eval's `flexible-extract` of GPQA and MMLU.
     ChoiceFlexible,
+    /// The answer follows every instruction of a row of IFEval, as in lm-eval's `prompt_level_strict_acc`. The language of answers
+    /// is not detected.
+    Ifeval,
+    /// The same, without its first line, its last line or its asterisks, as in lm-eval's `prompt_level_loose_acc`.
+    IfevalLoose,
     /// The first match of a regular expression is the expected text.
     Regex,
     /// The text is JSON that equals the expected value.
@@ -38,6 +43,8 @@ impl Grader {
         "choice",
         "choice-strict",
         "choice-flexible",
+        "ifeval",
+        "ifeval-loose",
         "regex",
         "json",
         "tool-call",

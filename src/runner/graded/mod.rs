@@ -77,15 +77,16 @@ pub(super) fn prepare_items(
     Ok(all)
 }
 
-/// Checks that the items of a task can be read.
+/// Checks that the items of a task can be read, and says which rows are left out.
 ///
 /// # Errors
 /// Its file cannot be read, a row cannot be graded, or there are too few rows.
-pub(super) fn check_items(task: &Task, folder: &Path) -> Result<(), String> {
+pub(super) fn check_items(task: &Task, folder: &Path) -> Result<Option<String>, String> {
     match &task.source {
-        TaskSource::Generated { .. } => Ok(()),
+        TaskSource::Generated { .. } => Ok(None),
         TaskSource::File { path, grader, .. } => {
-            rows::read_rows(&folder.join(path), *grader, task.items).map(drop)
+            let rows = rows::read_rows(&folder.join(path), *grader, task.items)?;
+            Ok(rows.describe_left_out())
         }
     }
 }
@@ -117,7 +118,7 @@ fn task_items(
             grader,
             pattern,
         } => {
-            let texts: Vec<ItemText> = rows::read_rows(&folder.join(path), *grader, task.items)?;
+            let texts = rows::read_rows(&folder.join(path), *grader, task.items)?.items;
             let pattern = pattern.as_deref().map(Regex::new).transpose();
             (texts, *grader, pattern.map_err(|error| error.to_string())?)
         }

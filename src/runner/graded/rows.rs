@@ -1,11 +1,14 @@
 //! Items in a file of JSON Lines.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
 use super::item_text::ItemText;
+use crate::analysis::graded::graders::ifeval::{Instructions, RowError};
+use crate::base::text::pluralize;
 use crate::config::quality::Grader;
 use crate::loadgen::Content;
 
@@ -15,11 +18,37 @@ const MAX_FILE_BYTES: u64 = 1 << 30;
 /// Keys of a row that are sent as fields of the request.
 const BODY_KEYS: [&str; 3] = ["tools", "tool_choice", "response_format"];
 
+/// The first items of a file.
+pub(super) struct Rows {
+    pub(super) items: Vec<ItemText>,
+    /// Rows before the last item that are left out because they cannot be graded, by the reason.
+    pub(super) left_out: BTreeMap<&'static str, usize>,
+}
+
+impl Rows {
+    /// Says which rows are left out; `None` if none is.
+    pub(super) fn describe_left_out(&self) -> Option<String> {
+        let reasons: Vec<String> = self
+            .left_out
+            .iter()
+            .map(|(why, rows)| format!("{rows} because {why}"))
+            .collect();
+        let rows = self.left_out.values().sum();
+        (rows > 0).then(|| {
+            format!(
+                "{} left out: {}",
+                pluralize(rows, "row is", "rows are"),
+                reasons.join(", ")
+            )
+        })
+    }
+}
+
 /// Reads the first items of a file.
 ///
 /// # Errors
 /// The file cannot be read or is too large, a row has no prompt or no answer, or there are too few rows.
-pub(super) fn read_rows(path: &Path, grader: Grader, count: u32) -> Result<Vec<ItemText>, String> {
+pub(super) fn read_rows(path: &Path, grader: Grader, count: u32) -> Result<Rows, String> {
     let unreadable = |error: std::io::Error| format!("cannot read `{}`: {error}", path.display());
     let bytes = fs::metadata(path).map_err(unreadable)?.len();
     if bytes > MAX_FILE_BYTES {
@@ -30,27 +59,40 @@ pub(super) fn read_rows(path: &Path, grader: Grader, count: u32) -> Result<Vec<I
         ));
     }
     let text = fs::read_to_string(path).map_err(unreadable)?;
-    let lines = (1..)
+    let mut rows = Rows {
+        items: Vec::new(),
+        left_out: BTreeMap::new(),
+    };
+    for (number, line) in (1..)
         .zip(text.lines())
-        .filter(|(_, line)| !line.trim().is_empty());
-    let rows = lines.take(count as usize).map(|(number, line)| {
+        .filter(|(_, line)| !line.trim().is_empty())
+    {
+        if rows.items.len() == count as usize {
+            break;
+        }
         let in_line = |why: String| format!("`{}`, line {number}: {why}", path.display());
         let row: Value = serde_json::from_str(line).map_err(|error| in_line(format!("not JSON: {error}")))?;
-        read_row(&row, grader).map_err(in_line)
-    });
-    let rows: Vec<ItemText> = rows.collect::<Result<_, String>>()?;
-    match rows.len() < count as usize {
-        true => Err(format!(
-            "`{}` has {} items, and the task has {count}; set `items: {}`",
-            path.display(),
-            rows.len(),
-            rows.len().max(1)
-        )),
-        false => Ok(rows),
+        match read_row(&row, grader) {
+            Ok(item) => rows.items.push(item),
+            Err(RowError::Ungradable(why)) => *rows.left_out.entry(why).or_default() += 1,
+            Err(RowError::Malformed(why)) => return Err(in_line(why)),
+        }
     }
+    let found = rows.items.len();
+    if found < count as usize {
+        let left_out = rows.describe_left_out().map(|text| format!(" ({text})"));
+        return Err(format!(
+            "`{}` has {found} items{}, and the task has {count}; set `items: {}`",
+            path.display(),
+            left_out.unwrap_or_default(),
+            found.max(1)
+        ));
+    }
+    Ok(rows)
 }
 
-fn read_row(row: &Value, grader: Grader) -> Result<ItemText, String> {
+fn read_row(row: &Value, grader: Grader) -> Result<ItemText, RowError> {
+    let malformed = |why: &str| RowError::Malformed(why.to_owned());
     let text = |keys: [&str; 2]| keys.into_iter().find_map(|key| row.get(key)?.as_str());
     let content = match (
         row.get("messages").and_then(Value::as_array),
@@ -58,7 +100,7 @@ fn read_row(row: &Value, grader: Grader) -> Result<ItemText, String> {
     ) {
         (Some(messages), _) if !messages.is_empty() => Content::Messages(messages.clone()),
         (_, Some(text)) if !text.trim().is_empty() => Content::Text(with_choices(text, row, grader).into()),
-        _ => return Err("no `prompt`, `question` or `messages`".to_owned()),
+        _ => return Err(malformed("no `prompt`, `question` or `messages`")),
     };
     let mut fields = Map::new();
     for key in BODY_KEYS {
@@ -67,8 +109,17 @@ fn read_row(row: &Value, grader: Grader) -> Result<ItemText, String> {
     Ok(ItemText {
         content,
         fields,
-        expected: expected_answer(row, grader)?,
+        expected: match grader {
+            Grader::Ifeval | Grader::IfevalLoose => instructions(row)?,
+            _ => expected_answer(row, grader).map_err(RowError::Malformed)?,
+        },
     })
+}
+
+/// The instructions of a row of IFEval.
+fn instructions(row: &Value) -> Result<Value, RowError> {
+    Instructions::read(row)?;
+    Ok(json!({"instruction_id_list": row["instruction_id_list"], "kwargs": row["kwargs"]}))
 }
 
 /// A question with its choices, each after its letter.
@@ -113,7 +164,7 @@ fn expected_answer(row: &Value, grader: Grader) -> Result<Value, String> {
         }
         (Grader::ToolCall, _) => wrong("a call with `name` and `arguments`"),
         (Grader::Exact | Grader::Regex, _) => wrong("a text"),
-        (Grader::Numeric | Grader::NumericStrict, _) => wrong("a number or a text with one"),
+        _ => wrong("a number or a text with one"),
     }
 }
 
@@ -153,7 +204,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("items.jsonl");
         fs::write(&path, text).unwrap();
-        read_rows(&path, grader, count)
+        read_rows(&path, grader, count).map(|rows| rows.items)
     }
 
     #[test]
@@ -175,6 +226,39 @@ mod tests {
             panic!("a text");
         };
         assert!(text.as_str().starts_with("Which?\n(A) x\n(B) y\n"));
+    }
+
+    #[test]
+    fn rows_whose_instructions_cannot_be_checked_are_left_out_and_counted() {
+        let row = |name: &str| {
+            let row = json!({"key": 1, "prompt": "Write.", "instruction_id_list": [name], "kwargs": [{"language": "de"}]});
+            format!("{row}\n")
+        };
+        let language = "language:response_language";
+        let text = [
+            row(language),
+            row("startend:quotation"),
+            row(language),
+            row("startend:quotation"),
+        ]
+        .concat();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("items.jsonl");
+        fs::write(&path, &text).unwrap();
+        let rows = read_rows(&path, Grader::Ifeval, 2).ok().unwrap();
+        assert_eq!(rows.items.len(), 2);
+        let said = rows.describe_left_out().unwrap();
+        assert_eq!(
+            said,
+            "2 rows are left out: 2 because the language of answers is not detected"
+        );
+        let too_many = read(&text, Grader::Ifeval, 3).err().unwrap();
+        assert!(
+            too_many.contains("has 2 items (2 rows are left out"),
+            "{too_many}"
+        );
+        let unknown = read(&row("a:b"), Grader::Ifeval, 1).err().unwrap();
+        assert!(unknown.contains("line 1: unknown instruction `a:b`"), "{unknown}");
     }
 
     #[test]

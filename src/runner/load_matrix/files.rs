@@ -8,6 +8,7 @@ use crate::config::connections::TlsOptions;
 use crate::config::dataset::DatasetName;
 use crate::config::forms::Named;
 use crate::config::matrix::{Matrix, ScenarioEntry};
+use crate::config::quality::Task;
 use crate::config::yaml::Diagnostic;
 use crate::loadgen::dataset::{check_folder, check_lengths_file, check_trace, tokenizer};
 use crate::runner::answers::checks::AnswerChecks;
@@ -106,6 +107,16 @@ fn unusable_items(matrix: &Matrix, folder: &Path) -> Vec<Diagnostic> {
         })
     });
     tasks.collect()
+}
+
+/// Notes about rows of graded items that are left out, one line each.
+pub(super) fn left_out_items(matrix: &Matrix, folder: &Path) -> Vec<String> {
+    let tasks = matrix.quality.iter().flat_map(|quality| quality.resolve().tasks);
+    let note = |task: Task| {
+        let left_out = check_items(&task, folder).ok()??;
+        Some(format!("note: the task `{}`: {left_out}", task.name))
+    };
+    tasks.filter_map(note).collect()
 }
 
 /// Errors about bodies whose schemas answers cannot be checked against.

@@ -2,6 +2,7 @@
 //! every answer (`tests/compare/lm_eval.rs`, against lm-eval 0.4.13).
 
 pub mod choice;
+pub mod ifeval;
 pub mod number;
 mod python_text;
 

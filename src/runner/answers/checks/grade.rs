@@ -4,6 +4,7 @@ use regex::Regex;
 use serde_json::{Value, json};
 
 use super::verdict::{Answer, incorrect};
+use crate::analysis::graded::graders::ifeval::{Instructions, Reading};
 use crate::analysis::graded::graders::{choice, number};
 use crate::config::quality::Grader;
 use crate::results::record::request::{AnswerCheck, IncorrectClass, Request};
@@ -29,12 +30,33 @@ pub(in crate::runner) fn grade_answer(
     let checked = match grader {
         Grader::ToolCall => answer.check_expected(&json!({"tool_calls": [expected]})),
         Grader::Exact | Grader::Json => answer.check_expected(expected),
+        Grader::Ifeval => answer
+            .text()
+            .and_then(|text| follow(&text, expected, Reading::Strict)),
+        Grader::IfevalLoose => answer
+            .text()
+            .and_then(|text| follow(&text, expected, Reading::Loose)),
         _ => answer.text().and_then(|text| {
             let (found, expected) = compared_texts(&text, grader, pattern, expected);
             compare(found.as_deref(), &expected)
         }),
     };
     checked.err().unwrap_or(AnswerCheck::Correct)
+}
+
+/// Whether a text follows the instructions of a row of IFEval.
+fn follow(text: &str, row: &Value, reading: Reading) -> Result<(), AnswerCheck> {
+    let broken = match &Instructions::read(row) {
+        Ok(instructions) => instructions.broken_by(text, reading).join(", "),
+        Err(_) => "instructions that cannot be read".to_owned(),
+    };
+    match broken.is_empty() {
+        true => Ok(()),
+        false => Err(incorrect(
+            IncorrectClass::Unexpected,
+            format!("the answer does not follow {broken}"),
+        )),
+    }
 }
 
 /// What a grader reads from a text, if it has an answer, and what that must be.
@@ -144,6 +166,18 @@ mod tests {
                 Grader::ChoiceFlexible,
                 json!({"letter": "B", "choices": ["x", "y"]}),
                 false,
+            ),
+            (
+                "a, b",
+                Grader::Ifeval,
+                json!({"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}),
+                false,
+            ),
+            (
+                "Sure, I do:\na b",
+                Grader::IfevalLoose,
+                json!({"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}),
+                true,
             ),
             ("the code 12 and the code 13", Grader::Regex, json!("12"), true),
             ("no match", Grader::Regex, json!("12"), false),
