@@ -1,7 +1,9 @@
 //! Our grades against lm-eval's, answer by answer, over answers that are hard to read.
 
 mod answers;
+mod instructions;
 
+use matrix::analysis::graded::graders::ifeval::{Instructions, Reading};
 use matrix::analysis::graded::graders::{choice, number};
 use serde_json::{Value, json};
 
@@ -118,4 +120,25 @@ fn choices_are_those_of_lm_evals_multiple_choice_tasks() {
         }
     }
     assert_same_grades("multiple choice", &graded);
+}
+
+#[test]
+fn instructions_are_followed_where_lm_evals_ifeval_finds_them_followed() {
+    let mut numbers = Numbers(seed() + 2);
+    let mut graded = Vec::new();
+    for _ in 0..ANSWERS {
+        let (doc, answer) = instructions::with_answer(&mut numbers);
+        let instructions = Instructions::read(&doc).unwrap_or_else(|error| panic!("{doc}: {error:?}"));
+        for (filter, reading) in [("strict", Reading::Strict), ("loose", Reading::Loose)] {
+            let is_right = instructions.broken_by(&answer, reading).is_empty();
+            graded.push(Graded::new(
+                "ifeval",
+                filter,
+                doc.clone(),
+                answer.clone(),
+                is_right,
+            ));
+        }
+    }
+    assert_same_grades("IFEval", &graded);
 }
