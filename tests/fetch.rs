@@ -15,6 +15,12 @@ use sha2::{Digest, Sha256};
 
 const TOKENIZER: &str = include_str!("../matrices/data/tokenizer.json");
 
+/// Items of a public task, of which one cannot be graded.
+const ITEMS: &str = r#"{"prompt": "Quote it.", "instruction_id_list": ["startend:quotation"], "kwargs": [{}]}
+{"prompt": "In German.", "instruction_id_list": ["language:response_language"], "kwargs": [{"language": "de"}]}
+{"prompt": "No comma.", "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
+"#;
+
 /// What the server did, and what it is to do wrong.
 #[derive(Default)]
 struct Behaviour {
@@ -126,6 +132,9 @@ fn answer(mut stream: TcpStream, shared: &Mutex<Behaviour>) {
                 body,
             )
         }
+        "/datasets/google/IFEval/resolve/main/ifeval_input_data.jsonl" => {
+            ("200 OK", small(ITEMS), ITEMS.into())
+        }
         "/some/model/resolve/main/tokenizer.json" => ("200 OK", small(TOKENIZER), TOKENIZER.into()),
         "/some/model/resolve/main/config.json" => ("200 OK", small("{}"), b"{}".to_vec()),
         "/some/model/resolve/main/weights.bin" => ("200 OK", small("weights"), b"weights".to_vec()),
@@ -153,11 +162,13 @@ fn hex(bytes: &[u8]) -> String {
 fn fetch(folder: &Path, server: &Server, token: Option<&str>, more: &[&str]) -> Output {
     let matrix = "name: t\nengines: [vllm]\nmodels: [some/model]\nscenarios: [sharegpt]\n";
     std::fs::write(folder.join("m.yaml"), matrix).expect("a file can be written");
+    let fetch = ["fetch", "m.yaml", "--endpoint", &server.address];
+    call(folder, token, &[&fetch, more].concat())
+}
+
+fn call(folder: &Path, token: Option<&str>, arguments: &[&str]) -> Output {
     let mut command = Command::new(binary::matrix());
-    command
-        .args(["fetch", "m.yaml", "--endpoint", &server.address])
-        .args(more)
-        .current_dir(folder);
+    command.args(arguments).current_dir(folder);
     command
         .env("HF_HOME", folder.join("hf"))
         .env_remove("HF_TOKEN")
@@ -208,6 +219,29 @@ fn what_a_matrix_lacks_is_fetched_resumed_and_found_offline() {
     );
     // The run's own lookup finds both now, and a second fetch has nothing to do.
     let again = fetch(folder.path(), &server, None, &[]);
+    assert!(said(&again).contains("nothing is missing"), "{}", said(&again));
+}
+
+#[test]
+fn the_items_of_public_tasks_are_fetched_and_planned() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let server = Server::start(Behaviour::default());
+    let matrix = "name: t\nengines: [vllm]\nmodels: [some/model]\n\
+                  scenarios: [l: { dataset: random-ids, prompts: 4, concurrency: 2, input_len: 8, output_len: 8 }]\n\
+                  quality: { tasks: [ifeval: { items: 2 }] }\n";
+    std::fs::write(folder.path().join("m.yaml"), matrix).expect("a file can be written");
+    let missing = "the items of the task `ifeval` are missing";
+    let plan = call(folder.path(), None, &["plan", "m.yaml"]);
+    assert!(said(&plan).contains(missing), "{}", said(&plan));
+    let fetch = ["fetch", "m.yaml", "--endpoint", &server.address];
+    let fetched = call(folder.path(), None, &fetch);
+    assert_eq!(fetched.status.code(), Some(0), "{}", said(&fetched));
+    let file = "google/IFEval/ifeval_input_data.jsonl";
+    assert!(said(&fetched).contains(file), "{}", said(&fetched));
+    let plan = call(folder.path(), None, &["plan", "m.yaml"]);
+    assert!(!said(&plan).contains(missing), "{}", said(&plan));
+    assert!(said(&plan).contains("2 graded items"), "{}", said(&plan));
+    let again = call(folder.path(), None, &fetch);
     assert!(said(&again).contains("nothing is missing"), "{}", said(&again));
 }
 

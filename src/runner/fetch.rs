@@ -10,12 +10,14 @@ use thiserror::Error;
 use tokio::runtime::Runtime;
 
 use crate::config::dataset::{DatasetName, PublishedFile, WebFile};
+use crate::config::quality::PublicTask;
 use crate::loadgen::dataset::tokenizer::Tokenizer;
 use crate::loadgen::dataset::{self, Caches};
 use crate::loadgen::hf_hub::{FetchResult, Hub, HubError, HubFile, RepositoryKind};
 use crate::plan::Plan;
 use crate::runner::host_error::{self, HostError};
 use crate::runner::load_matrix::LoadedMatrix;
+use crate::runner::preflight::public_tasks;
 
 /// The files of a tokenizer, and whether a repository may lack them.
 const TOKENIZER_FILES: [(&str, bool); 6] = [
@@ -251,13 +253,16 @@ async fn download(http: &reqwest::Client, page: &WebFile) -> Result<u64, FetchEr
     Ok(bytes.len() as u64)
 }
 
-/// The published files of data sets that a plan sends and that are not here.
+/// The published files of data sets and tasks that a plan sends and that are not here.
 fn lacking_files(plan: &Plan, folder: &Path, caches: &Caches) -> Vec<PublishedFile> {
     let works = plan.cells.iter().map(|cell| &cell.scenario.workload);
     let unnamed = works.filter(|work| work.path.is_none());
-    unnamed
+    let of_datasets = unnamed
         .filter(|work| dataset::locate(work, folder, caches).is_err())
-        .filter_map(|work| work.facts().file?.default)
+        .filter_map(|work| work.facts().file?.default);
+    let of_tasks = public_tasks(plan).map(PublicTask::file);
+    of_datasets
+        .chain(of_tasks.filter(|file| dataset::locate_published(file, caches).is_err()))
         .collect()
 }
 

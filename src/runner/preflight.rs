@@ -11,6 +11,7 @@ use crate::base::ids::LaunchId;
 use crate::base::text::pluralize;
 use crate::config::api::ServerTemplate;
 use crate::config::dataset::{Dataset, TemplateUse};
+use crate::config::quality::{PublicTask, TaskSource};
 use crate::engine::{self, ContainerChecks};
 use crate::loadgen::dataset::template::ChatTemplate;
 use crate::loadgen::dataset::tokenizer::Tokenizer;
@@ -18,6 +19,7 @@ use crate::loadgen::dataset::{self, Caches};
 use crate::plan::{Launch, Plan};
 use crate::runner::context::HostEnv;
 use crate::runner::gpu_idle;
+use crate::runner::graded::public;
 
 /// Something that prevents measuring.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -290,8 +292,25 @@ pub(crate) fn check_inputs(
         };
         Some((error, "name the file in `datasets:` of the matrix"))
     });
-    let missing: BTreeSet<(String, &str)> = tokenizers.chain(files).collect();
+    let items = public_tasks(plan).filter_map(|task| {
+        let error = public::locate(task, caches).err()?;
+        Some((
+            error,
+            "set the `path` of a file of your own at the task, and its `grader`",
+        ))
+    });
+    let missing: BTreeSet<(String, &str)> = tokenizers.chain(files).chain(items).collect();
     group_inputs(&missing, matrix)
+}
+
+/// The public tasks whose items a plan sends.
+pub(crate) fn public_tasks(plan: &Plan) -> impl Iterator<Item = PublicTask> {
+    let scenarios = plan.cells.iter().map(|cell| &cell.scenario);
+    let tasks = scenarios.flat_map(|scenario| scenario.quality.iter().flat_map(|quality| &quality.tasks));
+    tasks.filter_map(|task| match task.source {
+        TaskSource::Public { task, .. } => Some(task),
+        _ => None,
+    })
 }
 
 /// Groups missing inputs: those that one command downloads become one finding.

@@ -82,6 +82,11 @@ impl PromptStore {
         &self.folder
     }
 
+    /// Where downloaded files are searched.
+    pub(crate) fn caches(&self) -> &Caches {
+        &self.caches
+    }
+
     /// The workload of a scenario; prepared once, off the runtime's threads.
     pub(crate) async fn workload(
         self: &Arc<Self>,

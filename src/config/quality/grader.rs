@@ -35,7 +35,12 @@ pub(crate) enum Grader {
 }
 
 impl Grader {
-    /// The names, as the matrix has them.
+    /// Its name in a matrix.
+    pub(crate) const fn name(self) -> &'static str {
+        Self::NAMES[self as usize]
+    }
+
+    /// The names, as the matrix has them, in the order of the variants.
     pub(crate) const NAMES: &[&str] = &[
         "exact",
         "numeric",

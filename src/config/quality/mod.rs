@@ -2,6 +2,7 @@
 
 pub(crate) mod generated;
 mod grader;
+mod public;
 mod reference;
 
 use std::num::NonZeroU32;
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use generated::GeneratedTask;
 pub(crate) use grader::Grader;
+pub(crate) use public::PublicTask;
 pub(crate) use reference::AnswerReference;
 
 use crate::config::api::Protocol;
@@ -29,8 +31,8 @@ const FILE_MAX_TOKENS: u32 = 512;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct QualityEntry {
-    /// Tasks: names of generated ones (`arithmetic`, `copy`, `json`, `recall`, `tool-calls`), or `name: {…}` with
-    /// changes to them, or with the `path` of your own items.
+    /// Tasks: names of generated ones (`arithmetic`, `copy`, `json`, `recall`, `tool-calls`) or of public ones (`gpqa`,
+    /// `gsm8k`, `ifeval`, `mmlu`), or `name: {…}` with changes to them, or with the `path` of your own items.
     pub(crate) tasks: Spanned<Vec<Named<TaskEntry>>>,
     /// Number of items that were answered correctly under load and are sent again alone, beside all that were not;
     /// default 64.
@@ -53,7 +55,7 @@ pub(crate) struct TaskEntry {
     /// File of items, JSON Lines, relative to the matrix file. A row has `prompt`, `question` or `messages`, and
     /// `answer` or `expected_answer`.
     pub(crate) path: Option<Spanned<String>>,
-    /// How answers to the items of a file are graded.
+    /// How answers to the items of a file or of a public task are graded.
     pub(crate) grader: Option<Grader>,
     /// Regular expression of the grader `regex`; its first group, or else the whole match, must equal the expected
     /// answer.
@@ -94,6 +96,10 @@ pub(crate) enum TaskSource {
         task: GeneratedTask,
         /// About how long prompts are, in tokens.
         input_len: u32,
+    },
+    Public {
+        task: PublicTask,
+        grader: Grader,
     },
     File {
         path: String,
@@ -138,11 +144,19 @@ fn task_error(named: &Named<TaskEntry>) -> Option<(String, String)> {
     let generated = GeneratedTask::from_name(&named.name);
     match (generated, &task.path) {
         (None, None) => {
-            let names: Vec<&str> = GeneratedTask::ALL.iter().map(|task| task.name()).collect();
-            return error(
-                "not a generated task, and no `path` of items".to_owned(),
-                &format!("use one of {}, or add `path` and `grader`", backtick_list(names)),
-            );
+            let Some(public) = PublicTask::from_name(&named.name) else {
+                let names = GeneratedTask::ALL.iter().map(|task| task.name());
+                let names: Vec<&str> = names
+                    .chain(PublicTask::ALL.iter().map(|task| task.name()))
+                    .collect();
+                return error(
+                    "not a generated or public task, and no `path` of items".to_owned(),
+                    &format!("use one of {}, or add `path` and `grader`", backtick_list(names)),
+                );
+            };
+            if let Some((what, fix)) = public_task_error(public, task) {
+                return error(what, &fix);
+            }
         }
         (Some(_), Some(_)) => {
             return error(
@@ -210,6 +224,31 @@ fn task_error(named: &Named<TaskEntry>) -> Option<(String, String)> {
     None
 }
 
+/// Describes what is wrong with a public task, and the fix.
+fn public_task_error(public: PublicTask, task: &TaskEntry) -> Option<(String, String)> {
+    let graders = public.graders();
+    if task.grader.is_some_and(|grader| !graders.contains(&grader)) {
+        let names = graders.iter().map(|grader| grader.name());
+        return Some((
+            "its answers cannot be graded so".to_owned(),
+            format!("use one of {}", backtick_list(names)),
+        ));
+    }
+    if task.input_len.is_some() {
+        return Some((
+            "`input_len` has no effect on public items".to_owned(),
+            "remove it".to_owned(),
+        ));
+    }
+    let items = public.items();
+    task.items.is_some_and(|asked| asked.get() > items).then(|| {
+        (
+            format!("it has {items} items that can be graded"),
+            format!("set `items: {items}` or fewer"),
+        )
+    })
+}
+
 fn resolve_task(named: &Named<TaskEntry>) -> Option<Task> {
     let entry = &named.value;
     if task_error(named).is_some() {
@@ -232,7 +271,11 @@ fn resolve_task(named: &Named<TaskEntry>) -> Option<Task> {
             },
             FILE_MAX_TOKENS,
         ),
-        (None, None) => return None,
+        (None, None) => {
+            let task = PublicTask::from_name(&named.name)?;
+            let grader = entry.grader.unwrap_or(task.graders()[0]);
+            (TaskSource::Public { task, grader }, task.max_tokens())
+        }
     };
     Some(Task {
         name: named.name.value.clone(),
@@ -338,15 +381,19 @@ mod tests {
             ),
             (r#"[{"copy": {"min_correct": 2}}]"#, "not between 0 and 1"),
             (r#"["copy", "copy"]"#, "used before"),
+            (r#"[{"gsm8k": {"grader": "choice"}}]"#, "use one of `numeric`"),
+            (r#"[{"gpqa": {"items": 199}}]"#, "it has 198 items"),
+            (r#"[{"mmlu": {"input_len": 5}}]"#, "has no effect"),
+            (r#"[{"mmlu": {"path": "a"}}]"#, "needs a `grader`"),
         ] {
             let found = errors(&format!(r#"{{"tasks": {tasks}}}"#));
             assert_eq!(found.len(), 1, "{tasks}: {found:?}");
             assert!(found[0].contains(error), "{tasks}: {found:?}");
         }
-        let fine = r#"{"tasks": ["arithmetic", {"recall": {"items": 5, "input_len": 200}}]}"#;
+        let fine = r#"{"tasks": ["arithmetic", {"recall": {"items": 5, "input_len": 200}}, {"ifeval": {"items": 9, "grader": "ifeval-loose"}}]}"#;
         assert_eq!(errors(fine), [""; 0]);
         let entry: QualityEntry = serde_json::from_str(fine).unwrap();
         let quality = entry.resolve();
-        assert_eq!((quality.items(), quality.controls), (105, 64));
+        assert_eq!((quality.items(), quality.controls), (114, 64));
     }
 }

@@ -14,6 +14,7 @@ mod exact_length;
 mod hf_cache;
 mod image;
 pub(crate) mod images;
+mod json_rows;
 mod jsonl;
 mod length_pairs;
 mod longbench;
@@ -51,6 +52,7 @@ use std::path::{Path, PathBuf};
 pub use audio_clip::AudioClip;
 pub use hf_cache::Caches;
 use hf_cache::{Repository, path_lines};
+pub(crate) use json_rows::read_json_rows;
 pub(crate) use length_pairs::check as check_lengths_file;
 pub(crate) use mooncake::check_trace;
 pub use prompt::Content;
@@ -303,6 +305,21 @@ pub(crate) fn locate(
     data_file
         .map(Some)
         .ok_or(DatasetError::Missing { dataset, searched })
+}
+
+/// Returns a published file, if it was downloaded; else every place where it was searched, one per line.
+pub(crate) fn locate_published(file: &PublishedFile, caches: &Caches) -> Result<PathBuf, String> {
+    let mut searched = Vec::new();
+    let found = match file {
+        PublishedFile::Web(page) => {
+            searched.push(shown_path(&page.path));
+            page.path.is_file().then(|| page.path.clone())
+        }
+        PublishedFile::Hub { repository, file } => {
+            caches.find(Repository::Dataset, repository, file, &mut searched)
+        }
+    };
+    found.ok_or_else(|| path_lines(&searched))
 }
 
 /// Like [`prepare`], but uses the prompt cache on disk, and fills it.

@@ -16,7 +16,7 @@ use crate::results::record::cell::Phase;
 use crate::results::record::graded::{GradedAnswers, GradedItem, TaskScore};
 use crate::results::record::request::Request;
 use crate::runner::cell::cell_run::{CellError, CellRun};
-use crate::runner::graded::{Item, items_hash, prepare_items};
+use crate::runner::graded::{Item, ItemFiles, items_hash, prepare_items};
 use crate::runner::load::protocol_items;
 use crate::runner::prompt_store::{PreparedWorkload, PromptStore};
 use crate::runner::ready_engine::ReadyEngine;
@@ -59,7 +59,11 @@ impl CellRun<'_> {
         let (seed, protocol) = (self.cell.scenario.seed, ready.target.dialect.protocol);
         let (workload, store) = (Arc::clone(workload), Arc::clone(prompt_store));
         let preparing = tokio::task::spawn_blocking(move || {
-            let items = prepare_items(&quality, seed, protocol, &workload.tokenizer, store.folder())?;
+            let files = ItemFiles {
+                folder: store.folder(),
+                caches: store.caches(),
+            };
+            let items = prepare_items(&quality, seed, protocol, &workload.tokenizer, &files)?;
             Ok(GradedLoad { quality, items })
         });
         let prepared = preparing.await.expect("preparing items does not panic");

@@ -1,6 +1,7 @@
 //! Items of graded tasks: their requests, and how their answers are graded.
 
 mod item_text;
+pub(super) mod public;
 mod rows;
 
 use std::path::Path;
@@ -14,8 +15,8 @@ use serde_json::{Map, Value, json};
 use crate::base::ids::ContentHash;
 use crate::config::api::SamplingFields;
 use crate::config::quality::{Grader, Quality, Task, TaskSource};
-use crate::loadgen::dataset::Extras;
 use crate::loadgen::dataset::tokenizer::Tokenizer;
+use crate::loadgen::dataset::{Caches, Extras};
 use crate::loadgen::{Content, PlannedRequest};
 use crate::plan::Protocol;
 use crate::results::record::answer_check::AnswerCheck;
@@ -49,7 +50,15 @@ pub(super) fn items_hash<'a>(items: impl Iterator<Item = &'a Item>) -> ContentHa
     ContentHash::from_value(&items.map(|item| &item.digest).collect::<Vec<_>>())
 }
 
-/// The items of all tasks, in turns. Paths are relative to `folder`.
+/// Where the items of tasks lie.
+pub(super) struct ItemFiles<'a> {
+    /// The folder to which paths are relative.
+    pub(super) folder: &'a Path,
+    /// Where the files of public tasks are searched.
+    pub(super) caches: &'a Caches,
+}
+
+/// The items of all tasks, in turns.
 ///
 /// # Errors
 /// A file cannot be read, a row has no prompt or no answer, or the file has fewer items than the task.
@@ -58,11 +67,11 @@ pub(super) fn prepare_items(
     seed: u64,
     protocol: Protocol,
     tokenizer: &Tokenizer,
-    folder: &Path,
+    files: &ItemFiles<'_>,
 ) -> Result<Vec<Item>, String> {
     let mut by_task: Vec<std::vec::IntoIter<Item>> = Vec::new();
     for task in &quality.tasks {
-        let items = task_items(task, seed, protocol, tokenizer, folder)
+        let items = task_items(task, seed, protocol, tokenizer, files)
             .map_err(|why| format!("task `{}`: {why}", task.name))?;
         by_task.push(items.into_iter());
     }
@@ -83,7 +92,7 @@ pub(super) fn prepare_items(
 /// Its file cannot be read, a row cannot be graded, or there are too few rows.
 pub(super) fn check_items(task: &Task, folder: &Path) -> Result<Option<String>, String> {
     match &task.source {
-        TaskSource::Generated { .. } => Ok(None),
+        TaskSource::Generated { .. } | TaskSource::Public { .. } => Ok(None),
         TaskSource::File { path, grader, .. } => {
             let rows = rows::read_rows(&folder.join(path), *grader, task.items)?;
             Ok(rows.describe_left_out())
@@ -96,7 +105,7 @@ fn task_items(
     seed: u64,
     protocol: Protocol,
     tokenizer: &Tokenizer,
-    folder: &Path,
+    files: &ItemFiles<'_>,
 ) -> Result<Vec<Item>, String> {
     let (texts, grader, pattern) = match &task.source {
         TaskSource::Generated {
@@ -113,12 +122,16 @@ fn task_items(
             };
             ((0..task.items).map(text).collect(), generated.grader(), None)
         }
+        TaskSource::Public { task: public, grader } => {
+            let texts = public::read_items(*public, *grader, task.items, files.caches)?;
+            (texts, *grader, None)
+        }
         TaskSource::File {
             path,
             grader,
             pattern,
         } => {
-            let texts = rows::read_rows(&folder.join(path), *grader, task.items)?.items;
+            let texts = rows::read_rows(&files.folder.join(path), *grader, task.items)?.items;
             let pattern = pattern.as_deref().map(Regex::new).transpose();
             (texts, *grader, pattern.map_err(|error| error.to_string())?)
         }

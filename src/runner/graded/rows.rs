@@ -91,7 +91,8 @@ pub(super) fn read_rows(path: &Path, grader: Grader, count: u32) -> Result<Rows,
     Ok(rows)
 }
 
-fn read_row(row: &Value, grader: Grader) -> Result<ItemText, RowError> {
+/// Reads a row with its prompt and its right answer.
+pub(super) fn read_row(row: &Value, grader: Grader) -> Result<ItemText, RowError> {
     let malformed = |why: &str| RowError::Malformed(why.to_owned());
     let text = |keys: [&str; 2]| keys.into_iter().find_map(|key| row.get(key)?.as_str());
     let content = match (
