@@ -28,8 +28,12 @@ pub(super) fn resolve(
     let Some(reference) = quality.and_then(|quality| quality.value.reference.as_ref()) else {
         return Ok(BTreeMap::new());
     };
+    if reference.run.is_some() {
+        // Paired when the run starts, see `StoredReference`.
+        return Ok(BTreeMap::new());
+    }
     let graded = || cells.iter().filter(|cell| cell.scenario.quality.is_some());
-    let is_selected = |cell: &&Cell| reference.value.0.matches(&cell.axes);
+    let is_selected = |cell: &&Cell| reference.value.cells.matches(&cell.axes);
     let mut selected: BTreeMap<Vec<Option<&String>>, Vec<&Cell>> = BTreeMap::new();
     for cell in graded().filter(is_selected) {
         selected.entry(common_values(&cell.axes)).or_default().push(cell);
@@ -48,7 +52,7 @@ pub(super) fn resolve(
     Ok(pairs.collect())
 }
 
-fn common_values(axes: &AxisValues) -> Vec<Option<&String>> {
+pub(super) fn common_values(axes: &AxisValues) -> Vec<Option<&String>> {
     COMMON_AXES.iter().map(|axis| axes.get(*axis)).collect()
 }
 
@@ -71,7 +75,7 @@ fn ambiguous(reference: &Spanned<AnswerReference>, cells: &[&Cell]) -> Diagnosti
     let differing = differing_axis(cells);
     let help = match differing {
         Some((axis, value)) => {
-            let selector = &reference.value.0;
+            let selector = &reference.value.cells;
             let known = selector.0.iter().filter(|(known, _)| known.value != axis);
             let mut parts: Vec<String> = known
                 .map(|(axis, patterns)| format!("{axis}: {}", written(patterns)))
@@ -104,7 +108,7 @@ fn written(patterns: &[String]) -> String {
 }
 
 /// The first axis in which cells differ, with the value of the first cell.
-fn differing_axis<'a>(cells: &[&'a Cell]) -> Option<(&'static str, &'a str)> {
+pub(super) fn differing_axis<'a>(cells: &[&'a Cell]) -> Option<(&'static str, &'a str)> {
     let first = cells.first()?;
     crate::config::select::AXES.into_iter().find_map(|axis| {
         let value = first.axes.get(axis);
@@ -113,7 +117,7 @@ fn differing_axis<'a>(cells: &[&'a Cell]) -> Option<(&'static str, &'a str)> {
     })
 }
 
-fn names(cells: &[&Cell]) -> String {
+pub(super) fn names(cells: &[&Cell]) -> String {
     let named = cells.iter().take(MAX_NAMED_CELLS);
     let mut text: Vec<String> = named.map(|cell| format!("`{}`", cell.key)).collect();
     if let Some(more) = cells.len().checked_sub(MAX_NAMED_CELLS).filter(|more| *more > 0) {

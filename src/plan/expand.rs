@@ -17,7 +17,7 @@ use crate::plan::canonical;
 use crate::plan::check;
 use crate::plan::grid::{GridPoint, UnevenZip};
 use crate::plan::resolve::ResolveContext;
-use crate::plan::{Cell, ExcludedCell, Plan, answer_references, order};
+use crate::plan::{Cell, ExcludedCell, Plan, StoredReference, answer_references, order};
 
 /// Expands a matrix to its plan, with the cells in the order of measurement.
 ///
@@ -263,6 +263,7 @@ fn assemble(matrix: &Matrix, gathered: CellsByLaunch, left_out: Vec<ExcludedCell
         paired: matrix.nightly.paired,
         reference: reference.or_else(|| launches.first().map(|launch| launch.engine.name.clone())),
         answer_references: BTreeMap::new(),
+        stored_reference: StoredReference::of_matrix(matrix),
         launches,
         cells,
         left_out,

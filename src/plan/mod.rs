@@ -18,6 +18,7 @@ mod order;
 mod resolve;
 pub(crate) mod selection;
 mod shell;
+mod stored_reference;
 mod upgrade;
 
 use std::collections::{BTreeMap, HashSet};
@@ -29,6 +30,7 @@ pub(crate) use expand::expand;
 pub(crate) use launch::{Api, Engine, Parallel, Port, Timeouts};
 pub use launch::{Launch, ProtocolSpec};
 pub(crate) use order::OrderCost;
+pub(crate) use stored_reference::{StoredPairError, StoredReference};
 
 use crate::base::ids::{CellKey, ContentHash, LaunchId};
 pub(crate) use crate::config::api::CacheResetSpec;
@@ -68,9 +70,12 @@ pub struct Plan {
     /// The engine that comparisons refer to, by its name in the matrix.
     pub(crate) reference: Option<String>,
     /// The cell with whose answers those of a graded cell are compared, by its key; the answers of other cells are
-    /// compared with none.
+    /// compared with none. It is a cell of the stored reference, if there is one.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) answer_references: BTreeMap<CellKey, CellKey>,
+    /// The stored run with whose answers those of all graded cells are compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) stored_reference: Option<StoredReference>,
     /// Whether the next launch's image is pulled while cells run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) pull_ahead: bool,
@@ -98,6 +103,7 @@ impl Plan {
             gpus: None,
             reference: None,
             answer_references: BTreeMap::new(),
+            stored_reference: None,
             pull_ahead: false,
             validity: ValidityBounds::default(),
             paired: false,

@@ -307,8 +307,9 @@ impl Plan {
             matrix: self.matrix.clone(),
             gpus: self.gpus.clone(),
             reference: self.reference.clone(),
-            // The part has no cell of another start.
+            // The part has no cell of another start, and answers are judged over the whole run.
             answer_references: BTreeMap::new(),
+            stored_reference: None,
             validity: self.validity.clone(),
             ..*self
         }

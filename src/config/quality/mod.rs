@@ -39,7 +39,8 @@ pub(crate) struct QualityEntry {
     #[serde(default = "default_controls")]
     pub(crate) controls: u32,
     /// Engine with whose answers all others are compared, item by item: its name, or a selection of one cell for each
-    /// load, such as `{ engine: vllm, precision: bf16 }`. An engine whose answers are worse is invalid. Default: none.
+    /// load, such as `{ engine: vllm, precision: bf16 }`; with `run`, of the cells of a stored run. An engine whose
+    /// answers are worse is invalid. Default: none.
     #[serde(default)]
     pub(crate) reference: Option<Spanned<AnswerReference>>,
 }

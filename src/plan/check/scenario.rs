@@ -103,7 +103,13 @@ fn check_quality(matrix: &Matrix, diagnostics: &mut Vec<Diagnostic>) {
         diagnostics.push(with_place(Diagnostic::new(message), name.place.as_ref(), what).with_help(fix));
     }
     if let Some(reference) = &quality.reference {
-        check_selector_axes(&reference.value.0, diagnostics);
+        check_selector_axes(&reference.value.cells, diagnostics);
+        if let Some((run, what)) = reference.run_error() {
+            let diagnostic = Diagnostic::new("invalid `run` of the reference of `quality`");
+            let diagnostic = with_place(diagnostic, run.place.as_ref(), what);
+            diagnostics
+                .push(diagnostic.with_help("name a stored run, as `matrix report` does, or remove `run`"));
+        }
     }
 }
 
