@@ -247,6 +247,7 @@ fn document(inputs: &[ReportInput<'_>], reference: Option<&str>, bound: f64) -> 
             plan: &inputs.run.plan,
             machine: &inputs.run.machine,
             summaries: &inputs.run.summaries,
+            stored_answers: inputs.run.stored_answers.as_ref(),
             traces: &inputs.traces,
             warnings: &inputs.warnings,
             precisions: &inputs.precisions,

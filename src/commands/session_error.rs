@@ -21,6 +21,7 @@ pub(crate) fn session_error(error: SessionError, colors: Colors) -> CommandError
         }
         SessionError::Selection(error) => usage_error(&error),
         SessionError::Resume(error) => usage_error(&error),
+        SessionError::Reference(error) => usage_error(&error),
         SessionError::Outdated(outdated) => CommandError::usage(format!(
             "error: {}  = help: add `--yes` to continue, or undo the edit of the matrix; without `--resume` a new run starts\n",
             describe_outdated(&outdated)

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use super::paired::{ALPHA, PairedItems};
 use crate::analysis::compare::multiple_testing::holm_adjusted;
 use crate::analysis::validity::new_reason;
-use crate::base::ids::{CellKey, ContentHash};
+use crate::base::ids::{CellKey, ContentHash, RunId};
 use crate::plan::Plan;
 use crate::results::record::cell::{MeasurementStatus, MeasurementSummary};
-use crate::results::record::graded::TaskScore;
+use crate::results::record::graded::{GradedAnswers, TaskScore};
+use crate::results::record::stored_answers::StoredAnswers;
 use crate::results::record::validity::{Reason, ReasonCode, Validity, Verdict};
 
 /// Reasons that a comparison gives. They are replaced when the run is judged again.
@@ -19,9 +20,10 @@ const CODES: [ReasonCode; 3] = [
 ];
 
 /// Reasons because of which the answers of a reference are no measure of others.
-const UNUSABLE: [ReasonCode; 3] = [
+const UNUSABLE: [ReasonCode; 4] = [
     ReasonCode::AnswersWrongUnderLoad,
     ReasonCode::AnswersBelowMinimum,
+    ReasonCode::AnswersWorseThanReference,
     ReasonCode::AnswersDegenerate,
 ];
 
@@ -29,6 +31,8 @@ const UNUSABLE: [ReasonCode; 3] = [
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AnswerComparison {
     pub(crate) cell: CellKey,
+    /// The stored run of the reference; absent if it is a cell of the same run.
+    pub(crate) run: Option<RunId>,
     pub(crate) reference: CellKey,
     pub(crate) task: String,
     /// Why the answers cannot be compared, if they cannot.
@@ -52,49 +56,106 @@ impl ComparedAnswers {
     }
 }
 
-/// Compares every task of every graded cell that has a reference. A reference that the plan does not contain, as in the
-/// confirmation of a nightly run, compares nothing.
-pub(crate) fn compare_answers(plan: &Plan, summaries: &[MeasurementSummary]) -> Vec<AnswerComparison> {
+impl AnswerComparison {
+    /// The reference in words.
+    pub(crate) fn reference_name(&self) -> String {
+        match &self.run {
+            Some(run) => format!("`{}` of the stored run `{run}`", self.reference),
+            None => format!("`{}`", self.reference),
+        }
+    }
+}
+
+/// Compares every task of every graded cell that has a reference. `stored` are the answers of the stored run that the
+/// plan refers to. A reference that the plan should contain and does not, as in the confirmation of a nightly run,
+/// compares nothing.
+pub(crate) fn compare_answers(
+    plan: &Plan,
+    summaries: &[MeasurementSummary],
+    stored: Option<&StoredAnswers>,
+) -> Vec<AnswerComparison> {
     if plan.answer_references.is_empty() {
         return Vec::new();
     }
     let by_cell = MeasurementSummary::by_cell(summaries);
-    let graded = |cell: &CellKey| -> Vec<&MeasurementSummary> {
-        let all = by_cell.get(cell).into_iter().flatten().copied();
-        let mut graded: Vec<&MeasurementSummary> = all
-            .filter(|summary| summary.status == MeasurementStatus::Done && summary.graded.is_some())
-            .collect();
-        graded.sort_by_key(|summary| (summary.start, summary.repeat));
-        graded
-    };
+    let of_cell = |cell: &CellKey| by_cell.get(cell).cloned().unwrap_or_default();
+    let is_stored = plan.stored_reference.is_some();
     let mut found = Vec::new();
     for cell in &plan.cells {
         let Some(reference) = plan.answer_references.get(&cell.key) else {
             continue;
         };
-        let (ours, theirs) = (graded(&cell.key), graded(reference));
-        let Some(first) = ours.first().and_then(|summary| summary.graded.as_ref()) else {
+        let ours = graded_answers(&of_cell(&cell.key));
+        let Some(first) = ours.first() else {
             continue;
         };
-        if !plan.cells.iter().any(|cell| cell.key == *reference) {
+        if !is_stored && !plan.cells.iter().any(|cell| cell.key == *reference) {
             continue;
         }
+        let theirs = match is_stored {
+            true => stored_side(stored, reference),
+            false => reference_answers(&of_cell(reference)),
+        };
         for TaskScore { task, .. } in &first.tasks {
-            found.push((
-                cell.key.clone(),
-                reference.clone(),
-                task.clone(),
-                pair(&ours, &theirs, task),
-            ));
+            let theirs = theirs.as_ref().map_err(String::clone);
+            let paired = theirs.and_then(|theirs| pair(&ours, theirs, task));
+            found.push((cell.key.clone(), reference.clone(), task.clone(), paired));
         }
     }
-    adjust(found)
+    let run = is_stored.then_some(stored).flatten();
+    adjust(found, run.map(|stored| &stored.run))
+}
+
+/// The answers of the finished measurements of a cell, by start and repeat.
+fn graded_answers<'a>(measurements: &[&'a MeasurementSummary]) -> Vec<&'a GradedAnswers> {
+    let mut done: Vec<&MeasurementSummary> = measurements
+        .iter()
+        .copied()
+        .filter(|summary| summary.status == MeasurementStatus::Done)
+        .collect();
+    done.sort_by_key(|summary| (summary.start, summary.repeat));
+    done.iter()
+        .filter_map(|summary| summary.graded.as_ref())
+        .collect()
+}
+
+/// The answers of the measurements of a cell with which those of others can be compared.
+///
+/// # Errors
+/// Why they cannot be.
+pub(crate) fn reference_answers<'a>(
+    measurements: &[&'a MeasurementSummary],
+) -> Result<Vec<&'a GradedAnswers>, String> {
+    let graded = graded_answers(measurements);
+    if graded.is_empty() {
+        return Err("the reference has no graded measurement".to_owned());
+    }
+    let reasons = measurements.iter().flat_map(|summary| &summary.validity);
+    let mut reasons = reasons.flat_map(|validity| &validity.reasons);
+    let is_unusable = |reason: &&Reason| reason.weight == Verdict::Invalid && UNUSABLE.contains(&reason.code);
+    match reasons.find(is_unusable) {
+        Some(reason) => Err(format!(
+            "the answers of the reference are invalid ({})",
+            reason.code.name()
+        )),
+        None => Ok(graded),
+    }
+}
+
+fn stored_side<'a>(
+    stored: Option<&'a StoredAnswers>,
+    cell: &CellKey,
+) -> Result<Vec<&'a GradedAnswers>, String> {
+    let stored = stored.and_then(|stored| stored.cell(cell));
+    let stored =
+        stored.ok_or("the answers of the stored run that were copied when this run began are missing")?;
+    Ok(stored.measurements.iter().collect())
 }
 
 type Paired = (CellKey, CellKey, String, Result<PairedItems, String>);
 
-/// Corrects the probabilities over all comparisons.
-fn adjust(found: Vec<Paired>) -> Vec<AnswerComparison> {
+/// Corrects the probabilities over all comparisons. `run` is the stored run of the references.
+fn adjust(found: Vec<Paired>, run: Option<&RunId>) -> Vec<AnswerComparison> {
     let compared = found.iter().filter_map(|(.., paired)| paired.as_ref().ok());
     let p: Vec<f64> = compared.map(PairedItems::p_worse).collect();
     let level = ALPHA / p.len().max(1) as f64;
@@ -103,6 +164,7 @@ fn adjust(found: Vec<Paired>) -> Vec<AnswerComparison> {
         .into_iter()
         .map(|(cell, reference, task, paired)| AnswerComparison {
             cell,
+            run: run.cloned(),
             reference,
             task,
             result: paired.map(|paired| {
@@ -120,23 +182,7 @@ fn adjust(found: Vec<Paired>) -> Vec<AnswerComparison> {
 }
 
 /// Pairs the items of a task over the first measurements of both sides, as many of each.
-fn pair(
-    ours: &[&MeasurementSummary],
-    theirs: &[&MeasurementSummary],
-    task: &str,
-) -> Result<PairedItems, String> {
-    if theirs.is_empty() {
-        return Err("the reference has no graded measurement".to_owned());
-    }
-    let reasons = theirs.iter().flat_map(|summary| &summary.validity);
-    let mut reasons = reasons.flat_map(|validity| &validity.reasons);
-    let is_unusable = |reason: &&Reason| reason.weight == Verdict::Invalid && UNUSABLE.contains(&reason.code);
-    if let Some(reason) = reasons.find(is_unusable) {
-        return Err(format!(
-            "the answers of the reference are invalid ({})",
-            reason.code.name()
-        ));
-    }
+fn pair(ours: &[&GradedAnswers], theirs: &[&GradedAnswers], task: &str) -> Result<PairedItems, String> {
     let count = ours.len().min(theirs.len());
     let (ours, theirs) = (scores(&ours[..count], task), scores(&theirs[..count], task));
     let (Some(ours), Some(theirs)) = (ours, theirs) else {
@@ -163,10 +209,10 @@ fn pair(
 }
 
 /// The score of a task in every measurement; `None` if one lacks it.
-fn scores<'a>(summaries: &[&'a MeasurementSummary], task: &str) -> Option<Vec<&'a TaskScore>> {
-    let graded = summaries.iter().map(|summary| summary.graded.as_ref());
-    graded
-        .map(|graded| graded?.tasks.iter().find(|score| score.task == task))
+fn scores<'a>(answers: &[&'a GradedAnswers], task: &str) -> Option<Vec<&'a TaskScore>> {
+    answers
+        .iter()
+        .map(|answers| answers.tasks.iter().find(|score| score.task == task))
         .collect()
 }
 
@@ -174,9 +220,10 @@ fn scores<'a>(summaries: &[&'a MeasurementSummary], task: &str) -> Option<Vec<&'
 pub(crate) fn judge_against_references(
     plan: &Plan,
     summaries: &[MeasurementSummary],
+    stored: Option<&StoredAnswers>,
 ) -> Vec<MeasurementSummary> {
     let mut reasons: BTreeMap<&CellKey, Vec<Reason>> = BTreeMap::new();
-    let comparisons = compare_answers(plan, summaries);
+    let comparisons = compare_answers(plan, summaries, stored);
     for comparison in &comparisons {
         let family = comparisons.iter().filter(|other| other.result.is_ok()).count();
         reasons
@@ -203,12 +250,12 @@ pub(crate) fn judge_against_references(
 }
 
 fn reason(comparison: &AnswerComparison, family: usize) -> Reason {
-    let AnswerComparison { task, reference, .. } = comparison;
+    let (task, reference) = (&comparison.task, comparison.reference_name());
     let compared = match &comparison.result {
         Err(why) => {
             return new_reason(
                 ReasonCode::AnswersNotCompared,
-                format!("{task} against `{reference}`: {why}"),
+                format!("{task} against {reference}: {why}"),
                 None,
             );
         }
@@ -217,7 +264,7 @@ fn reason(comparison: &AnswerComparison, family: usize) -> Reason {
     let paired = &compared.paired;
     let [low, high] = paired.interval().map(|bound| 100.0 * bound);
     let figures = format!(
-        "{task} against `{reference}`: {:+.1} points (95 % interval {low:+.1} to {high:+.1}), {} items lost and {} gained of {}",
+        "{task} against {reference}: {:+.1} points (95 % interval {low:+.1} to {high:+.1}), {} items lost and {} gained of {}",
         100.0 * paired.difference(),
         paired.lost(),
         paired.gained(),

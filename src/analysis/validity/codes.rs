@@ -208,7 +208,7 @@ pub(crate) const TABLE: &[CodeEntry] = &[
         weight: Suspect,
         families: &[],
         meaning: "Graded answers could not be compared with those of the reference, so it is unknown whether they are worse.",
-        fix: "Measure the reference in the same run, with the same items, or remove `reference` from `quality`.",
+        fix: "Measure the reference with the same items, in the same run or in the stored one that `reference` names, or remove `reference` from `quality`.",
         bound: "none",
         source: "outcomes of other items say nothing about a loss",
         implied_codes: &[],

@@ -37,6 +37,7 @@ use crate::results::record::cell::MeasurementSummary;
 use crate::results::record::cell_stats::Noise;
 use crate::results::record::machine::Machine;
 use crate::results::record::run::RunInfo;
+use crate::results::record::stored_answers::StoredAnswers;
 
 /// The version of the layout of `report.json`.
 pub(crate) const FORMAT: u32 = 1;
@@ -48,6 +49,8 @@ pub(crate) struct ReportedRun<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) machine: &'a Machine,
     pub(crate) summaries: &'a [MeasurementSummary],
+    /// Answers of a stored run with which those of this run are compared.
+    pub(crate) stored_answers: Option<&'a StoredAnswers>,
     /// What was recorded of each measurement over time.
     pub(crate) traces: &'a BTreeMap<Measurement, MeasurementTimeSeries>,
     /// Warnings about files that could not be read and were skipped.
@@ -90,7 +93,7 @@ impl Document {
         let has_several = sources.len() > 1;
         let answers: Vec<Vec<AnswerComparison>> = sources
             .iter()
-            .map(|source| compare_answers(source.plan, source.summaries))
+            .map(|source| compare_answers(source.plan, source.summaries, source.stored_answers))
             .collect();
         let report_cells: Vec<ReportCell<'_>> = sources
             .iter()

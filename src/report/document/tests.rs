@@ -73,6 +73,7 @@ impl TestRun {
             plan: &self.plan,
             machine: &self.machine,
             summaries: &self.summaries,
+            stored_answers: None,
             traces: &self.traces,
             warnings: &self.doubts,
             precisions: &self.certainties,

@@ -43,6 +43,9 @@ pub(crate) struct AnswerScore {
 pub(crate) struct AnswersVersusReference {
     /// Key of the cell with whose answers they are compared.
     pub(crate) reference: String,
+    /// Name of the stored run of that cell; absent if it is a cell of the same run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) run: Option<String>,
     pub(crate) result: AnswerResult,
 }
 
@@ -100,6 +103,7 @@ impl From<&AnswerComparison> for AnswersVersusReference {
     fn from(comparison: &AnswerComparison) -> Self {
         Self {
             reference: comparison.reference.to_string(),
+            run: comparison.run.as_ref().map(ToString::to_string),
             result: match &comparison.result {
                 Ok(compared) => AnswerResult::Compared(compared.into()),
                 Err(why) => AnswerResult::NotCompared(why.clone()),
@@ -268,7 +272,10 @@ fn notes(scores: &[(&ReportCell<'_>, AnswerScore)], has_reference: bool) -> Vec<
             AnswerResult::NotCompared(why) => {
                 format!("{}, {}: not comparable: {why}", cell.engine(), score.task)
             }
-            AnswerResult::Compared(_) => format!("reference: {}", versus.reference),
+            AnswerResult::Compared(_) => match &versus.run {
+                Some(run) => format!("reference: {} of the stored run {run}", versus.reference),
+                None => format!("reference: {}", versus.reference),
+            },
         };
         if !references.contains(&note) {
             references.push(note);

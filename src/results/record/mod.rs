@@ -32,6 +32,7 @@ mod request_failure;
 pub(crate) mod run;
 pub mod search;
 pub(crate) mod spilled;
+pub(crate) mod stored_answers;
 pub mod telemetry;
 pub(crate) mod tool_call;
 pub(crate) mod upgrade;

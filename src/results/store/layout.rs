@@ -12,6 +12,7 @@ pub(crate) const RECIPES: &str = "recipes";
 pub(crate) const PLAN: &str = "plan.json";
 pub(crate) const MACHINE: &str = "machine.json";
 pub(crate) const CALIBRATION: &str = "calibration.json";
+pub(crate) const STORED_ANSWERS: &str = "stored-answers.json";
 pub(crate) const JOURNAL: &str = "journal.jsonl";
 pub(crate) const LOG: &str = "matrix.log";
 pub(crate) const RESULTS: &str = "results.jsonl";
@@ -31,13 +32,14 @@ pub(crate) const NOISE: &str = "noise.json";
 pub(crate) const TELEMETRY: &str = "telemetry.jsonl.zst";
 
 /// Names in a run's folder that a report may not use.
-pub(crate) const RESERVED_NAMES: [&str; 12] = [
+pub(crate) const RESERVED_NAMES: [&str; 13] = [
     RUN,
     MATRIX,
     RECIPES,
     PLAN,
     MACHINE,
     CALIBRATION,
+    STORED_ANSWERS,
     JOURNAL,
     LOG,
     RESULTS,
@@ -58,6 +60,7 @@ pub(crate) fn file_descriptions() -> BTreeMap<String, String> {
         ("plan", PLAN.to_owned()),
         ("machine", MACHINE.to_owned()),
         ("calibration", CALIBRATION.to_owned()),
+        ("stored-answers", STORED_ANSWERS.to_owned()),
         ("journal", JOURNAL.to_owned()),
         ("log", LOG.to_owned()),
         ("results", RESULTS.to_owned()),

@@ -5,6 +5,7 @@
 //!   run.json                     identity of the run; written last when a run begins, so a folder without it is no run
 //!   matrix.yaml  recipes/*.yaml  the sources as they were read
 //!   plan.json    machine.json    the plan; the host that measured
+//!   stored-answers.json          the answers of the stored run with which those of this run are compared, if it has such a reference
 //!   journal.jsonl                the events, one per line, append-only
 //!   matrix.log                   our own log
 //!   results.jsonl                a line for each finished measurement, appended as it ends; rewritten when a run
@@ -61,7 +62,9 @@ pub(crate) use merge::{MergedPart, Merger};
 pub(crate) use nightly::is_own_folder;
 pub use reader::Run;
 pub(crate) use redact_json::redact;
-pub(crate) use run_folder::{RunEntry, list_runs, read_plan, read_run_info, refuse_damaged_newer_run};
+pub(crate) use run_folder::{
+    RunEntry, list_runs, read_plan, read_run_info, read_stored_answers, refuse_damaged_newer_run,
+};
 pub(crate) use writer::{CellArtifacts, RunManifest, Store};
 
 /// Converts a name to a short, unambiguous part of a file name.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::{IoContext, Result, StoreError};
 use super::files::{open_regular_file, read_json, read_lines};
-use super::run_folder::{cell_folders, read_plan, read_run_info};
+use super::run_folder::{cell_folders, read_plan, read_run_info, read_stored_answers};
 use super::{journal, layout, partial};
 use crate::plan::{Measurement, Plan};
 use crate::results::record::cell::MeasurementSummary;
@@ -16,6 +16,7 @@ use crate::results::record::histogram::SecondHistogram;
 use crate::results::record::machine::Machine;
 use crate::results::record::request::Request;
 use crate::results::record::run::RunInfo;
+use crate::results::record::stored_answers::StoredAnswers;
 use crate::results::record::telemetry::Sample;
 
 /// A run on disk. Its requests are read on demand.
@@ -28,6 +29,8 @@ pub struct Run {
     pub plan: Plan,
     /// The host that measured.
     pub machine: Machine,
+    /// Answers of the stored reference, if the plan has one and they can be read.
+    pub(crate) stored_answers: Option<StoredAnswers>,
     /// Finished measurements of the plan, in the plan's order.
     pub summaries: Vec<MeasurementSummary>,
     /// Finished measurements that are not in the plan (any more).
@@ -63,6 +66,10 @@ impl Run {
                 warnings.push(error.to_string());
                 Machine::default()
             });
+        let stored_answers = plan.stored_reference.as_ref().and_then(|_| {
+            let read = read_stored_answers(folder);
+            read.map_err(|error| warnings.push(error.to_string())).ok()
+        });
         let path = folder.join(layout::JOURNAL);
         let journal = match journal::read_journal(&path) {
             Ok(contents) => {
@@ -79,6 +86,7 @@ impl Run {
             info: about,
             plan,
             machine,
+            stored_answers,
             summaries: Vec::new(),
             unplanned: Vec::new(),
             unfinished: Vec::new(),

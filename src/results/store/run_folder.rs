@@ -8,6 +8,7 @@ use super::layout;
 use super::nightly::is_own_folder;
 use crate::plan::Plan;
 use crate::results::record::run::RunInfo;
+use crate::results::record::stored_answers::StoredAnswers;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RunEntry {
@@ -72,6 +73,14 @@ pub(crate) fn read_plan(folder: &Path) -> Result<Plan> {
         None => Ok(plan),
         Some(reason) => Err(StoreError::Malformed { path, why: reason }),
     }
+}
+
+/// Reads the answers of a stored run that the run in `folder` is compared with.
+pub(crate) fn read_stored_answers(folder: &Path) -> Result<StoredAnswers> {
+    read_json(
+        &folder.join(layout::STORED_ANSWERS),
+        "continue the run with `--resume`, which copies the answers of the stored run again",
+    )
 }
 
 /// Reads `run.json` of the run in `folder`.

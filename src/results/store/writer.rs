@@ -37,6 +37,7 @@ use crate::results::record::machine::Machine;
 use crate::results::record::post_mortem::PostMortem;
 use crate::results::record::request::Request;
 use crate::results::record::run::RunInfo;
+use crate::results::record::stored_answers::StoredAnswers;
 use crate::results::record::telemetry::Sample;
 
 /// Compression level of zstd: its default, which is much faster than any engine answers.
@@ -189,6 +190,15 @@ impl Store {
         replace_with_backup(
             &self.folder().join(layout::CALIBRATION),
             &self.to_pretty_json(calibration),
+        )
+    }
+
+    /// Writes the answers of a stored run with which those of this run are compared; earlier ones are kept as `.old-<n>`.
+    pub(crate) fn write_stored_answers(&self, answers: &StoredAnswers) -> Result<()> {
+        self.check_place()?;
+        replace_with_backup(
+            &self.folder().join(layout::STORED_ANSWERS),
+            &self.to_pretty_json(answers),
         )
     }
 

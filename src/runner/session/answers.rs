@@ -25,7 +25,7 @@ pub(super) fn judge(store: &Store, plan: &Plan) -> Result<JudgedAnswers, StoreEr
         return Ok(judged);
     }
     let run = Run::read(store.folder())?;
-    for summary in judge_against_references(&run.plan, &run.summaries) {
+    for summary in judge_against_references(&run.plan, &run.summaries, run.stored_answers.as_ref()) {
         let before = run
             .summaries
             .iter()

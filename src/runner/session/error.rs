@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use crate::base::ids::RunId;
+use crate::base::ids::{CellKey, RunId};
 use crate::base::threads::ThreadLimitError;
 use crate::config::yaml::{Diagnostic, Source};
+use crate::plan::StoredPairError;
 use crate::plan::selection::NothingSelected;
 use crate::results::store::StoreError;
 use crate::runner::host_error::HostError;
@@ -26,6 +27,8 @@ pub(crate) enum SessionError {
     Selection(#[from] NothingSelected),
     #[error(transparent)]
     Resume(#[from] ResumeError),
+    #[error(transparent)]
+    Reference(#[from] ReferenceError),
     #[error("finished measurements do not match the matrix")]
     Outdated(OutdatedMeasurements),
     #[error(transparent)]
@@ -79,6 +82,19 @@ pub(crate) enum ResumeError {
         theirs: String,
         matrix: String,
     },
+}
+
+/// Why the answers of a stored run cannot be those with which others are compared.
+#[derive(Debug, Error)]
+pub(crate) enum ReferenceError {
+    #[error("the reference of `quality`: {0}")]
+    Store(#[from] StoreError),
+    #[error("the stored run `{run}` cannot be the reference of `quality`: {source}")]
+    Pair { run: RunId, source: StoredPairError },
+    #[error(
+        "the stored run `{run}` cannot be the reference of `quality`: `{cell}`: {why}\n  = help: measure it again, or select another cell"
+    )]
+    Answers { run: RunId, cell: CellKey, why: String },
 }
 
 #[derive(Debug)]

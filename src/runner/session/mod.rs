@@ -15,6 +15,7 @@ mod plans;
 mod preparation;
 pub(crate) mod request;
 mod resume;
+mod stored_reference;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -31,6 +32,7 @@ use crate::plan::{Measurement, Plan};
 use crate::results::record::cell::MeasurementSummary;
 use crate::results::record::event::Event;
 use crate::results::record::machine::Machine;
+use crate::results::record::stored_answers::StoredAnswers;
 use crate::results::store::{self, Journal, RunManifest, Store};
 use crate::runner::check_flags;
 use crate::runner::context::{EventBus, HostEnv};
@@ -83,6 +85,7 @@ impl<'a> Session<'a> {
             .and_then(|run| store::read_plan(&request.results.join(run.as_str())).ok());
         let plan = &mut request.matrix.plan;
         request.extra_starts.prepare(plan, earlier.as_ref());
+        let stored = stored_reference::resolve(plan, &request.results, resumed.as_ref(), observer)?;
         let (secrets, redactor) = preparation::plan_secrets(plan, &request.environment, observer);
         let whole = plan.clone();
         if let Some(only) = &request.only {
@@ -124,15 +127,16 @@ impl<'a> Session<'a> {
             unstopped: 0,
             _gpu_lock: gpu_lock,
         };
-        match session.begin(request.repeat_failed) {
+        match session.begin(request.repeat_failed, stored.as_ref()) {
             Ok(()) => Ok(session),
             Err(error) => Err(session.abort_error(&error)),
         }
     }
 
     /// Writes the files of the run and plans its first batch.
-    fn begin(&mut self, repeat_failed: bool) -> Result<(), BatchError> {
+    fn begin(&mut self, repeat_failed: bool, stored: Option<&StoredAnswers>) -> Result<(), BatchError> {
         let finished = write_plan(&self.store, &self.sources, &self.plans.whole, &self.host.machine)?;
+        write_stored_answers(&self.store, stored)?;
         // Keep the images with which the run began, even if their names now refer to other images.
         for summary in finished.values() {
             let mut launches = self.plans.whole.launches.iter();
@@ -291,6 +295,13 @@ fn write_plan(
         .begin_run(&beginning)
         .map_err(BatchError::store("cannot create the run"))?;
     finished(store, plan)
+}
+
+/// Writes the answers of the stored run with which those of this run are compared.
+fn write_stored_answers(store: &Store, answers: Option<&StoredAnswers>) -> Result<(), BatchError> {
+    let Some(answers) = answers else { return Ok(()) };
+    let written = store.write_stored_answers(answers);
+    written.map_err(BatchError::store("cannot copy the answers of the stored run"))
 }
 
 fn finished(store: &Store, plan: &Plan) -> Result<BTreeMap<Measurement, MeasurementSummary>, BatchError> {

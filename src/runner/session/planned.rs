@@ -12,7 +12,8 @@ use super::plans::{RunPlans, count_measurements};
 use super::preparation;
 use super::request::RunRequest;
 use super::resume;
-use super::{SessionError, finished, open_store, run_outcome, write_plan};
+use super::stored_reference;
+use super::{SessionError, finished, open_store, run_outcome, write_plan, write_stored_answers};
 use crate::base::secrets::Redactor;
 use crate::base::text::error_chain;
 use crate::plan::selection::select;
@@ -40,6 +41,7 @@ impl PlannedRun {
         }
         let resumed = resume::find_resumed(&request)?;
         let plan = &mut request.matrix.plan;
+        let stored = stored_reference::resolve(plan, &request.results, resumed.as_ref(), observer)?;
         let (_, redactor) = preparation::plan_secrets(plan, &request.environment, observer);
         let whole = plan.clone();
         if let Some(only) = &request.only {
@@ -69,8 +71,10 @@ impl PlannedRun {
             redactor,
             repeat_failed: request.repeat_failed,
         };
-        match write_plan(&run.store, &request.matrix.sources, &run.plans.whole, &machine) {
-            Ok(_) => Ok(run),
+        let written = write_plan(&run.store, &request.matrix.sources, &run.plans.whole, &machine)
+            .and_then(|_| write_stored_answers(&run.store, stored.as_ref()));
+        match written {
+            Ok(()) => Ok(run),
             Err(error) => Err(run.abort_error(&error)),
         }
     }

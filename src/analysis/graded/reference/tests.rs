@@ -75,7 +75,7 @@ fn worse_answers_are_invalid_and_equal_ones_have_a_note() {
         measurement("better", 1, &all, "items"),
     ];
     let plan = plan(&["reference", "worse", "equal", "better"]);
-    let judged = judge_against_references(&plan, &run);
+    let judged = judge_against_references(&plan, &run, None);
     let found: Vec<(CellKey, Vec<ReasonCode>)> = judged
         .iter()
         .map(|summary| (summary.cell.clone(), codes(summary)))
@@ -102,8 +102,8 @@ fn worse_answers_are_invalid_and_equal_ones_have_a_note() {
         judged[1].clone(),
         judged[2].clone(),
     ];
-    assert_eq!(judge_against_references(&plan, &again), []);
-    let without = judge_against_references(&Plan::empty("small"), &again);
+    assert_eq!(judge_against_references(&plan, &again, None), []);
+    let without = judge_against_references(&Plan::empty("small"), &again, None);
     assert_eq!(without, run[1..]);
 }
 
@@ -111,7 +111,7 @@ fn worse_answers_are_invalid_and_equal_ones_have_a_note() {
 fn what_cannot_be_compared_says_why_and_is_suspect() {
     let plan = plan(&["reference", "cell"]);
     let reason = |run: &[MeasurementSummary]| -> String {
-        let judged = judge_against_references(&plan, run);
+        let judged = judge_against_references(&plan, run, None);
         let reason = &judged[0].validity.as_ref().unwrap().reasons[0];
         assert_eq!(
             (reason.code, reason.weight),
@@ -146,7 +146,7 @@ fn starts_are_paired_and_further_ones_of_one_side_are_left_out() {
         measurement("cell", 2, "1100", "items"),
         measurement("cell", 1, "1110", "items"),
     ];
-    let compared = compare_answers(&plan, &run).remove(0).result.unwrap();
+    let compared = compare_answers(&plan, &run, None).remove(0).result.unwrap();
     assert_eq!((compared.paired.items, compared.paired.measurements), (4, 2));
     assert_eq!((compared.paired.lost(), compared.paired.gained()), (1, 0));
     assert!((compared.paired.difference() + 1.0 / 8.0).abs() < 1e-12);
@@ -157,5 +157,45 @@ fn a_reference_outside_of_the_plan_compares_nothing() {
     let mut plan = plan(&["reference", "cell"]);
     plan.cells.retain(|cell| cell.key != key("reference"));
     let run = [measurement("cell", 1, "1111", "items")];
-    assert_eq!(judge_against_references(&plan, &run), []);
+    assert_eq!(judge_against_references(&plan, &run, None), []);
+}
+
+#[test]
+fn answers_are_compared_with_copied_ones_of_a_stored_run_which_is_named() {
+    let mut plan = plan(&["one", "other"]);
+    plan.stored_reference = Some(crate::plan::StoredReference {
+        run: "pinned".to_owned(),
+        cells: Default::default(),
+    });
+    let pinned = CellKey::new("engine=pinned".to_owned());
+    plan.answer_references = [key("one"), key("other")]
+        .map(|cell| (cell, pinned.clone()))
+        .into();
+    let copied = |outcomes: &str| StoredAnswers {
+        run: RunId::new("pinned-1"),
+        cells: vec![crate::results::record::stored_answers::StoredCellAnswers {
+            cell: pinned.clone(),
+            measurements: measurement("pinned", 1, outcomes, "items")
+                .graded
+                .into_iter()
+                .collect(),
+        }],
+    };
+    let all = "1".repeat(100);
+    let most = format!("{}{}", "0".repeat(12), "1".repeat(88));
+    let run = [
+        measurement("one", 1, &all, "items"),
+        measurement("other", 1, &most, "items"),
+    ];
+    let judged = judge_against_references(&plan, &run, Some(&copied(&all)));
+    assert_eq!(codes(&judged[0]), [ReasonCode::AnswersCompared]);
+    assert_eq!(codes(&judged[1]), [ReasonCode::AnswersWorseThanReference]);
+    let measured = &judged[1].validity.as_ref().unwrap().reasons[0].measured;
+    assert!(
+        measured.starts_with("copy against `engine=pinned` of the stored run `pinned-1`: -12.0 points"),
+        "{measured}"
+    );
+    // Without the copy nothing is judged good.
+    let judged = judge_against_references(&plan, &run, None);
+    assert_eq!(codes(&judged[0]), [ReasonCode::AnswersNotCompared]);
 }
