@@ -45,6 +45,7 @@ mod skip;
 mod slurm;
 mod steady;
 mod stop;
+mod stored_answers;
 mod strangers;
 mod telemetry;
 mod unreadable;
