@@ -100,6 +100,15 @@ impl Engine {
         self.options.faults.wrong_answer(nth)
     }
 
+    /// The token from which on the answer of request `number` has other words; `None` if it has the usual ones. Each
+    /// process draws others, as the batches of two starts differ.
+    pub(crate) fn varied_from(&self, number: u64, tokens: u64) -> Option<u64> {
+        let share = self.options.faults.varied_answers?;
+        let process = u64::from(std::process::id()) << 32;
+        let mut draws = Rng::new(self.options.seed, mix(number ^ process));
+        (draws.next_unit() < share).then(|| draws.below(tokens.max(1)))
+    }
+
     /// Whether requests that arrive now are not answered.
     pub(crate) fn is_hanging(&self) -> bool {
         self.options.faults.hangs_at(self.requests.load(Relaxed))

@@ -113,6 +113,8 @@ pub(crate) struct Faults {
     pub(crate) ignore_disconnects: bool,
     /// Share of the answers with a structure, and of those to items of graded tasks, that are wrong.
     pub(crate) wrong_answers: Option<f64>,
+    /// Share of the answers of words that leave the usual ones at a drawn token, as with another batch.
+    pub(crate) varied_answers: Option<f64>,
     /// Such answers are wrong while more than this many requests are in flight.
     pub(crate) wrong_above: Option<u64>,
     /// Such answers are wrong to prompts of more than this many tokens.

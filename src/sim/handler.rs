@@ -163,6 +163,11 @@ async fn compute(
     };
     let mut work = Work::read(endpoint, request, engine).await;
     if let Ok(Work::Generation(_, generation)) = &mut work
+        && generation.structure.is_none()
+    {
+        generation.varied_from = engine.varied_from(number, generation.output_tokens as u64);
+    }
+    if let Ok(Work::Generation(_, generation)) = &mut work
         && generation.structure.is_some()
     {
         // This request is not counted yet.

@@ -222,6 +222,14 @@ impl Options {
                 "use a share from 0 to 1",
             )?;
         }
+        if let Some(share) = self.faults.varied_answers {
+            ensure(
+                is_share(share),
+                "--varied-answers",
+                &share,
+                "use a share from 0 to 1",
+            )?;
+        }
         match &self.timing {
             Timing::Batched(cost) => self.check_cost_model(cost),
             Timing::Exact(schedule) => ensure(

@@ -96,7 +96,11 @@ pub(super) struct ResponseFaultArgs {
     /// Makes this share of the JSON answers and tool calls wrong, such as `10%`: text before the JSON, a missing end, or another type or tool.
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     wrong_answers: Option<f64>,
-    /// Makes such answers wrong while more than N requests are in flight. Answers to the items of graded tasks
+    /// Has this share of the other answers go on with other words from a drawn token on, such as `10%`, as engines whose
+    /// rounding depends on the batch. Without it the same prompt has the same answer.
+    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
+    varied_answers: Option<f64>,
+    /// Makes answers that `--wrong-answers` concerns wrong while more than N requests are in flight. Answers to the items of graded tasks
     /// (`quality:`) count as such, and are right otherwise.
     #[arg(long, value_name = "N")]
     wrong_above: Option<u64>,
@@ -156,6 +160,7 @@ impl ProcessFaultArgs {
             same_token: responses.same_token,
             ignore_disconnects: responses.ignore_disconnects,
             wrong_answers: responses.wrong_answers,
+            varied_answers: responses.varied_answers,
             wrong_above: responses.wrong_above,
             wrong_beyond: responses.wrong_beyond,
             wrong_template: responses.wrong_template,

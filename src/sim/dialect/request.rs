@@ -21,6 +21,8 @@ pub(crate) struct GenerationRequest {
     pub(crate) prompt: Vec<u64>,
     /// Key of the answer's words.
     pub(crate) key: u64,
+    /// Index of the first token that belongs to another answer; `None` if all are the usual ones.
+    pub(crate) varied_from: Option<u64>,
     /// Number of requested tokens.
     pub(crate) requested_tokens: usize,
     /// Number of tokens of the answer.
@@ -231,6 +233,7 @@ impl GenerationRequest {
             model,
             prompt,
             key,
+            varied_from: None,
             requested_tokens,
             output_tokens: output,
             is_early: output < requested_tokens && !options.faults.claim_full_length,

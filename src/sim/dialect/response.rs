@@ -8,6 +8,7 @@ use crate::sim::dialect::typed_events::{self, Answer, messages, responses};
 use crate::sim::dialect::{Endpoint, GenerationRequest, transcription};
 use crate::sim::faults::Faults;
 use crate::sim::options::Dialect;
+use crate::sim::rng::mix;
 use crate::sim::structure::Structure;
 use crate::sim::text;
 
@@ -75,6 +76,8 @@ pub(crate) struct ResponseWriter {
     dialect: Dialect,
     endpoint: Endpoint,
     key: u64,
+    /// Index of the first token with the words of another answer.
+    varied_from: Option<u64>,
     usage: Usage,
     final_usage: bool,
     continuous_usage: bool,
@@ -137,6 +140,7 @@ impl ResponseWriter {
             dialect,
             endpoint,
             key: request.key,
+            varied_from: request.varied_from,
             usage: Usage {
                 prompt: request.prompt.len(),
                 completion: 0,
@@ -198,7 +202,11 @@ impl ResponseWriter {
             if index > 0 {
                 self.text.push(' ');
             }
-            self.text.push_str(text::word(self.key, index));
+            let key = match self.varied_from {
+                Some(first) if index >= first => mix(self.key),
+                _ => self.key,
+            };
+            self.text.push_str(text::word(key, index));
             self.usage.completion += 1;
         }
         from

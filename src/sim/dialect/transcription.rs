@@ -77,6 +77,7 @@ pub(crate) fn parse(
     Ok(GenerationRequest {
         model,
         key,
+        varied_from: None,
         requested_tokens,
         output_tokens,
         is_early: output_tokens < limit && !options.faults.claim_full_length,
