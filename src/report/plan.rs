@@ -7,6 +7,7 @@ use crate::base::ids::CellKey;
 use crate::base::text::{format_seconds, line_start, one_line, pluralize};
 use crate::config::connections::ConnectionLifetime;
 use crate::config::dataset::PromptForm;
+use crate::config::quality::probes;
 use crate::config::repeats::StartOrder;
 use crate::plan::command::{self, StartValues};
 use crate::plan::{AttachedServer, Cell, ExecutorSpec, Launch, OrderCost, Plan, Start};
@@ -314,13 +315,21 @@ fn load_in_words(cell: &Cell) -> String {
             pluralize(retries, "retry", "retries")
         ));
     }
-    words.extend(scenario.quality.as_ref().map(|quality| {
-        format!(
-            "then {} under the same load (twice as many requests), and those that are wrong again alone beside {} controls of each task",
-            pluralize(quality.items() as usize, "graded item", "graded items"),
-            quality.controls
-        )
-    }));
+    if let Some(quality) = &scenario.quality {
+        words.extend((!quality.tasks.is_empty()).then(|| {
+            format!(
+                "then {} under the same load (twice as many requests), and those that are wrong again alone beside {} controls of each task",
+                pluralize(quality.items() as usize, "graded item", "graded items"),
+                quality.controls
+            )
+        }));
+        words.extend(quality.probes.then(|| {
+            format!(
+                "then {} probes under the same load (twice as many requests), and again alone",
+                probes::COUNT
+            )
+        }));
+    }
     words.extend(scenario.slo.as_ref().map(|slo| format!("SLO {slo}")));
     words.extend(
         scenario

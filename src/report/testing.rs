@@ -90,6 +90,7 @@ impl Case {
             stage: None,
             noise: None,
             answer_comparisons: &[],
+            agreements: &[],
         }
     }
 }

@@ -5,6 +5,7 @@
 //! load, as many become right alone as become wrong. Of those that were right under load only a part, the controls, is
 //! sent again, which the test accounts for.
 
+pub(crate) mod agreement;
 pub mod graders;
 pub(crate) mod paired;
 pub(crate) mod reference;

@@ -78,23 +78,17 @@ pub(crate) fn compare_answers(
         return Vec::new();
     }
     let by_cell = MeasurementSummary::by_cell(summaries);
-    let of_cell = |cell: &CellKey| by_cell.get(cell).cloned().unwrap_or_default();
-    let is_stored = plan.stored_reference.is_some();
     let mut found = Vec::new();
     for cell in &plan.cells {
         let Some(reference) = plan.answer_references.get(&cell.key) else {
             continue;
         };
-        let ours = graded_answers(&of_cell(&cell.key));
+        let ours = graded_answers(by_cell.get(&cell.key).map_or(&[], Vec::as_slice));
         let Some(first) = ours.first() else {
             continue;
         };
-        if !is_stored && !plan.cells.iter().any(|cell| cell.key == *reference) {
+        let Some(theirs) = reference_side(plan, &by_cell, stored, reference) else {
             continue;
-        }
-        let theirs = match is_stored {
-            true => stored_side(stored, reference),
-            false => reference_answers(&of_cell(reference)),
         };
         for TaskScore { task, .. } in &first.tasks {
             let theirs = theirs.as_ref().map_err(String::clone);
@@ -102,12 +96,12 @@ pub(crate) fn compare_answers(
             found.push((cell.key.clone(), reference.clone(), task.clone(), paired));
         }
     }
-    let run = is_stored.then_some(stored).flatten();
+    let run = plan.stored_reference.as_ref().and(stored);
     adjust(found, run.map(|stored| &stored.run))
 }
 
 /// The answers of the finished measurements of a cell, by start and repeat.
-fn graded_answers<'a>(measurements: &[&'a MeasurementSummary]) -> Vec<&'a GradedAnswers> {
+pub(super) fn graded_answers<'a>(measurements: &[&'a MeasurementSummary]) -> Vec<&'a GradedAnswers> {
     let mut done: Vec<&MeasurementSummary> = measurements
         .iter()
         .copied()
@@ -142,14 +136,23 @@ pub(crate) fn reference_answers<'a>(
     }
 }
 
-fn stored_side<'a>(
+/// The answers of the reference, or why they cannot be compared; `None` if the plan should contain it and does not.
+pub(super) fn reference_side<'a>(
+    plan: &Plan,
+    by_cell: &BTreeMap<&CellKey, Vec<&'a MeasurementSummary>>,
     stored: Option<&'a StoredAnswers>,
-    cell: &CellKey,
-) -> Result<Vec<&'a GradedAnswers>, String> {
-    let stored = stored.and_then(|stored| stored.cell(cell));
-    let stored =
-        stored.ok_or("the answers of the stored run that were copied when this run began are missing")?;
-    Ok(stored.measurements.iter().collect())
+    reference: &CellKey,
+) -> Option<Result<Vec<&'a GradedAnswers>, String>> {
+    if plan.stored_reference.is_some() {
+        let cell = stored.and_then(|stored| stored.cell(reference));
+        let missing = "the answers of the stored run that were copied when this run began are missing";
+        return Some(match cell {
+            Some(cell) => Ok(cell.measurements.iter().collect()),
+            None => Err(missing.to_owned()),
+        });
+    }
+    let is_planned = plan.cells.iter().any(|cell| cell.key == *reference);
+    is_planned.then(|| reference_answers(by_cell.get(reference).map_or(&[], Vec::as_slice)))
 }
 
 type Paired = (CellKey, CellKey, String, Result<PairedItems, String>);

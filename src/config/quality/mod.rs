@@ -2,6 +2,7 @@
 
 pub(crate) mod generated;
 mod grader;
+pub(crate) mod probes;
 mod public;
 mod reference;
 
@@ -33,7 +34,12 @@ const FILE_MAX_TOKENS: u32 = 512;
 pub(crate) struct QualityEntry {
     /// Tasks: names of generated ones (`arithmetic`, `copy`, `json`, `recall`, `tool-calls`) or of public ones (`gpqa`,
     /// `gsm8k`, `ifeval`, `mmlu`), or `name: {…}` with changes to them, or with the `path` of your own items.
+    #[serde(default = "no_tasks")]
     pub(crate) tasks: Spanned<Vec<Named<TaskEntry>>>,
+    /// Whether a fixed set of 32 prompts without right answers is answered greedily, under load and alone: the report
+    /// shows how far these answers agree, which is never judged. Default: `false`.
+    #[serde(default)]
+    pub(crate) probes: bool,
     /// Number of items that were answered correctly under load and are sent again alone, beside all that were not;
     /// default 64.
     #[serde(default = "default_controls")]
@@ -47,6 +53,10 @@ pub(crate) struct QualityEntry {
 
 const fn default_controls() -> u32 {
     64
+}
+
+fn no_tasks() -> Spanned<Vec<Named<TaskEntry>>> {
+    Vec::new().into()
 }
 
 /// A task of graded answers.
@@ -76,6 +86,9 @@ pub(crate) struct TaskEntry {
 pub(crate) struct Quality {
     pub(crate) tasks: Vec<Task>,
     pub(crate) controls: u32,
+    /// Whether greedy probes are sent, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) probes: bool,
 }
 
 /// A task with every default filled in.
@@ -116,6 +129,7 @@ impl QualityEntry {
         Quality {
             tasks: self.tasks.iter().filter_map(resolve_task).collect(),
             controls: self.controls,
+            probes: self.probes,
         }
     }
 
@@ -395,6 +409,11 @@ mod tests {
         assert_eq!(errors(fine), [""; 0]);
         let entry: QualityEntry = serde_json::from_str(fine).unwrap();
         let quality = entry.resolve();
-        assert_eq!((quality.items(), quality.controls), (114, 64));
+        assert_eq!(
+            (quality.items(), quality.controls, quality.probes),
+            (114, 64, false)
+        );
+        let entry: QualityEntry = serde_json::from_str(r#"{"probes": true}"#).unwrap();
+        assert_eq!((entry.resolve().items(), entry.resolve().probes), (0, true));
     }
 }

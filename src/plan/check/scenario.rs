@@ -92,11 +92,14 @@ fn check_quality(matrix: &Matrix, diagnostics: &mut Vec<Diagnostic>) {
     let Some(quality) = &matrix.quality else {
         return;
     };
-    if quality.tasks.is_empty() {
-        let message = "`quality` has no tasks";
+    if quality.tasks.is_empty() && !quality.probes {
+        let message = "`quality` has no tasks and no probes";
         let diagnostic = with_place(Diagnostic::new(message), quality.tasks.place.as_ref(), "empty");
-        diagnostics
-            .push(diagnostic.with_help("name one, such as `tasks: [arithmetic]`, or remove `quality`"));
+        diagnostics.push(
+            diagnostic.with_help(
+                "name one, such as `tasks: [arithmetic]`, set `probes: true`, or remove `quality`",
+            ),
+        );
     }
     for (name, what, fix) in quality.find_errors() {
         let message = format!("invalid task `{name}` of graded answers");

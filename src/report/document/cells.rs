@@ -11,7 +11,8 @@ use crate::analysis::metrics::Metric;
 use crate::plan::Measurement;
 use crate::report::engine_report::command::command_of;
 use crate::report::tables::{
-    AnswerScore, ReportCell, answer_scores, is_unknown, mean_of_starts, status_in_words, summary_validity,
+    AnswerScore, ProbeAgreement, ReportCell, answer_scores, is_unknown, mean_of_starts, probe_agreement,
+    status_in_words, summary_validity,
 };
 use crate::results::record::cell::{Definitions, MeasurementStatus, MeasurementSummary, Origin};
 use crate::results::record::provenance::UnknownFact;
@@ -82,6 +83,9 @@ pub(crate) struct CellFacts {
     pub(crate) figures: BTreeMap<Definitions, BTreeMap<String, Figure>>,
     /// Scores of graded answers, one for each task; empty if none were graded.
     pub(crate) answers: Vec<AnswerScore>,
+    /// How far answers to greedy probes agree; absent if none were sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) probes: Option<ProbeAgreement>,
     /// Latency distributions over the same measurements; empty if no histograms were recorded.
     pub(crate) distributions: Vec<Distribution>,
     /// Quantities over time in the measurement with the median output throughput; empty if nothing was recorded.
@@ -229,6 +233,7 @@ pub(super) fn cell(
             .collect(),
         figures: figure_facts(report_cell),
         answers: answer_scores(report_cell),
+        probes: probe_agreement(report_cell),
         distributions: time_series::distributions(report_cell, traces),
         series: trace.map(time_series::all_series).unwrap_or_default(),
         window_s: middle.and_then(time_series::window_s),

@@ -30,6 +30,7 @@ pub(crate) use tradeoffs::{OperatingPoint, Tradeoff};
 use super::ReportCell;
 use super::tables::compare_groups;
 use crate::analysis::compare::precision::CellPrecision;
+use crate::analysis::graded::agreement::{CellAgreement, agreements};
 use crate::analysis::graded::reference::{AnswerComparison, compare_answers};
 use crate::base::ids::CellKey;
 use crate::plan::{Measurement, Plan};
@@ -95,10 +96,14 @@ impl Document {
             .iter()
             .map(|source| compare_answers(source.plan, source.summaries, source.stored_answers))
             .collect();
+        let probes: Vec<Vec<CellAgreement>> = sources
+            .iter()
+            .map(|source| agreements(source.plan, source.summaries, source.stored_answers))
+            .collect();
         let report_cells: Vec<ReportCell<'_>> = sources
             .iter()
-            .zip(&answers)
-            .flat_map(|(source, answers)| {
+            .zip(answers.iter().zip(&probes))
+            .flat_map(|(source, (answers, probes))| {
                 let run = if has_several {
                     source.run_info.run.as_str()
                 } else {
@@ -110,6 +115,7 @@ impl Document {
                     cell.with_precisions(source.precisions)
                         .with_noise(source.noise)
                         .with_answer_comparisons(answers)
+                        .with_agreements(probes)
                 })
             })
             .collect();

@@ -18,6 +18,8 @@ pub(crate) struct ReportTables {
     pub(crate) rankings: Option<Table>,
     /// Scores of graded answers; `None` if none were graded.
     pub(crate) answers: Option<Table>,
+    /// Agreement of answers to greedy probes; `None` if none were sent.
+    pub(crate) probes: Option<Table>,
     /// In the order of `Document::comparisons`.
     pub(crate) comparisons: Vec<CellTables>,
     /// Reasons for or against the validity of measurements; `None` if there are none.
@@ -53,6 +55,7 @@ impl ReportTables {
                 .map(|(figures, latencies)| CellTables { figures, latencies })
                 .collect(),
             answers: tables::answer_table(cells),
+            probes: tables::probe_table(cells),
             validity: validity_table(cells),
             legend: Vec::new(),
         };

@@ -32,7 +32,7 @@ pub(super) fn report(document: &Document) -> String {
         .comparisons
         .iter()
         .flat_map(|compared| [&compared.figures, &compared.latencies]);
-    let answers = tables.answers.iter();
+    let answers = tables.answers.iter().chain(&tables.probes);
     for table in tables
         .rankings
         .iter()

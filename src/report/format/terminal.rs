@@ -11,7 +11,8 @@ pub(crate) fn report(document: &Document, layout: PageLayout) -> String {
     let tables = &document.tables;
     let compared = tables.comparisons.iter().map(|compared| &compared.figures);
     let mut text = String::from("\n");
-    for table in compared.chain(&tables.answers).chain(&tables.rankings) {
+    let answers = tables.answers.iter().chain(&tables.probes);
+    for table in compared.chain(answers).chain(&tables.rankings) {
         text.push_str(&draw(table, layout));
         text.push('\n');
     }

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::charts;
 use super::components::{Entry, FigureView, TableView, chart_views, table_view, with_caption};
-use crate::report::document::{Document, Fact, LeftOutFact};
+use crate::report::document::{Document, Fact, LeftOutFact, ReportTables};
 use crate::report::table::single_line;
 use crate::results::record::cell::Origin;
 
@@ -25,6 +25,7 @@ pub(super) struct ReportView {
     courses: Vec<CellCharts>,
     courses_left_out: usize,
     answers: Option<TableView>,
+    probes: Option<TableView>,
     validity: Option<TableView>,
     legend: Vec<String>,
     launches: Vec<LaunchView>,
@@ -89,11 +90,7 @@ pub(super) fn view(document: &Document) -> ReportView {
         title: single_line(&document.title),
         runs: document.runs.iter().map(run).collect(),
         warnings: warnings(document),
-        contents: contents(
-            !tradeoffs.is_empty(),
-            tables.answers.is_some(),
-            !courses.is_empty(),
-        ),
+        contents: contents(tables, !tradeoffs.is_empty(), !courses.is_empty()),
         overview: table_view(&tables.overview),
         across: tables.overview_matrix.as_ref().map(table_view),
         standings: tables.rankings.as_ref().map(table_view),
@@ -102,6 +99,7 @@ pub(super) fn view(document: &Document) -> ReportView {
         courses_left_out: with_course().count().saturating_sub(courses.len()),
         courses,
         answers: tables.answers.as_ref().map(table_view),
+        probes: tables.probes.as_ref().map(table_view),
         validity: tables.validity.as_ref().map(table_view),
         legend: tables.legend.iter().map(|line| single_line(line)).collect(),
         launches: launches(document),
@@ -168,11 +166,12 @@ fn warnings(document: &Document) -> Vec<String> {
     warnings
 }
 
-fn contents(has_tradeoffs: bool, has_answers: bool, has_courses: bool) -> Vec<Entry> {
+fn contents(tables: &ReportTables, has_tradeoffs: bool, has_courses: bool) -> Vec<Entry> {
     let entry = Entry::new;
     let mut entries = vec![entry("summary", "Summary"), entry("comparisons", "Side by side")];
     entries.extend(has_tradeoffs.then(|| entry("tradeoffs", "Throughput per GPU vs. interactivity")));
-    entries.extend(has_answers.then(|| entry("answers", "Graded answers")));
+    entries.extend(tables.answers.iter().map(|_| entry("answers", "Graded answers")));
+    entries.extend(tables.probes.iter().map(|_| entry("probes", "Greedy probes")));
     entries.extend(has_courses.then(|| entry("time", "Over time")));
     entries.push(entry("validity", "Validity"));
     entries.push(entry("machine", "Machine"));

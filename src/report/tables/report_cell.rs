@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::analysis::compare::precision::CellPrecision;
+use crate::analysis::graded::agreement::CellAgreement;
 use crate::analysis::graded::reference::AnswerComparison;
 use crate::analysis::metrics::{self, Metric, Quantity};
 use crate::base::ids::{CellKey, ContentHash};
@@ -39,6 +40,8 @@ pub(crate) struct ReportCell<'a> {
     pub(crate) noise: Option<&'a Noise>,
     /// Comparisons of graded answers with references, of all cells of the run.
     pub(crate) answer_comparisons: &'a [AnswerComparison],
+    /// How far answers to greedy probes agree, of all cells of the run.
+    pub(crate) agreements: &'a [CellAgreement],
 }
 
 impl<'a> ReportCell<'a> {
@@ -81,6 +84,7 @@ impl<'a> ReportCell<'a> {
             stage: plan.until.as_ref().map(|until| until.stage),
             noise: None,
             answer_comparisons: &[],
+            agreements: &[],
         });
         cells.collect()
     }
@@ -102,6 +106,11 @@ impl<'a> ReportCell<'a> {
             answer_comparisons,
             ..self
         }
+    }
+
+    /// Sets the agreement of answers to greedy probes of the run.
+    pub(crate) fn with_agreements(self, agreements: &'a [CellAgreement]) -> Self {
+        Self { agreements, ..self }
     }
 
     /// The engine with its version: the requested one, else the one reported by this cell or by the other

@@ -8,6 +8,9 @@ use crate::base::ids::ContentHash;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct GradedAnswers {
     pub(crate) tasks: Vec<TaskScore>,
+    /// Answers to greedy probes, if they were sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) probes: Option<ProbeAnswers>,
     /// Largest number of requests of the load and of items in flight at once; absent if it is not limited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) concurrency: Option<u32>,
@@ -15,6 +18,16 @@ pub(crate) struct GradedAnswers {
     pub(crate) load_s: f64,
     /// Duration of the items that were sent again alone, in seconds.
     pub(crate) alone_s: f64,
+}
+
+/// Answers to greedy probes in their order; absent ones failed or have no text.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ProbeAnswers {
+    /// Digest of the prompts and of the largest length of answers.
+    pub(crate) probes_hash: ContentHash,
+    pub(crate) under_load: Vec<Option<String>>,
+    /// Of lone requests, after the load.
+    pub(crate) alone: Vec<Option<String>>,
 }
 
 /// The score of a task.

@@ -13,10 +13,12 @@ use crate::config::scenario::Scenario;
 use crate::loadgen::PlannedRequest;
 use crate::results::record::answer_check::AnswerCheck;
 use crate::results::record::cell::Phase;
-use crate::results::record::graded::{GradedAnswers, GradedItem, TaskScore};
+use crate::results::record::graded::{GradedAnswers, GradedItem, ProbeAnswers, TaskScore};
 use crate::results::record::request::Request;
 use crate::runner::cell::cell_run::{CellError, CellRun};
-use crate::runner::graded::{Item, ItemFiles, items_hash, prepare_items};
+use crate::runner::graded::{
+    Item, ItemFiles, answer_text, items_hash, prepare_items, probe_requests, probes_hash,
+};
 use crate::runner::load::protocol_items;
 use crate::runner::prompt_store::{PreparedWorkload, PromptStore};
 use crate::runner::ready_engine::ReadyEngine;
@@ -35,14 +37,16 @@ const KEPT_CHARACTERS: usize = 400;
 pub(crate) struct GradedLoad {
     quality: Quality,
     items: Vec<Item>,
+    /// The requests of greedy probes; empty if none are sent.
+    probes: Vec<PlannedRequest>,
 }
 
-/// The requests of the load, and the item that each of them is.
+/// The requests of the load with others among them.
 struct MixedLoad {
     scenario: Scenario,
     requests: Vec<PlannedRequest>,
-    /// By place in the load.
-    items: Vec<Option<usize>>,
+    /// Which of the others a request is, by place in the load.
+    added: Vec<Option<usize>>,
 }
 
 impl CellRun<'_> {
@@ -64,7 +68,15 @@ impl CellRun<'_> {
                 caches: store.caches(),
             };
             let items = prepare_items(&quality, seed, protocol, &workload.tokenizer, &files)?;
-            Ok(GradedLoad { quality, items })
+            let probes = match quality.probes {
+                true => probe_requests(protocol, &workload.tokenizer)?,
+                false => Vec::new(),
+            };
+            Ok(GradedLoad {
+                quality,
+                items,
+                probes,
+            })
         });
         let prepared = preparing.await.expect("preparing items does not panic");
         prepared
@@ -79,20 +91,31 @@ impl CellRun<'_> {
         load: GradedLoad,
         workload: &Arc<PreparedWorkload>,
     ) -> Result<(), CellError> {
-        let GradedLoad { quality, items } = load;
+        let GradedLoad {
+            quality,
+            items,
+            probes,
+        } = load;
         // The prompts of the load were just measured, and would be found in the cache.
         self.reset_caches_for_items(ready).await;
-        let mixed = self.mixed_load(&items, workload, ready);
+        let added = items.iter().map(|item| item.request.clone());
+        let added: Vec<PlannedRequest> = added.chain(probes.iter().cloned()).collect();
+        let mixed = self.mixed_load(&added, workload, ready);
         let mixed = mixed.map_err(|why| CellError::Prompts(PHASE, why))?;
         let began = clock::now();
         let scenario = mixed.scenario.clone();
         let records = self.send_items(ready, &scenario, mixed.requests).await?;
         let load_s = clock::now().since(began).as_secs_f64();
         let mut graded: Vec<Option<(AnswerCheck, &Request)>> = vec![None; items.len()];
+        let mut under_load: Vec<Option<String>> = vec![None; probes.len()];
         for request in &records {
             let place = usize::try_from(request.index).ok();
-            if let Some(item) = place.and_then(|place| *mixed.items.get(place)?) {
-                graded[item] = Some((items[item].grade(request), request));
+            match place.and_then(|place| *mixed.added.get(place)?) {
+                Some(item) if item < items.len() => {
+                    graded[item] = Some((items[item].grade(request), request));
+                }
+                Some(probe) => under_load[probe - items.len()] = answer_text(request),
+                None => {}
             }
         }
         let is_correct = |item: usize| graded[item].as_ref().is_some_and(|(check, _)| check.is_correct());
@@ -102,6 +125,7 @@ impl CellRun<'_> {
         self.send_alone(ready, &items, &wrong, &mut alone).await?;
         let controls = controls(&quality, &items, is_correct, &alone);
         self.send_alone(ready, &items, &controls, &mut alone).await?;
+        let probes = self.probe_answers(ready, probes, under_load).await?;
         let alone_s = clock::now().since(began).as_secs_f64();
         let failed: Vec<bool> = graded
             .iter()
@@ -121,6 +145,7 @@ impl CellRun<'_> {
         });
         self.summary.graded = Some(GradedAnswers {
             tasks: GradedAnswers::count(blank_scores.collect(), &self.graded_items, &failed),
+            probes,
             concurrency: scenario.arrival.concurrency.map(NonZeroU32::get),
             load_s,
             alone_s,
@@ -137,11 +162,11 @@ impl CellRun<'_> {
         self.summary.cache_reset = measured;
     }
 
-    /// The load of the scenario with an item after each of its requests, from its full concurrency on until the last
-    /// item is answered.
+    /// The load of the scenario with one of the others after each of its requests, from its full concurrency on until the
+    /// last of them is answered.
     fn mixed_load(
         &self,
-        items: &[Item],
+        added: &[PlannedRequest],
         workload: &PreparedWorkload,
         ready: &ReadyEngine,
     ) -> Result<MixedLoad, String> {
@@ -159,7 +184,7 @@ impl CellRun<'_> {
             None => LEAD_REQUESTS,
         };
         let mut of_place: Vec<Option<usize>> = vec![None; lead];
-        of_place.extend((0..items.len()).flat_map(|item| [Some(item), None]));
+        of_place.extend((0..added.len()).flat_map(|nth| [Some(nth), None]));
         of_place.extend(vec![None; lead]);
         let part = PromptRange {
             first_prompt: 0,
@@ -171,10 +196,10 @@ impl CellRun<'_> {
         let requests = planned
             .into_iter()
             .zip(&of_place)
-            .map(|(planned, item)| match item {
-                Some(item) => PlannedRequest {
+            .map(|(planned, nth)| match nth {
+                Some(nth) => PlannedRequest {
                     due: planned.due,
-                    ..items[*item].request.clone()
+                    ..added[*nth].clone()
                 },
                 None => planned,
             });
@@ -183,8 +208,35 @@ impl CellRun<'_> {
         Ok(MixedLoad {
             scenario,
             requests,
-            items: of_place,
+            added: of_place,
         })
+    }
+
+    /// Sends the probes one after another, and returns their answers with those under load; `None` if there are none.
+    async fn probe_answers(
+        &mut self,
+        ready: &mut ReadyEngine,
+        probes: Vec<PlannedRequest>,
+        under_load: Vec<Option<String>>,
+    ) -> Result<Option<ProbeAnswers>, CellError> {
+        if probes.is_empty() {
+            return Ok(None);
+        }
+        // An answer must not be computed from the cache that the load left.
+        self.reset_caches_for_items(ready).await;
+        let mut alone: Vec<Option<String>> = vec![None; probes.len()];
+        let scenario = one_at_a_time(&self.cell.scenario);
+        for request in &self.send_items(ready, &scenario, probes).await? {
+            let place = usize::try_from(request.index).ok();
+            if let Some(answer) = place.and_then(|place| alone.get_mut(place)) {
+                *answer = answer_text(request);
+            }
+        }
+        Ok(Some(ProbeAnswers {
+            probes_hash: probes_hash(),
+            under_load,
+            alone,
+        }))
     }
 
     /// Sends items one after another, and notes which answers are right.

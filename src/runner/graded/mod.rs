@@ -1,6 +1,7 @@
 //! Items of graded tasks: their requests, and how their answers are graded.
 
 mod item_text;
+mod probes;
 pub(super) mod public;
 mod rows;
 
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use item_text::ItemText;
+pub(super) use probes::{answer_text, probe_requests, probes_hash};
 use regex::Regex;
 use serde_json::{Map, Value, json};
 

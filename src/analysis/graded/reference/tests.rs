@@ -23,6 +23,7 @@ fn measurement(cell: &str, start: u32, outcomes: &str, items: &str) -> Measureme
         status: MeasurementStatus::Done,
         graded: Some(GradedAnswers {
             tasks: vec![score],
+            probes: None,
             concurrency: None,
             load_s: 1.0,
             alone_s: 1.0,
