@@ -102,6 +102,8 @@ impl Plan {
             matrix: format!("{}-confirmation", self.matrix),
             starts: Vec::new(),
             until: None,
+            // Answers were compared in the run that is confirmed.
+            stored_reference: None,
             ..self.clone()
         };
         plan.cells.retain(|cell| start_counts.contains_key(&cell.key));

@@ -1,5 +1,6 @@
 //! Items of graded tasks: their requests, and how their answers are graded.
 
+mod greedy;
 mod item_text;
 mod probes;
 pub(super) mod public;
@@ -9,13 +10,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use greedy::{count_tokens, greedy_fields};
 use item_text::ItemText;
 pub(super) use probes::{answer_text, probe_requests, probes_hash};
 use regex::Regex;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::base::ids::ContentHash;
-use crate::config::api::SamplingFields;
 use crate::config::quality::{Grader, Quality, Task, TaskSource};
 use crate::loadgen::dataset::tokenizer::Tokenizer;
 use crate::loadgen::dataset::{Caches, Extras};
@@ -176,35 +177,4 @@ fn task_items(
         })
     };
     (0..).zip(texts).map(item).collect()
-}
-
-fn count_tokens(content: &Content, tokenizer: &Tokenizer) -> Result<u32, String> {
-    let count = match content {
-        Content::Text(text) => tokenizer.count(text, false),
-        Content::Messages(messages) => {
-            let texts = messages.iter().filter_map(|message| message["content"].as_str());
-            texts.map(|text| tokenizer.count(text, false)).sum()
-        }
-        _ => Ok(0),
-    };
-    let count = count.map_err(|error| error.to_string())?;
-    Ok(u32::try_from(count).unwrap_or(u32::MAX))
-}
-
-/// Fields of a row that make its answer greedy and let it end where the model ends it, whatever the load does.
-fn greedy_fields(mut fields: Map<String, Value>, protocol: Protocol, max_tokens: u32) -> Map<String, Value> {
-    match protocol.facts().sampling {
-        SamplingFields::Nested(parent) => {
-            let nested = json!({"temperature": 0, "max_new_tokens": max_tokens, "ignore_eos": false});
-            fields.insert(parent.to_owned(), nested);
-        }
-        SamplingFields::TopLevel => {
-            fields.insert("temperature".to_owned(), json!(0));
-            if matches!(protocol, Protocol::Completions | Protocol::Chat) {
-                fields.insert("ignore_eos".to_owned(), json!(false));
-            }
-        }
-        SamplingFields::None => {}
-    }
-    fields
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Map, json};
 
-use super::{count_tokens, greedy_fields};
+use super::greedy::{count_tokens, greedy_fields};
 use crate::base::ids::ContentHash;
 use crate::config::quality::probes;
 use crate::loadgen::dataset::Extras;
