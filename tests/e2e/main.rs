@@ -28,6 +28,7 @@ mod nights;
 #[path = "../nvml/stub.rs"]
 mod nvml;
 mod planted;
+mod planted_answers;
 mod probes;
 mod report;
 mod responses;
