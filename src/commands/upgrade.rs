@@ -11,6 +11,7 @@ use crate::analysis::metrics::Metric;
 use crate::analysis::upgrade::configuration::{Configuration, common_settings, parse_configuration};
 use crate::analysis::upgrade::{MayUpgrade, Upgrade, UpgradeRun};
 use crate::base::ids::LaunchId;
+use crate::cli::command_line;
 use crate::cli::upgrade::UpgradeArgs;
 use crate::commands::cluster::{self, JobPlan};
 use crate::commands::compare::{gating_metrics, run_stats, saved_noise};
@@ -128,6 +129,10 @@ fn measure_upgrade(args: &UpgradeArgs, job_folder: Option<&Path>, colors: Colors
     };
     let measured = measure(request, view)?;
     if measured.exit == Exit::Interrupted {
+        if !args.run.json {
+            let resume = command_line::resume_command(measured.run.as_str());
+            print(&format!("continue with: {resume}\n"));
+        }
         return Ok(Exit::Interrupted);
     }
     let run = &measured.records;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::{Component, Path};
 use std::str::FromStr;
 
+use crate::base::ids::ContentHash;
 use crate::config::engine::Executor;
 use crate::config::forms::{ByEngine, Named, OneOrMany};
 use crate::config::matrix::{EngineEntry, Matrix, Override, engine_name};
@@ -129,6 +130,8 @@ pub(crate) struct Upgrade {
 /// The arms of an upgrade in a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UpgradeArms {
+    /// Tells this upgrade from others of the same matrix.
+    pub(crate) digest: String,
     pub(crate) setting: UpgradedSetting,
     /// Values of the setting: of the baseline and of the candidate.
     pub(crate) given: [String; 2],
@@ -208,8 +211,15 @@ impl Upgrade {
         })
     }
 
+    /// A digest by which runs of the same upgrade are found again.
+    fn digest(&self) -> String {
+        let content = (&self.engine, self.setting.name(), &self.values);
+        ContentHash::from_value(&content).as_str()[..6].to_owned()
+    }
+
     pub(crate) fn arms(&self) -> UpgradeArms {
         UpgradeArms {
+            digest: self.digest(),
             setting: self.setting,
             given: self.values.clone(),
             axis: self.setting.axis(),
@@ -236,6 +246,16 @@ impl Upgrade {
                 return of_axes(matrix.axes.args.names().collect());
             }
             UpgradedSetting::Args => {
+                if let Some(name) = self
+                    .values
+                    .iter()
+                    .find(|text| !text.is_empty() && !text.starts_with('-'))
+                {
+                    return error(
+                        format!("the matrix has no set of arguments `{name}`"),
+                        "add sets, such as `axes: { args: { old: [], new: [--flag, 1] } }`, or write arguments, such as `--to 'args=--flag 1'`",
+                    );
+                }
                 let words = |text: &String| text.split_whitespace().map(Template::new).collect::<Vec<_>>();
                 let sets = labels.iter().zip(&self.values);
                 matrix.axes.args = sets
@@ -469,6 +489,13 @@ mod tests {
             (Some("vllm"), "1", "image=a", "sets `version`", "--from image=A"),
             (Some("attach"), "1", "2", "is attached", "matrix compare"),
             (Some("vllm"), "env=a", "env=b", "no set `a`", "axes"),
+            (
+                Some("vllm"),
+                "args=a",
+                "args=b",
+                "no set of arguments `a`",
+                "axes",
+            ),
             (
                 None,
                 "engine=vllm",

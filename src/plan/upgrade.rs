@@ -2,15 +2,28 @@
 
 use crate::base::ids::CellKey;
 use crate::config::select::{self, AxisValues};
+use crate::config::template::Template;
 use crate::config::upgrade::UpgradeArms;
-use crate::plan::Plan;
+use crate::plan::{Launch, Plan};
+
+/// Whether two launches start the same thing.
+fn starts_the_same(one: &Launch, other: &Launch) -> bool {
+    one.place == other.place && one.checkpoint == other.checkpoint && one.api == other.api
+}
+
+/// The command of a launch, for messages.
+fn command_words(launch: &Launch) -> String {
+    let words = launch.command_args(launch.api.port.default);
+    let words: Vec<&str> = words.iter().map(Template::as_str).collect();
+    words.join(" ")
+}
 
 impl Plan {
     /// Keeps the cells of both arms, under a name of its own, so that the run does not count as a run of the matrix.
     /// Answers of the candidate are compared with those of the baseline.
     ///
     /// # Errors
-    /// Why no cells of the two arms can be compared.
+    /// Why no cells of the two arms can be compared: none form pairs, or both sides of a pair are the same engine.
     pub(crate) fn plan_upgrade(&mut self, arms: &UpgradeArms) -> Result<(), String> {
         let UpgradeArms {
             axis, values, engine, ..
@@ -18,7 +31,7 @@ impl Plan {
         let [from, to] = [&values[0], &values[1]].map(String::as_str);
         let is_of_engine = |axes: &AxisValues| engine.is_none() || axes.get("engine") == engine.as_ref();
         let is_of_arm = |axes: &AxisValues| axes.get(*axis).is_some_and(|own| *own == *from || *own == *to);
-        self.matrix = format!("{}-upgrade", self.matrix);
+        self.matrix = format!("{}-upgrade-{}", self.matrix, arms.digest);
         self.reference = None;
         self.retain_cells(|cell| is_of_engine(&cell.axes) && is_of_arm(&cell.axes));
         let cells: Vec<_> = self.cells.iter().map(|cell| (&cell.key, &cell.axes)).collect();
@@ -38,6 +51,20 @@ impl Plan {
                 .iter()
                 .any(|(baseline, candidate)| cell.key == *baseline || cell.key == *candidate)
         });
+        let launches = |(baseline, candidate): &(CellKey, CellKey)| {
+            [baseline, candidate].map(|key| self.launch(&self.cell(key).launch))
+        };
+        if let Some([launch, _]) = pairs
+            .iter()
+            .map(launches)
+            .find(|[one, other]| starts_the_same(one, other))
+        {
+            return Err(format!(
+                "`{from}` and `{to}` start the same engine: `{}`\n  = help: the {} changes nothing in what is started; name two that do, or the two programs, environments or images themselves (`program=`, `venv=`, `image=`)",
+                command_words(launch),
+                arms.setting.name()
+            ));
+        }
         let graded = |key: &CellKey| self.cell(key).scenario.quality.is_some();
         self.answer_references = pairs
             .iter()

@@ -9,6 +9,7 @@ use super::table::{Row, Table, Value, single_line};
 use super::tables::answers::AnswersVersusReference;
 use super::terminal::{self, PageLayout};
 use crate::analysis::compare::decision::{Answer, CONFIDENCE};
+use crate::analysis::compare::resources::READY_BOUND;
 use crate::analysis::graded::reference::AnswerComparison;
 use crate::analysis::upgrade::{Change, ChangeKind, Conclusion, MayUpgrade, Upgrade};
 use crate::base::ids::CellKey;
@@ -287,8 +288,9 @@ fn figures_table(upgrade: &Upgrade, name: &dyn Fn(&CellKey) -> String) -> Table 
     }
     notes.dedup();
     notes.push(format!(
-        "worse, better: beyond {:.0} % (time to ready: 10 %) and beyond chance over all {} figures together; same: within it with 90 % confidence; unclear: neither",
+        "worse, better: beyond {:.0} % (time to ready: {:.0} %) and beyond chance over all {} figures together; same: within it with 90 % confidence; unclear: neither",
         100.0 * upgrade.speed.bound,
+        100.0 * upgrade.speed.bound.max(READY_BOUND),
         upgrade.speed.rows.len() + upgrade.resources.len()
     ));
     let [from, to] = &upgrade.sides;

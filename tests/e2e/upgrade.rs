@@ -9,7 +9,7 @@ use crate::harness::{Bench, Ran};
 fn matrix() -> String {
     let engine =
         "  - sim: { variant: vllm, args: [--preset, fast] }\n  - sim: { as: other, variant: vllm }\n";
-    let axes = "axes:\n  args: { old: [--step, 4ms, --seed, 1], new: [--step, 4ms, --seed, 2], slow: [--step, 9ms, --seed, 1] }\n";
+    let axes = "axes:\n  args: { old: [--step, 4ms, --seed, 1], new: [--step, 4ms, --seed, 2], slow: [--step, 9ms, --seed, 1], twin: [--step, 4ms, --seed, 1] }\n";
     let scenario = "  - l: { dataset: random, prompts: 24, input_len: 40, output_len: 12, concurrency: 8 }\n";
     let rest =
         "datasets: { sharegpt: data/conversations.json }\nquality: { tasks: [arithmetic: { items: 20 }] }\n";
@@ -109,6 +109,8 @@ fn what_cannot_be_upgraded_is_refused_before_anything_starts() {
         ("args=old", "args=old", "both sides are `args=old`"),
         ("args=old", "2", "`--from` sets `args`, and `--to` sets `version`"),
         ("imgae=a", "image=b", "did you mean `image`?"),
+        ("1.0", "2.0", "start the same engine"),
+        ("args=old", "args=twin", "start the same engine"),
         (&good, &lacking, "has no flag `--seed`"),
     ] {
         upgrade(&bench, &["--from", from, "--to", to])

@@ -8,7 +8,8 @@ use super::{cell_facts, machines, settings};
 use crate::base::ids::CellKey;
 use crate::results::record::cell_stats::{CellStats, Facts, RunStats};
 
-const UNKNOWN: &str = "unknown";
+/// What stands for a fact that a side lacks.
+pub(crate) const UNKNOWN: &str = "unknown";
 
 /// Returns the differences between the machines and tools of two sides.
 pub(crate) fn side_differences(first: &RunStats, second: &RunStats) -> Vec<Difference> {

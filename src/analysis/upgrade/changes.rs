@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::configuration::{Configuration, common_settings, flatten};
 use crate::analysis::compare::difference::{Difference, DifferenceKind};
+use crate::analysis::compare::environment_diff::UNKNOWN;
 use crate::analysis::compare::pairwise::Comparison;
 use crate::base::ids::CellKey;
 use crate::results::record::cell::MeasurementSummary;
@@ -69,12 +70,16 @@ pub(crate) fn find_changes(
 ) -> Changes {
     let mut found = Changes::default();
     let [before, after] = &record.builds;
-    found.changes.extend(
-        comparison
-            .differences
-            .iter()
-            .map(|(difference, _)| change_of(difference)),
-    );
+    for (difference, _) in &comparison.differences {
+        // A side that did not run has no facts that could differ.
+        match [&difference.before, &difference.after].contains(&&UNKNOWN.to_owned()) {
+            true => found.unknown.push(format!(
+                "{}: {} → {}",
+                difference.what, difference.before, difference.after
+            )),
+            false => found.changes.push(change_of(difference)),
+        }
+    }
     compare_known(&mut found, "flags", &before.flags, &after.flags, flag_changes);
     compare_known(
         &mut found,

@@ -66,7 +66,7 @@ impl UpgradeRun<'_> {
             sides: values.clone(),
             changes: find_changes(&speed, self.record, self.summaries, &pairs),
             resources: questions.judge(self.bound, family),
-            answers: compare_answers(self.plan, self.summaries),
+            answers: compare_answers(self.plan, self.summaries, None),
             wrong_answers: self.wrong_answers(&pairs),
             is_simulated: self.plan.launches.iter().any(|launch| launch.engine.simulated),
             speed,
@@ -235,6 +235,18 @@ impl Upgrade {
     /// candidate lacks, answers that could not be compared.
     fn open_questions(&self, name: &dyn Fn(&CellKey) -> String) -> Vec<String> {
         let mut open = Vec::new();
+        let chance = self
+            .speed
+            .failures
+            .iter()
+            .filter(|failure| !failure.is_regression);
+        open.extend(chance.map(|failure| {
+            format!(
+                "reliability is unclear: {} ({})",
+                failure.text,
+                name(&failure.cell)
+            )
+        }));
         let not_judged = self.speed.rows.iter().filter(|row| row.verdict().is_none());
         open.extend(not_judged.map(|row| {
             let why = row.reason();
