@@ -33,7 +33,7 @@ pub(crate) fn load_to_start(
 pub(crate) fn load_changed(
     path: &Path,
     cluster: Option<&str>,
-    change: &mut dyn FnMut(&mut Matrix) -> Result<(), Diagnostic>,
+    change: &mut dyn FnMut(&mut Matrix) -> Result<(), Box<Diagnostic>>,
     colors: Colors,
 ) -> Result<LoadedMatrix, CommandError> {
     let containers = containers(path, cluster, colors)?;

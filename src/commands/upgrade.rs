@@ -82,8 +82,8 @@ fn load(args: &UpgradeArgs, colors: Colors) -> Result<(LoadedMatrix, UpgradeArms
     Ok((loaded, arms))
 }
 
-fn diagnostic(error: UpgradeError) -> Diagnostic {
-    Diagnostic::new(error.message).with_help(error.help)
+fn diagnostic(error: UpgradeError) -> Box<Diagnostic> {
+    Box::new(Diagnostic::new(error.message).with_help(error.help))
 }
 
 fn plan_starts(

@@ -87,7 +87,7 @@ pub(crate) fn load(path: &Path, containers: Option<JobContainers>) -> Result<Loa
 pub(crate) fn load_changed(
     path: &Path,
     containers: Option<JobContainers>,
-    change: &mut dyn FnMut(&mut Matrix) -> Result<(), Diagnostic>,
+    change: &mut dyn FnMut(&mut Matrix) -> Result<(), Box<Diagnostic>>,
 ) -> Result<LoadedMatrix, MatrixErrors> {
     let text = match read_text(path) {
         Ok(text) => text,
@@ -112,7 +112,7 @@ pub(crate) fn load_changed(
     };
     matrix.containers = containers;
     if let Err(diagnostic) = change(&mut matrix) {
-        diagnostics.push(diagnostic);
+        diagnostics.push(*diagnostic);
         return Err(MatrixErrors { diagnostics, sources });
     }
     let recipes = load_recipes(&matrix, folder, &mut sources, &mut diagnostics, &mut renamed);
