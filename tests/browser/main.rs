@@ -139,6 +139,8 @@ fn the_page_of_an_upgrade_answers_in_its_first_line() {
         "engine=sim-vllm",
         "--only",
         "rate=48",
+        "--gate",
+        "mean_e2e_ms",
         "--no-calibration",
     ];
     let args = [&["upgrade", "matrices/m.yaml"], &sides[..]].concat();
