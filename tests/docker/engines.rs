@@ -176,7 +176,7 @@ engines:
 models:
   - tiny/qwen3: { tokenizer: hf/hub/models--tiny--qwen3/snapshots/0123456789abcdef0123456789abcdef01234567, checkpoint: /models/tiny-qwen3.gguf }
 scenarios:
-  - short: { dataset: random-ids, range_ratio: 1, prompts: 8, input_len: 32, output_len: 16, concurrency: 2 }
+  - short: { dataset: random-ids, range_ratio: 1, prompts: 24, input_len: 32, output_len: 32, concurrency: 2 }
 axes:
   args: { f32: [-m, /models/tiny-qwen3.gguf], q8: [-m, /models/tiny-qwen3-q8.gguf] }
 quality: { controls: 2, tasks: [arithmetic: { items: 8, max_tokens: 8 }] }

@@ -296,7 +296,10 @@ fn a_run_whose_folder_is_moved_stops_loses_no_row_and_goes_on_once_it_is_back() 
             .says("was moved to `")
             .says("help: move this folder back to results/")
             .says("--resume t-");
-        assert!(!ran.stderr.contains("removed"), "{}", ran.stderr);
+        // Tests in other lanes leave engines that this run may remove.
+        let mut lines = ran.stderr.lines();
+        let is_about_it = |line: &str| line.contains("removed") && !line.starts_with("removed orphans");
+        assert!(!lines.any(is_about_it), "{}", ran.stderr);
         let left = fs::read_dir(bench.results()).expect("there are results").count();
         assert_eq!(left, 0, "no folder was made");
         fs::rename(&moved, &folder).expect("it can be moved back");

@@ -57,11 +57,19 @@ fn eight_devices_whose_calls_take_milliseconds_cost_next_to_nothing() {
         );
         share
     };
-    // What runs beside only adds to it, so the best of some tries counts.
-    let least = (0..4).map(|_| share()).find(|share| *share < BOUND);
-    let (samples, facts) = sampler.samples_between(zero, zero, matrix::base::clock::now());
+    // What runs beside only adds to it and takes turns away, so the best of some tries counts.
+    let mut most = 0;
+    let least = (0..4).map(|_| {
+        let began = matrix::base::clock::now();
+        let share = share();
+        let (samples, _) = sampler.samples_between(zero, began, matrix::base::clock::now());
+        most = most.max(samples.len());
+        (share, samples.len())
+    });
+    let least = { least }.find(|(share, samples)| *share < BOUND && *samples > 900);
+    let (_, facts) = sampler.samples_between(zero, zero, matrix::base::clock::now());
     assert_eq!(facts.len(), 16, "a quick and a slow probe each");
-    assert!(samples.len() > 900, "they keep up: {} samples", samples.len());
+    assert!(most > 900, "they keep up: {most} samples");
     assert!(
         least.is_some(),
         "{:.1} % of a processor and more each time",
