@@ -36,7 +36,7 @@ fn equal_builds_may_be_upgraded_and_a_slower_one_may_not() {
     let bench = Bench::of(&matrix());
     upgrade(
         &bench,
-        &["--from", "args=old", "--to", "args=new", "--floor", "30%"],
+        &["--from", "args=old", "--to", "args=new", "--floor", "80%"],
     )
     .exits(0)
     .shows("May I upgrade sim from old to new? Yes: nothing got worse in 1 figure: 1 same, 0 better")
