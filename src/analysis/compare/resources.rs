@@ -108,8 +108,13 @@ impl ResourceQuestions {
         self.asked.len()
     }
 
-    /// Judges all of them, as part of a family of so many questions.
-    pub(crate) fn judge(self, bound: f64, family: usize) -> Vec<ResourceRow> {
+    /// Judges all of them, as part of a family of so many questions. `forbidden` says why the two sides must not be compared.
+    pub(crate) fn judge(mut self, bound: f64, family: usize, forbidden: Option<&str>) -> Vec<ResourceRow> {
+        if let Some(why) = forbidden {
+            for (.., question) in &mut self.asked {
+                question.no_verdict = Some(NoVerdict::NotComparable(why.to_owned()));
+            }
+        }
         let mut rows = Vec::new();
         for resource in [Resource::ReadyTime, Resource::GpuMemory, Resource::Energy] {
             let of_kind = || self.asked.iter().filter(|(kind, ..)| *kind == resource);
@@ -233,4 +238,40 @@ fn energy_by_start(summaries: &[MeasurementSummary], cell: &Cell) -> BTreeMap<u3
         .filter(|(_, repeats)| !repeats.is_empty())
         .map(|(start, repeats)| (start, repeats.iter().sum::<f64>() / repeats.len() as f64))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_forbids_a_verdict_on_speed_forbids_one_on_resources() {
+        let starts = |value: f64| -> Sample {
+            let starts: Vec<Vec<f64>> = (0..5)
+                .map(|start| vec![value + f64::from(start) / 1000.0])
+                .collect();
+            Sample::from_starts(&starts).unwrap()
+        };
+        let questions = || ResourceQuestions {
+            asked: vec![(
+                Resource::Energy,
+                CellKey::new("engine=a".to_owned()),
+                MetricQuestion {
+                    better: Direction::Lower,
+                    baseline: starts(1.0),
+                    candidate: starts(2.0),
+                    design: Design::Rounds,
+                    noise: None,
+                    night_variance: None,
+                    no_verdict: None,
+                },
+            )],
+        };
+        let words = |forbidden: Option<&str>| {
+            let rows = questions().judge(0.02, 1, forbidden);
+            rows[0].answer.verdict().map(|verdict| verdict.name())
+        };
+        assert_eq!(words(None), Some("worse"));
+        assert_eq!(words(Some("environment CPU: A → B")), None);
+    }
 }

@@ -8,8 +8,9 @@ pub(crate) use changes::{Change, ChangeKind, Changes, find_changes};
 use crate::analysis::compare::arm_comparison::{ArmsError, compare_arms};
 use crate::analysis::compare::arms;
 use crate::analysis::compare::decision::{Answer, CONFIDENCE};
+use crate::analysis::compare::difference::Difference;
 use crate::analysis::compare::pairwise::row::Row;
-use crate::analysis::compare::pairwise::{CompareOptions, Comparison};
+use crate::analysis::compare::pairwise::{CompareOptions, Comparison, forbidden_reason};
 use crate::analysis::compare::resources::{ResourceQuestions, ResourceRow};
 use crate::analysis::compare::verdict::Verdict;
 use crate::analysis::graded::reference::{AnswerComparison, ComparedAnswers, compare_answers};
@@ -62,10 +63,16 @@ impl UpgradeRun<'_> {
         };
         let speed = compare_arms(self.plan, self.summaries, &side, axis, names, &options)?;
         let family = speed.rows.len() + questions.len();
+        let differences: Vec<&Difference> = speed
+            .differences
+            .iter()
+            .map(|(difference, _)| difference)
+            .collect();
+        let forbidden = forbidden_reason(&differences, false);
         Ok(Upgrade {
             sides: values.clone(),
             changes: find_changes(&speed, self.record, self.summaries, &pairs),
-            resources: questions.judge(self.bound, family),
+            resources: questions.judge(self.bound, family, forbidden.as_deref()),
             answers: compare_answers(self.plan, self.summaries, None),
             wrong_answers: self.wrong_answers(&pairs),
             is_simulated: self.plan.launches.iter().any(|launch| launch.engine.simulated),
