@@ -248,11 +248,11 @@ fn reused_connections_and_retries_are_counted_and_other_cells() {
         .shows("connections reused");
     let ran = bench.run(&[]).exits(0);
     // Two at a time: 10, unless one begins before the end of another is read.
-    let is_told = |reused: u32| {
-        let told = format!("connections were reused by {reused} of 12 requests (`connections: reuse`)");
-        ran.stdout.contains(&told)
+    let is_shown = |reused: u32| {
+        let text = format!("connections were reused by {reused} of 12 requests (`connections: reuse`)");
+        ran.stdout.contains(&text)
     };
-    assert!((7..=10).any(is_told), "{}", ran.stdout);
+    assert!((7..=10).any(is_shown), "{}", ran.stdout);
     assert_eq!(stored(&bench)["connections"]["reuse"]["reused"], 10);
     let (reusing, plain) = (digest(&bench), digest(&Bench::of(&matrix(&url, &load("")))));
     assert!(reusing != plain && retrying != reusing);

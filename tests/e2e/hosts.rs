@@ -1,4 +1,4 @@
-//! Which differences between two machines forbid a verdict, and which are told only; runs that go on on another machine.
+//! Which differences between two machines forbid a verdict, and which are only reported; runs that go on on another machine.
 
 use std::collections::BTreeMap;
 use std::fs;

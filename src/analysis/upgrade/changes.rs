@@ -101,7 +101,7 @@ pub(crate) fn find_changes(
     found.changes.dedup();
     let [before, after] = record.given.clone().map(Some);
     let upgraded = new_change(ChangeKind::Engine, &record.setting, before, after);
-    // The version that the server reports stands beside the one that was asked for.
+    // The version that the server reports has a row of its own.
     found.changes.insert(0, upgraded);
     found
 }

@@ -11,7 +11,7 @@ use crate::base::ids::ContentHash;
 use crate::config::quality::{Grader, PublicTask};
 use crate::loadgen::dataset::{Caches, locate_published, read_json_rows};
 
-/// What is said after a question of GSM8K, so that both of its graders find the answer.
+/// The text after a question of GSM8K, so that both of its graders find the answer.
 const GSM8K: &str = "\nThink step by step, then write the answer as a number after `####`.";
 
 /// The file of a task.

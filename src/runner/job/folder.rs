@@ -17,7 +17,7 @@ use crate::slurm::JobId;
 const JOBS: &str = "jobs";
 /// The exit code of a run that a signal stopped: its job may be started again.
 const INTERRUPTED: u8 = 130;
-/// What is said of a job that ended before it ran the program.
+/// The message about a job that ended before it ran the program.
 pub(crate) const ENDED_IN_PROLOG: &str =
     "it did not start `matrix`, so a line of `prolog` of the profile may have ended it (such as `exit`)";
 /// How an error begins.
