@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::base::text;
 use crate::base::threads::InterruptibleRuntime;
 use crate::cli::{self, RunArgs, command_line};
 use crate::commands::diagnostics::diagnostics_error;
@@ -42,9 +43,9 @@ pub(crate) fn request<'a>(
         ("the folder of the results", &folder),
         ("the working folder", &current_folder),
     ] {
-        if path.to_string_lossy().contains(char::is_control) {
+        if path.to_str().is_none_or(|path| path.contains(text::is_control)) {
             return Err(CommandError::usage(format!(
-                "error: {what}, {:?}, has a line break or another control character in its path, which the script of a job cannot name\n  = help: rename that folder, or choose another one\n",
+                "error: {what}, {:?}, has a line break, another control character or bytes that are not UTF-8 in its path, which the script of a job cannot name\n  = help: rename that folder, or choose another one\n",
                 path.to_string_lossy()
             )));
         }

@@ -27,6 +27,12 @@ pub(crate) fn execute(args: &PlanArgs, colors: Colors) -> Outcome {
         folder: Some(&folder),
         ..StartValues::default()
     };
+    // A plan whose job would be refused is not printed.
+    let script = args
+        .cluster
+        .as_ref()
+        .map(|cluster| cluster::script(args, &loaded, cluster, colors).map(|script| (cluster, script)))
+        .transpose()?;
     // The plan is printed even if no earlier run can be read.
     let past = last_durations(&args.results, &plan.matrix, &plan.cells).unwrap_or_default();
     print(&match args.json {
@@ -38,8 +44,7 @@ pub(crate) fn execute(args: &PlanArgs, colors: Colors) -> Outcome {
             &passed_environment(plan),
         )),
     });
-    if let Some(cluster) = &args.cluster {
-        let (jobs, script) = cluster::script(args, &loaded, cluster, colors)?;
+    if let Some((cluster, (jobs, script))) = script {
         print(&printable(&format!("\n{jobs} on `{cluster}`:\n\n{script}")));
     }
     let caches = cache_dirs(&args.places, false).input_caches();

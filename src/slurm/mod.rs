@@ -150,6 +150,8 @@ pub(crate) async fn submit(
 ) -> Result<JobId, SlurmError> {
     let mut command = Command::new("sbatch");
     command.args(["--parsable", "--export=ALL"]).arg(script);
+    // It would place the tasks by a list of hosts.
+    command.env_remove("SLURM_HOSTFILE");
     for variable in variables.iter().filter(|name| name.starts_with("SBATCH_")) {
         let passed = PASSED_VARIABLES.iter().find(|(name, _)| name == variable);
         if passed.is_none_or(|(_, option)| set_options.iter().any(|set| set == option)) {

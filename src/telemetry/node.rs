@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::results::record::machine::Machine;
 use crate::results::record::telemetry::{Gpu, GpuProcess};
 use crate::telemetry::gpu::GpuBaseline;
 use crate::telemetry::probe::{DeviceReading, ProbeFacts};
@@ -68,9 +69,11 @@ pub(crate) enum FromNode {
     },
 }
 
-/// The GPUs of the engine on a node, before its start.
+/// A node and the GPUs of the engine on it, before its start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct NodeGpus {
+    /// The node itself.
+    pub(crate) machine: Machine,
     pub(crate) facts: Vec<Gpu>,
     pub(crate) baselines: Vec<GpuBaseline>,
     /// Which of them are not idle.

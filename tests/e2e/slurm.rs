@@ -5,6 +5,7 @@ mod chaos;
 mod containers;
 mod hosts;
 mod members;
+mod other_host;
 mod regression;
 mod samples;
 mod starts;
@@ -328,6 +329,19 @@ fn a_prolog_that_ends_the_job_and_a_path_with_a_line_break_are_named() {
         .says("the folder of the results, \"")
         .says("a\\nb\", has a line break")
         .says("choose another one");
+    // Characters that change the direction of text, too.
+    let refused = bench
+        .call(&[
+            "plan",
+            "matrices/m.yaml",
+            "--cluster",
+            "test",
+            "--results",
+            "a\u{202e}b",
+        ])
+        .exits(2)
+        .says("in its path");
+    assert_eq!(refused.stdout, "", "a plan that cannot be a job is not printed");
     assert_eq!(job_folders(&bench), Vec::<PathBuf>::new());
 }
 

@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 
 use super::arms::{self, Arms};
-use super::decision::MetricQuestion;
+use super::decision::{KnownNoise, MetricQuestion, NoVerdict};
 use super::difference::Difference;
-use super::environment_diff;
 use super::nightly_gate::confirmation::FreshStarts;
 use super::nightly_gate::paired::PairedMetric;
 use super::nightly_gate::screen_result::{ScreenResult, SuspectedLoss};
+use super::{environment_diff, machines, pairwise};
+use crate::analysis::metrics::Metric;
 use crate::base::ids::CellKey;
 use crate::plan::arms::baseline_key;
 use crate::plan::{Launch, Plan};
@@ -39,7 +40,40 @@ impl<'a> PairedRun<'a> {
         let Some(candidate) = self.side.cells.get_key_value(&suspect.cell) else {
             return FreshStarts::NotStarted;
         };
-        let alone = |why: String| FreshStarts::CandidateOnly(suspect.compare_to(candidate.1), why);
+        let hosts = self.side.hosts(candidate.1);
+        let is_same_host = machines::have_one_noise(&suspect.hosts, hosts);
+        // A loss on one machine is neither confirmed nor refuted by another that may be compared with nothing.
+        let elsewhere = machines::forbidding_differences(&suspect.hosts, hosts);
+        let on_its_machine = |question: MetricQuestion| MetricQuestion {
+            no_verdict: elsewhere
+                .as_ref()
+                .map(|why| {
+                    NoVerdict::NotComparable(format!(
+                        "the nightly run and its fresh starts were measured on {why}"
+                    ))
+                })
+                .or(question.no_verdict),
+            ..question
+        };
+        let alone = |why: String| {
+            let question = on_its_machine(suspect.compare_to(candidate.1));
+            FreshStarts::CandidateOnly(
+                MetricQuestion {
+                    no_verdict: question.no_verdict.or_else(|| {
+                        // How much hosts of one kind differ is not known.
+                        (!is_same_host).then(|| {
+                            NoVerdict::NotComparable(format!(
+                                "the fresh starts were measured on {}, and the nightly run on {}",
+                                machines::names(hosts),
+                                machines::names(&suspect.hosts)
+                            ))
+                        })
+                    }),
+                    ..question
+                },
+                why,
+            )
+        };
         let measured = self.baseline.side.cells.get(&suspect.baseline);
         let (Some(twin), Some(measured)) = (self.baseline_cell(&suspect.cell), measured) else {
             return alone(
@@ -51,14 +85,9 @@ impl<'a> PairedRun<'a> {
         if let Some(why) = other_build_reason(measured, twin.1) {
             return alone(why);
         }
-        let arms = Arms {
-            baseline: twin,
-            candidate,
-        };
-        FreshStarts::Alternating(MetricQuestion {
-            noise: suspect.noise,
-            ..arms::arms_question(self.plan, self.summaries, arms, suspect.metric, suspect.noise)
-        })
+        let noise = suspect.noise.filter(|_| is_same_host);
+        let question = on_its_machine(self.arms_question([twin, candidate], suspect.metric, noise));
+        FreshStarts::Alternating(MetricQuestion { noise, ..question })
     }
 
     /// Builds the question whether a metric changed, or says why it cannot be answered.
@@ -77,17 +106,30 @@ impl<'a> PairedRun<'a> {
         }) {
             return Err(why);
         }
-        let arms = Arms {
-            baseline: twin,
-            candidate,
+        Ok(self.arms_question([twin, candidate], pairing.metric, pairing.noise))
+    }
+
+    /// Builds the question about two cells of this run, which is not judged if more than the engine differs.
+    fn arms_question(
+        &self,
+        [baseline, candidate]: [(&CellKey, &CellStats); 2],
+        metric: Metric,
+        noise: Option<KnownNoise>,
+    ) -> MetricQuestion {
+        let arms = Arms { baseline, candidate };
+        let question = arms::arms_question(self.plan, self.summaries, arms, metric, noise);
+        let is_missing = baseline.1.is_missing() || candidate.1.is_missing();
+        let differences = match is_missing {
+            true => Vec::new(),
+            false => environment_diff::cell_differences(baseline.1, candidate.1),
         };
-        Ok(arms::arms_question(
-            self.plan,
-            self.summaries,
-            arms,
-            pairing.metric,
-            pairing.noise,
-        ))
+        let differences: Vec<&Difference> = differences.iter().collect();
+        MetricQuestion {
+            no_verdict: question
+                .no_verdict
+                .or_else(|| pairwise::forbidden_reason(&differences, false).map(NoVerdict::NotComparable)),
+            ..question
+        }
     }
 }
 

@@ -68,13 +68,19 @@ pub(crate) fn run_stats(
             .iter()
             .map(|cell| {
                 let of_cell = of_cells.remove(&cell.key).unwrap_or_default();
-                (cell.key.clone(), cell_stats(plan, cell, &of_cell, gates))
+                (cell.key.clone(), cell_stats(plan, machine, cell, &of_cell, gates))
             })
             .collect(),
     }
 }
 
-fn cell_stats(plan: &Plan, cell: &Cell, summaries: &[&MeasurementSummary], gates: &[Metric]) -> CellStats {
+fn cell_stats(
+    plan: &Plan,
+    machine: &Machine,
+    cell: &Cell,
+    summaries: &[&MeasurementSummary],
+    gates: &[Metric],
+) -> CellStats {
     let launch = plan.launch(&cell.launch);
     let excluded: Vec<ExcludedMeasurement> = summaries
         .iter()
@@ -110,7 +116,7 @@ fn cell_stats(plan: &Plan, cell: &Cell, summaries: &[&MeasurementSummary], gates
         }),
         limits: cell_facts::limit_facts(&cell.scenario),
         engine: engine_facts(summaries),
-        hosts: facts_of_hosts(counted.iter().copied()),
+        hosts: facts_of_hosts(Some(machine), counted.iter().copied()),
         settings: settings::launch_settings(launch, summaries),
         load: Some(cell_facts::load_in_words(&cell.scenario)),
         prompts: common_value(counted.iter().map(|summary| summary.prompts_hash.clone())),

@@ -58,14 +58,36 @@ pub(crate) fn machine_facts(machine: &Machine) -> Facts {
     facts
 }
 
-/// Returns the facts of each host that measured some of these, in a run of several hosts; empty if that is the host of the run.
-pub(crate) fn facts_of_hosts<'a>(summaries: impl IntoIterator<Item = &'a MeasurementSummary>) -> Vec<Facts> {
+/// Returns the facts of the hosts that measured this, in a run with that machine; `None` if that machine alone did. Facts of the
+/// further nodes of a launch have the number of the node before their names.
+fn measured_on(summary: &MeasurementSummary, of_run: Option<&Machine>) -> Option<Facts> {
+    let further: Vec<(usize, &Machine)> = summary
+        .telemetry
+        .iter()
+        .flat_map(|telemetry| &telemetry.nodes)
+        .enumerate()
+        .filter_map(|(at, node)| Some((at + 2, node.machine.as_deref()?)))
+        .collect();
+    let own = summary.machine.as_deref();
+    let first = own.or_else(|| of_run.filter(|_| !further.is_empty()))?;
+    let mut facts = machine_facts(first);
+    for (number, machine) in further {
+        let of_node = machine_facts(machine).into_iter();
+        facts.extend(of_node.map(|(name, value)| (machines::further_node_fact(number, &name), value)));
+    }
+    Some(facts)
+}
+
+/// Returns the facts of each host that measured some of these, in a run with that machine; empty if it alone did.
+pub(crate) fn facts_of_hosts<'a>(
+    of_run: Option<&Machine>,
+    summaries: impl IntoIterator<Item = &'a MeasurementSummary>,
+) -> Vec<Facts> {
     let mut hosts: Vec<Facts> = Vec::new();
-    for machine in summaries
+    for facts in summaries
         .into_iter()
-        .filter_map(|summary| summary.machine.as_deref())
+        .filter_map(|summary| measured_on(summary, of_run))
     {
-        let facts = machine_facts(machine);
         if !hosts.contains(&facts) {
             hosts.push(facts);
         }
@@ -75,7 +97,7 @@ pub(crate) fn facts_of_hosts<'a>(summaries: impl IntoIterator<Item = &'a Measure
 
 /// Returns the facts of a run: those of its host, or of all hosts that measured. A fact in which these differ has all of its values.
 pub(crate) fn facts_of_run(machine: &Machine, summaries: &[MeasurementSummary]) -> Facts {
-    let hosts = facts_of_hosts(summaries);
+    let hosts = facts_of_hosts(Some(machine), summaries);
     if hosts.is_empty() {
         return machine_facts(machine);
     }

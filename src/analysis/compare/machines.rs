@@ -21,6 +21,9 @@ pub(crate) const MACHINE_ID: &str = "machine id";
 /// The models of the GPUs, joined by commas.
 pub(crate) const GPUS: &str = "GPUs";
 
+/// Begins the names of facts of the further nodes of a launch.
+const FURTHER_NODE: &str = "node ";
+
 /// Memory sizes are equal if they differ by less than this share. The kernel reserves a little, which varies
 /// between boots.
 const MAX_MEMORY_DIFFERENCE: f64 = 0.02;
@@ -54,19 +57,66 @@ pub(crate) fn host_identity(first: &Facts, second: &Facts) -> Identity {
 }
 
 /// Returns whether the noise of one machine applies to the other: they are one host and not two nodes, which may be copies
-/// with one identity, and no difference forbids a verdict.
+/// with one identity, and no difference forbids a verdict. Of a launch over several nodes, this holds for each node.
 pub(crate) fn are_noise_compatible(first: &Facts, second: &Facts) -> bool {
-    let nodes = first.get(NODE).zip(second.get(NODE));
-    host_identity(first, second) == Identity::Same
-        && nodes.is_none_or(|(first, second)| first == second)
+    let is_one_node = |first: &Facts, second: &Facts| {
+        let nodes = first.get(NODE).zip(second.get(NODE));
+        host_identity(first, second) == Identity::Same && nodes.is_none_or(|(first, second)| first == second)
+    };
+    let second_nodes = by_node(second);
+    let by_number = by_node(first);
+    let both = by_number
+        .iter()
+        .filter_map(|(number, facts)| Some((facts, second_nodes.get(number)?)));
+    both.into_iter().all(|(first, second)| is_one_node(first, second))
         && !differences(first, second)
             .iter()
             .any(|difference| difference.kind.forbids_verdict())
 }
 
-/// Returns the differences of two machines: [`DifferenceKind::Environment`] if they forbid a verdict, otherwise
-/// [`DifferenceKind::Host`].
+/// Returns the name of a fact of the further node of a launch with this number; the first node has the number 1.
+pub(crate) fn further_node_fact(number: usize, fact: &str) -> String {
+    format!("{FURTHER_NODE}{number} {fact}")
+}
+
+/// Returns the facts of each node of a launch by its number.
+fn by_node(facts: &Facts) -> BTreeMap<u32, Facts> {
+    let mut nodes = BTreeMap::from([(1, Facts::new())]);
+    for (name, value) in facts {
+        let further = name.strip_prefix(FURTHER_NODE).and_then(|rest| {
+            let (number, fact) = rest.split_once(' ')?;
+            Some((number.parse().ok()?, fact))
+        });
+        let (number, fact) = further.unwrap_or((1, name.as_str()));
+        nodes
+            .entry(number)
+            .or_default()
+            .insert(fact.to_owned(), value.clone());
+    }
+    nodes
+}
+
+/// Returns the differences of two machines, or of the nodes of two launches that have one number:
+/// [`DifferenceKind::Environment`] if they forbid a verdict, otherwise [`DifferenceKind::Host`].
 pub(crate) fn differences(first: &Facts, second: &Facts) -> Vec<Difference> {
+    let (first, second) = (by_node(first), by_node(second));
+    let both = first
+        .iter()
+        .filter_map(|(number, facts)| Some((number, facts, second.get(number)?)));
+    both.flat_map(|(number, first, second)| {
+        let differences = differences_of_nodes(first, second).into_iter();
+        differences.map(|difference| Difference {
+            what: match number {
+                1 => difference.what,
+                _ => further_node_fact(*number as usize, &difference.what),
+            },
+            ..difference
+        })
+    })
+    .collect()
+}
+
+fn differences_of_nodes(first: &Facts, second: &Facts) -> Vec<Difference> {
     let mut differences: Vec<Difference> = Vec::new();
     differences.extend(host_difference(first, second));
     if let (Some(before), Some(after)) = (first.get(NODE), second.get(NODE))
@@ -132,6 +182,54 @@ pub(crate) fn differences_of_hosts(first: &[Facts], second: &[Facts]) -> Vec<Dif
             after: joined(after),
         })
         .collect()
+}
+
+/// Says which hosts measured two sides, and the differences between them that forbid a verdict. `None` if there are none.
+pub(crate) fn forbidding_differences(first: &[Facts], second: &[Facts]) -> Option<String> {
+    let differences = differences_of_hosts(first, second);
+    let forbidding: Vec<String> = differences
+        .iter()
+        .filter(|difference| difference.kind.forbids_verdict())
+        .map(Difference::in_words)
+        .collect();
+    (!forbidding.is_empty()).then(|| {
+        format!(
+            "{} and {}: {}",
+            names(first),
+            names(second),
+            forbidding.join("; ")
+        )
+    })
+}
+
+/// Returns the facts of each host that measured a run.
+pub(crate) fn hosts_of_run(side: &RunStats) -> Vec<Facts> {
+    let mut hosts: Vec<Facts> = Vec::new();
+    let measured = side.cells.values().filter(|cell| !cell.is_missing());
+    for host in measured.flat_map(|cell| side.hosts(cell)) {
+        if !hosts.contains(host) {
+            hosts.push(host.clone());
+        }
+    }
+    hosts
+}
+
+/// Returns the names of hosts: those of their nodes, or else their host names.
+pub(crate) fn names(hosts: &[Facts]) -> String {
+    let name = |facts: &Facts| facts.get(NODE).or_else(|| facts.get(HOST)).cloned();
+    let names: BTreeSet<String> = hosts
+        .iter()
+        .flat_map(|facts| by_node(facts).into_values())
+        .map(|facts| name(&facts).unwrap_or_else(|| "a host without a name".to_owned()))
+        .collect();
+    names.into_iter().collect::<Vec<_>>().join(", ")
+}
+
+/// Returns whether the noise of all these hosts is that of one.
+pub(crate) fn have_one_noise(first: &[Facts], second: &[Facts]) -> bool {
+    let mut hosts = first.iter().chain(second);
+    let one = hosts.next();
+    hosts.all(|host| one.is_none_or(|one| are_noise_compatible(one, host)))
 }
 
 /// Returns how the hosts differ that measured a run, in words; `None` if they are one, so that its noise is that of one host.
@@ -305,6 +403,41 @@ mod tests {
     fn differences_in_words(name: &str, before: &str, after: &str) -> Vec<String> {
         let differences = differences(&facts(&[(name, before)]), &facts(&[(name, after)]));
         differences.iter().map(Difference::in_words).collect()
+    }
+
+    #[test]
+    fn each_node_of_a_launch_is_compared_with_that_of_its_number() {
+        let nodes = |second: &[(&str, &str)]| {
+            let mut both = facts(&[(NODE, "n1"), (MACHINE_ID, "1"), ("CPU", "A")]);
+            both.extend(
+                facts(second)
+                    .into_iter()
+                    .map(|(name, value)| (further_node_fact(2, &name), value)),
+            );
+            both
+        };
+        let second = [(NODE, "n2"), (MACHINE_ID, "2"), ("CPU", "A")];
+        let first = nodes(&second);
+        assert!(differences(&first, &first).is_empty() && are_noise_compatible(&first, &first));
+        let moved = nodes(&[(NODE, "n3"), (MACHINE_ID, "3"), ("CPU", "A")]);
+        assert!(
+            !are_noise_compatible(&first, &moved),
+            "another node has other noise"
+        );
+        assert_eq!(
+            forbidding_differences(std::slice::from_ref(&first), &[moved]),
+            None
+        );
+        let other = nodes(&[(NODE, "n3"), (MACHINE_ID, "3"), ("CPU", "B")]);
+        assert_eq!(
+            forbidding_differences(std::slice::from_ref(&first), std::slice::from_ref(&other)).as_deref(),
+            Some("n1, n2 and n1, n3: environment node 2 CPU: A → B")
+        );
+        assert!(!have_one_noise(std::slice::from_ref(&first), &[other]));
+        // An older version, or a launch on one node.
+        let alone = facts(&[(NODE, "n1"), (MACHINE_ID, "1"), ("CPU", "A")]);
+        assert!(differences(&first, &alone).is_empty() && are_noise_compatible(&first, &alone));
+        assert!(!are_noise_compatible(&first, &Facts::new()));
     }
 
     #[test]

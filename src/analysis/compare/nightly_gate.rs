@@ -18,7 +18,7 @@ use crate::base::ids::CellKey;
 use crate::results::record::cell_stats::{CellStats, Noise, RunStats};
 use crate::results::record::nightly::{Finding, FindingKind, NightlyCell, NightlyRun};
 use findings::{new_finding, remarks};
-use pairs::{CellPair, pair_cells};
+use pairs::{BaselineStarts, CellPair, pair_cells};
 use screen_result::{ScreenResult, SuspectedLoss};
 
 impl ScreenResult {
@@ -36,6 +36,7 @@ impl ScreenResult {
                 cell: pair.key.clone(),
                 baseline: pair.baseline.clone(),
                 metric,
+                hosts: pair.hosts.to_vec(),
                 starts: u32::try_from(suspicion.starts).unwrap_or(u32::MAX),
                 loss: suspicion.loss,
                 reasons: suspicion.reasons,
@@ -81,7 +82,7 @@ pub(crate) fn screen(
     noise: Option<&Noise>,
     policy: &Policy,
 ) -> ScreenResult {
-    let (mut screen_result, pairs) = pair_cells(baseline, candidate_run);
+    let (mut screen_result, pairs) = pair_cells(baseline, candidate_run, BaselineStarts::Stored);
     let mut metric_questions = Vec::new();
     for pair in &pairs {
         for metric in pair

@@ -19,7 +19,7 @@ use crate::commands::required_starts::required_starts;
 use crate::exit::Exit;
 use crate::plan::Plan;
 use crate::runner::job::JobCommand;
-use probe::Probe;
+use probe::{Probe, Step};
 
 pub(crate) fn execute(args: &BisectArgs, colors: Colors) -> Outcome {
     let prepare = || prepare_job(args, colors);
@@ -58,6 +58,7 @@ fn search_versions(args: &BisectArgs, job_folder: Option<&Path>, colors: Colors)
             gates,
             matrix,
             began: None,
+            hosts: Vec::new(),
         },
     )
 }
@@ -85,7 +86,7 @@ fn check_plan(args: &BisectArgs, plan: &Plan) -> Result<(Vec<String>, Vec<Metric
 fn search(versions: &[String], mut probe: Probe<'_>) -> Outcome {
     let mut search = Bisection::between_ends(versions.len());
     let ends = [versions[search.good].as_str(), versions[search.bad].as_str()];
-    let Some(comparison) = probe.compare(ends, None)? else {
+    let Some(Step { comparison, .. }) = probe.compare(ends, None)? else {
         return Ok(Exit::Interrupted);
     };
     // Only this loss decides the search, because other metrics may get worse and better again between the
@@ -94,9 +95,17 @@ fn search(versions: &[String], mut probe: Probe<'_>) -> Outcome {
         return Ok(report_no_loss(&comparison, ends));
     };
     while let Some(middle) = search.next() {
-        let Some(comparison) = probe.compare([ends[0], &versions[middle]], Some(&loss))? else {
+        let Some(step) = probe.compare([ends[0], &versions[middle]], Some(&loss))? else {
             return Ok(Exit::Interrupted);
         };
+        if let Some(machines) = step.elsewhere {
+            print(&format!(
+                "{} was not judged: {} and it were measured on {machines}; the first bad version is after {} and not after {}; a new search on one machine finds it\n",
+                versions[middle], ends[1], versions[search.good], versions[search.bad]
+            ));
+            return Ok(Exit::NotJudged);
+        }
+        let comparison = step.comparison;
         let Some(is_bad) = loss.is_found_in(&comparison) else {
             let why = match comparison.is_less_reliable() {
                 true => "it fails, and the first version does not",

@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::Context;
 
 use crate::analysis::compare::bisection::{self, Loss, VERSION_AXIS};
+use crate::analysis::compare::machines;
 use crate::analysis::compare::pairwise::row::Row;
 use crate::analysis::compare::pairwise::{CompareOptions, Comparison};
 use crate::analysis::compare::reliability::Failure;
@@ -15,6 +16,7 @@ use crate::commands::error::CommandError;
 use crate::commands::measure::{RunView, measure, run_request};
 use crate::commands::output::{Colors, print};
 use crate::exit::Exit;
+use crate::results::record::cell_stats::Facts;
 use crate::results::store::{self, RunEntry};
 use crate::runner::load_matrix::LoadedMatrix;
 use crate::runner::session::request::ExtraStarts;
@@ -30,6 +32,15 @@ pub(super) struct Probe<'a> {
     pub(super) matrix: LoadedMatrix,
     /// When the resumed search began; set once its first run is found.
     pub(super) began: Option<String>,
+    /// The hosts that measured the first and the last version; empty before.
+    pub(super) hosts: Vec<Facts>,
+}
+
+/// Two versions, compared in a run of their own.
+pub(super) struct Step {
+    pub(super) comparison: Comparison,
+    /// Says which other machine measured this step, if it may not be compared with that of the first and the last version.
+    pub(super) elsewhere: Option<String>,
 }
 
 impl Probe<'_> {
@@ -38,7 +49,7 @@ impl Probe<'_> {
         &mut self,
         versions: [&str; 2],
         loss: Option<&Loss>,
-    ) -> Result<Option<Comparison>, CommandError> {
+    ) -> Result<Option<Step>, CommandError> {
         let args = &self.args.run;
         let mut request = run_request(args, self.matrix.clone());
         request.resume = self.earlier_run(versions)?;
@@ -58,7 +69,16 @@ impl Probe<'_> {
             return Ok(None);
         }
         let run = measured.records;
-        let noise = saved_noise(&args.places.cache(), &run_stats(&run, &self.gates));
+        let side = run_stats(&run, &self.gates);
+        let noise = saved_noise(&args.places.cache(), &side);
+        let hosts = machines::hosts_of_run(&side);
+        let elsewhere = match self.hosts.as_slice() {
+            [] => {
+                self.hosts = hosts;
+                None
+            }
+            of_ends => machines::forbidding_differences(of_ends, &hosts),
+        };
         let terms = CompareOptions {
             bound,
             noise: noise.as_ref(),
@@ -67,7 +87,10 @@ impl Probe<'_> {
         };
         let comparison = compare_run_arms(&run, &self.gates, VERSION_AXIS, versions, &terms)?;
         print(&comparison_rows(&comparison, versions[1]));
-        Ok(Some(comparison))
+        Ok(Some(Step {
+            comparison,
+            elsewhere,
+        }))
     }
 
     /// The run of these versions that a resumed search already has. For the first and last version it is the

@@ -32,6 +32,14 @@ pub(crate) struct RunStats {
 }
 
 impl RunStats {
+    /// Returns the facts of each host that measured this cell of the run.
+    pub(crate) fn hosts<'a>(&'a self, cell: &'a CellStats) -> &'a [Facts] {
+        match cell.hosts.as_slice() {
+            [] => std::slice::from_ref(&self.machine),
+            hosts => hosts,
+        }
+    }
+
     /// Finds the key of the same cell, or of the only cell that differs from it just in the version.
     pub(crate) fn matching_key(&self, key: &CellKey) -> Option<&CellKey> {
         if let Some((known, _)) = self.cells.get_key_value(key) {

@@ -7,6 +7,7 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::config::metrics::current_name;
+use crate::results::record::machine::Machine;
 
 /// A source of telemetry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -186,6 +187,9 @@ pub struct NodeWindow {
     /// Facts about these GPUs, as far as they can be read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) devices: Vec<Gpu>,
+    /// The host; absent if its sampler did not start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<Box<Machine>>,
     /// Use of the node by the engine and others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostWindow>,

@@ -229,15 +229,16 @@ impl QuotedError {
         })
     }
 
-    /// Whether both have the same cause, perhaps on different nodes.
+    /// Whether both have the same cause, perhaps on different nodes. Numbers do not matter, because they may be those of the jobs.
     pub(super) fn is_same_cause(&self, other: &Self) -> bool {
-        let without_node = |text: &str| -> Vec<String> {
+        let without_names = |text: &str| -> Vec<String> {
             let words: Vec<&str> = text.split(' ').collect();
             let is_node = |at: usize| at >= 2 && words[at - 2..at] == ["the", "node"];
             let kept = words.iter().enumerate().filter(|(at, _)| !is_node(*at));
-            kept.map(|(_, word)| (*word).to_owned()).collect()
+            kept.map(|(_, word)| word.replace(|letter: char| letter.is_ascii_digit(), ""))
+                .collect()
         };
-        without_node(&self.text) == without_node(&other.text)
+        without_names(&self.text) == without_names(&other.text)
     }
 }
 
@@ -293,6 +294,8 @@ mod tests {
         assert_eq!(found.notes, "\n  = help: request it");
         assert!(found.is_same_cause(&QuotedError::find(&written("n2")).unwrap()));
         assert!(!found.is_same_cause(&QuotedError::find("error: b\n").unwrap()));
+        let of_job = |job: &str| QuotedError::find(&format!("error: no scratch /scratch/{job}/x\n")).unwrap();
+        assert!(of_job("99").is_same_cause(&of_job("100")));
         assert_eq!(QuotedError::find("warning: error: c\n"), None);
     }
 }

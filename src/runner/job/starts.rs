@@ -31,9 +31,7 @@ use crate::slurm::{self, JobEnd, JobId, JobStatus, SlurmError};
 const FOLDERS_PER_LOOK: usize = 50;
 /// Exit code of a run of which cells failed or engines were not stopped.
 const CELL_FAILED: u8 = 3;
-/// Exit code of a run on a host that lacks something.
-const HOST_NOT_READY: u8 = 4;
-/// Number of starts with the same cause of that code after which no more jobs are submitted.
+/// Number of starts that ended before they measured, for the same cause, after which no more jobs are submitted.
 const MAX_NOT_READY: usize = 2;
 /// Number of lines that are quoted of what a job said.
 const QUOTED_LINES: usize = 3;
@@ -573,17 +571,20 @@ impl<'a> Follower<'a> {
             ));
             return Ok(());
         }
-        let error = folder.final_exit().and_then(|_| folder.first_error());
+        let is_in_prolog = exit.is_none() && folder.may_have_ended_in_prolog(self.jobs.request.profile);
+        let has_message = is_in_prolog || folder.final_exit().is_some();
+        let error = has_message.then(|| folder.first_error()).flatten();
         let why = match (end, exit, &error) {
             _ if folder.says(TIME_LIMIT_NEAR) => {
                 "the time limit of the job stopped it; if no cell is measured within it, raise `time_limit` of the profile".to_owned()
             }
             (_, Some(code), Some(error)) => format!("exit code {code}: {}", error.text),
+            (Some(end), None, Some(error)) => format!("{}: {}", end.describe(), error.text),
             (Some(end), ..) => end.describe(),
             (None, Some(code), None) => format!("exit code {code}"),
             (None, None, _) => JobEnd::UNKNOWN.describe(),
         };
-        let prolog = match exit.is_none() && folder.may_have_ended_in_prolog(self.jobs.request.profile) {
+        let prolog = match is_in_prolog {
             true => format!("; {ENDED_IN_PROLOG}"),
             false => String::new(),
         };
@@ -596,7 +597,7 @@ impl<'a> Follower<'a> {
         );
         (self.jobs.notice)(JobNotice::Warning(text.clone()));
         self.lost.push(text);
-        if exit == Some(HOST_NOT_READY) && merged.summaries.is_empty() {
+        if merged.summaries.is_empty() {
             self.not_ready.extend(error);
             self.stop_if_never_ready();
         }
@@ -614,7 +615,7 @@ impl<'a> Follower<'a> {
             return;
         }
         self.warn(format!(
-            "no more jobs are submitted, because {same} ended with exit code {HOST_NOT_READY} for the same cause: {}; {} not submitted",
+            "no more jobs are submitted, because {same} ended before they measured, for the same cause: {}; {} not submitted",
             cause.text,
             pluralize(self.waiting.len(), "start is", "starts are")
         ));

@@ -155,10 +155,12 @@ impl NodeSampler {
 
     /// What is known about the node besides its samples.
     pub(super) fn window(&self) -> NodeWindow {
+        let about = self.link.gpus();
         NodeWindow {
             node: self.link.node().to_owned(),
             gpus: self.gpus,
-            devices: self.link.gpus().unwrap_or_default().facts,
+            machine: about.as_ref().map(|about| Box::new(about.machine.clone())),
+            devices: about.unwrap_or_default().facts,
             host: None,
             trouble: self.link.trouble(),
         }

@@ -20,7 +20,7 @@ use crate::telemetry::host::EngineLocation;
 use crate::telemetry::node::{FromNode, NodeGpus, NodeLine, NodeTask, ToNode};
 use crate::telemetry::probe::ProbeFacts;
 use crate::telemetry::sampler::{Sampler, Sink};
-use crate::telemetry::{self, ProbeContext};
+use crate::telemetry::{self, ProbeContext, machine};
 
 /// Time over which lines are collected, so that one write sends several.
 const COLLECTION_TIME: Duration = Duration::from_millis(50);
@@ -121,7 +121,6 @@ struct Node {
     gpus: Option<Arc<Gpus>>,
     devices: Vec<u32>,
     about: NodeGpus,
-    machine: Machine,
 }
 
 /// The probes of this node, while the engine runs.
@@ -138,8 +137,13 @@ impl Node {
             task,
             gpus: None,
             devices: Vec::new(),
-            about: NodeGpus::default(),
-            machine: Machine::default(),
+            about: NodeGpus {
+                machine: Machine {
+                    node: environment.variable("SLURMD_NODENAME"),
+                    ..machine::read(&environment.tool)
+                },
+                ..NodeGpus::default()
+            },
         };
         if node.task.gpus > 0 {
             node.open(environment).await;
@@ -170,9 +174,9 @@ impl Node {
                 return;
             }
         };
-        gpus.describe(&mut self.machine);
+        gpus.describe(&mut self.about.machine);
         // If the variable names no GPU of this node, it has the names of another numbering, and all GPUs are the job's.
-        let visible = gpu_selection::visible_gpus(&self.machine, environment);
+        let visible = gpu_selection::visible_gpus(&self.about.machine, environment);
         let visible = visible.unwrap_or_else(|_| gpus.facts().iter().map(|gpu| gpu.device).collect());
         self.devices = visible.into_iter().take(self.task.gpus as usize).collect();
         let own = gpus
@@ -197,7 +201,7 @@ impl Node {
                 true => EngineLocation::Unknown,
                 false => EngineLocation::Local(roots),
             },
-            near_cpus: self.machine.cpus_near(&self.devices),
+            near_cpus: self.about.machine.cpus_near(&self.devices),
             variable: environment.variable,
         });
         if let Some(gpus) = &self.gpus {

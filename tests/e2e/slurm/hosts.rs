@@ -30,7 +30,7 @@ fn machines(bench: &Bench) -> BTreeMap<String, Value> {
 }
 
 /// A line of a prolog by which the job sees a processor of this name; `None` if that cannot be done here.
-fn with_processor(folder: &Path, name: &str) -> Option<String> {
+pub(super) fn with_processor(folder: &Path, name: &str) -> Option<String> {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").expect("it can be read");
     let renamed = cpuinfo.lines().map(|line| match line.starts_with("model name") {
         true => format!("model name\t: {name}\n"),
@@ -53,7 +53,7 @@ fn with_processor(folder: &Path, name: &str) -> Option<String> {
     })
 }
 
-fn rewrite_profile(bench: &Bench, profile: &str) {
+pub(super) fn rewrite_profile(bench: &Bench, profile: &str) {
     let path = bench.matrix().with_file_name("clusters").join("test.yaml");
     fs::write(path, profile).expect("it can be written");
 }

@@ -8,14 +8,14 @@ use crate::harness::{Bench, Ran, sims};
 use crate::nightly::{GATE, newest, nightly, quiet, receiver};
 use crate::nights::small;
 
-const CLUSTER: [&str; 2] = ["--cluster", "test"];
+pub(super) const CLUSTER: [&str; 2] = ["--cluster", "test"];
 /// Three fresh starts show so large a loss.
-const CONFIRM: [&str; 2] = ["--confirm", "3"];
+pub(super) const CONFIRM: [&str; 2] = ["--confirm", "3"];
 /// What a busy machine does to so small cells is below that.
-const FLOOR: [&str; 2] = ["--floor", "50%"];
+pub(super) const FLOOR: [&str; 2] = ["--floor", "50%"];
 
 /// A first nightly run on this host, which becomes the baseline.
-fn set_baseline(bench: &Bench) {
+pub(super) fn set_baseline(bench: &Bench) {
     nightly(bench, &[&GATE[..], &FLOOR[..]].concat()).exits(0);
     let set = [
         "baseline",
@@ -29,7 +29,7 @@ fn set_baseline(bench: &Bench) {
 }
 
 /// The lines of the history.
-fn history(bench: &Bench) -> Vec<serde_json::Value> {
+pub(super) fn history(bench: &Bench) -> Vec<serde_json::Value> {
     let file = bench.results().join("nightly/history-t.jsonl");
     let text = fs::read_to_string(file).expect("there is a history");
     let lines = text.lines();
@@ -39,7 +39,7 @@ fn history(bench: &Bench) -> Vec<serde_json::Value> {
 }
 
 /// The folders of runs whose name begins so.
-fn runs(bench: &Bench, prefix: &str) -> Vec<PathBuf> {
+pub(super) fn runs(bench: &Bench, prefix: &str) -> Vec<PathBuf> {
     let results = fs::read_dir(bench.results()).into_iter().flatten();
     let mut runs: Vec<PathBuf> = results
         .map(|entry| entry.expect("it can be read").path())
@@ -53,12 +53,12 @@ fn runs(bench: &Bench, prefix: &str) -> Vec<PathBuf> {
     runs
 }
 
-fn journal(run: &std::path::Path) -> String {
+pub(super) fn journal(run: &std::path::Path) -> String {
     fs::read_to_string(run.join("journal.jsonl")).unwrap_or_default()
 }
 
 /// The kinds of the findings, with their cells.
-fn findings(night: &serde_json::Value) -> Vec<(String, String)> {
+pub(super) fn findings(night: &serde_json::Value) -> Vec<(String, String)> {
     let text = |finding: &serde_json::Value, key: &str| finding[key].as_str().unwrap_or_default().to_owned();
     let all = night["findings"].as_array().expect("it has findings");
     all.iter()

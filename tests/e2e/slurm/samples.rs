@@ -71,6 +71,11 @@ fn energy_is_that_of_the_gpus_of_all_nodes_and_what_happens_to_one_is_said_with_
     );
     assert_eq!(reasons(summary, ReasonCode::TelemetryGap), [""; 0]);
     let node = &actual.nodes[0];
+    let machine = node.machine.as_ref().expect("its sampler reports it");
+    assert!(
+        machine.driver.is_some() && !machine.devices.is_empty(),
+        "{machine:?}"
+    );
     assert_eq!((node.node.as_str(), node.trouble.as_deref()), ("node2", None));
     assert!(node.host.as_ref().expect("it was sampled").engine_cpus.is_some());
     bench.leaves_no_process();

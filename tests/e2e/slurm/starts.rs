@@ -190,12 +190,20 @@ fn what_the_nodes_lack_is_quoted_and_ends_the_submissions() {
     let ran = run(&bench, &[])
         .exits(4)
         .says("1 cell is not measured: exit code 4: the node ")
-        .says("no more jobs are submitted, because 2 ended with exit code 4 for the same cause")
+        .says("no more jobs are submitted, because 2 ended before they measured, for the same cause")
         .says("4 starts are not submitted")
         .says("nothing was measured, because all jobs ended before: ")
         .says("continue with: matrix run");
     assert_eq!(ran.stderr.matches(cause).count(), 4, "{}", ran.stderr);
     assert_eq!(start_folders(&bench).len(), 2);
+    // A line of the prolog, with a message that has the number of its job.
+    let in_prolog = cluster.bench(
+        &two_engines(SHORT, 3),
+        "partition: gpu\njob_per: launch\nmax_jobs: 1\nprolog: ['echo \"error: no scratch for $SLURM_JOB_ID\" >&2; exit 4']\n",
+    );
+    run(&in_prolog, &[])
+        .exits(4)
+        .says("no more jobs are submitted, because 2 ended before they measured, for the same cause: no scratch for ");
     fs::write(
         bench.matrix().with_file_name("clusters").join("test.yaml"),
         profile

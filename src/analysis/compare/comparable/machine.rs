@@ -57,7 +57,7 @@ pub(crate) fn compare_machines(
         return;
     }
     let hosts = [reference, cell].map(|side| {
-        let hosts = facts_of_hosts(side.summaries.iter().copied());
+        let hosts = facts_of_hosts(side.machine, side.summaries.iter().copied());
         match hosts.is_empty() {
             true => side.machine.map(machine_facts).into_iter().collect(),
             false => hosts,

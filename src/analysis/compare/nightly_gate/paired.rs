@@ -1,7 +1,7 @@
 //! Judges a nightly run in which the baseline was started in turn with every cell.
 
 use super::findings::{new_finding, remarks};
-use super::pairs::pair_cells;
+use super::pairs::{BaselineStarts, pair_cells};
 use super::screen_result::UnclearMetrics;
 use crate::analysis::compare::decision::{KnownNoise, MetricQuestion};
 use crate::analysis::compare::gate_policy::{self, Policy};
@@ -30,7 +30,7 @@ pub(crate) fn judge_paired(
     policy: &Policy,
     ask: &dyn Fn(&PairedMetric<'_>) -> Result<MetricQuestion, String>,
 ) -> (Vec<Finding>, JudgedCounts) {
-    let (screen_result, pairs) = pair_cells(baseline, candidate_run);
+    let (screen_result, pairs) = pair_cells(baseline, candidate_run, BaselineStarts::Fresh);
     let mut findings = screen_result.findings;
     let mut pair_questions = Vec::new();
     for pair in pairs

@@ -6,7 +6,7 @@ use crate::analysis::compare::decision::NoVerdict;
 use crate::analysis::compare::difference::{Difference, DifferenceKind};
 use crate::analysis::compare::{environment_diff, pairwise, reliability};
 use crate::base::ids::CellKey;
-use crate::results::record::cell_stats::{CellStats, RunStats};
+use crate::results::record::cell_stats::{CellStats, Facts, RunStats};
 use crate::results::record::nightly::FindingKind;
 
 /// Two cells that form a pair, and the reason that they cannot be judged, if any.
@@ -15,7 +15,18 @@ pub(super) struct CellPair<'a> {
     pub(super) baseline: &'a CellKey,
     pub(super) baseline_cell: &'a CellStats,
     pub(super) candidate_cell: &'a CellStats,
+    /// The hosts that measured the candidate.
+    pub(super) hosts: &'a [Facts],
     pub(super) no_verdict: Option<NoVerdict>,
+}
+
+/// The starts of the baseline that a night is judged against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BaselineStarts {
+    /// Those in the baseline's file.
+    Stored,
+    /// Those in the night's own run.
+    Fresh,
 }
 
 /// Computes what is known before any metric is compared: findings, pairs of cells, and the number of gating
@@ -23,6 +34,7 @@ pub(super) struct CellPair<'a> {
 pub(super) fn pair_cells<'a>(
     baseline: &'a RunStats,
     candidate_run: &'a RunStats,
+    judged_against: BaselineStarts,
 ) -> (ScreenResult, Vec<CellPair<'a>>) {
     let mut screen_result = ScreenResult::default();
     let events = environment_diff::side_differences(baseline, candidate_run);
@@ -30,8 +42,12 @@ pub(super) fn pair_cells<'a>(
         .iter()
         .filter(|event| event.kind == DifferenceKind::Environment)
         .collect();
+    let consequence = match judged_against {
+        BaselineStarts::Stored => "no verdicts until `matrix baseline accept`",
+        BaselineStarts::Fresh => "judged against the baseline's starts of this night",
+    };
     for event in &events {
-        let text = format!("{}; no verdicts until `matrix baseline accept`", event.in_words());
+        let text = format!("{}; {consequence}", event.in_words());
         screen_result
             .findings
             .push(new_finding(FindingKind::Environment, None, None, text));
@@ -79,6 +95,7 @@ pub(super) fn pair_cells<'a>(
             baseline: of_baseline(baseline_cell).unwrap_or(key),
             baseline_cell,
             candidate_cell,
+            hosts: candidate_run.hosts(candidate_cell),
             no_verdict: forbidden_reason(baseline_cell, candidate_cell, &events),
         })
         .collect();

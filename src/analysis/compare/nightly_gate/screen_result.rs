@@ -9,7 +9,7 @@ use crate::analysis::compare::gate_policy::Policy;
 use crate::analysis::compare::question;
 use crate::analysis::metrics::Metric;
 use crate::base::ids::CellKey;
-use crate::results::record::cell_stats::CellStats;
+use crate::results::record::cell_stats::{CellStats, Facts};
 use crate::results::record::nightly::{Finding, FindingKind};
 
 /// Result of the screening of a nightly run.
@@ -81,6 +81,8 @@ pub(crate) struct SuspectedLoss {
     pub(crate) cell: CellKey,
     pub(crate) baseline: CellKey,
     pub(crate) metric: Metric,
+    /// The hosts that measured the candidate in this night.
+    pub(crate) hosts: Vec<Facts>,
     /// Fresh starts per side that decide.
     pub(crate) starts: u32,
     /// Loss in this night, as a difference of logarithms above zero. 0 if only the series raised the
@@ -109,6 +111,7 @@ impl SuspectedLoss {
             cell: CellKey::new(cell),
             baseline: CellKey::new(cell),
             metric: Metric::Throughput(crate::analysis::metrics::Quantity::Output),
+            hosts: Vec::new(),
             starts,
             loss,
             reasons: "-6.0 % against the baseline".to_owned(),
