@@ -255,7 +255,7 @@ pub(crate) struct HistoryArgs {
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "\
 The first and the last version are measured first, in turn. One loss then decides the search: the metric and cell with the largest loss, or crashed starts and failed requests if \
-no metric got worse. After `worse` the search continues among earlier versions, after `same` or `better` among later ones. The first version is started again in turn with each \
+no metric got worse; with `--criterion upgrade` the first reason of the answer no. After `worse` the search continues among earlier versions, after `same` or `better` among later ones. The first version is started again in turn with each \
 version. If a version is `unclear`, the search ends with exit code 5 and prints the two versions between which the first bad one is. Verdicts are those of `matrix compare`. Each \
 pair of versions is a separate run; `--resume` continues the newest search that measured the first and the last version.\n\n\
 Exit codes: 0 the last version is not worse than the first; 1 the first bad version was found; 5 undecided.")]
@@ -267,8 +267,21 @@ pub(crate) struct BisectArgs {
     /// How verdicts are computed.
     #[command(flatten)]
     pub(crate) judging: JudgeArgs,
+    /// What makes a version bad.
+    #[arg(long, value_enum, default_value = "metrics", value_name = "WHAT")]
+    pub(crate) criterion: BisectCriterion,
     /// Number of starts of each version. A smaller number than a verdict needs is raised to it: five, or three if `matrix noise` measured this
     /// host.
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=50))]
     pub(crate) starts: u32,
+}
+
+/// What makes a version bad in a search.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BisectCriterion {
+    /// A loss in a gating metric, or less reliability.
+    Metrics,
+    /// What `matrix upgrade` answers with no: also worse answers, a longer time to ready, more memory or energy. Each pair of versions gets the
+    /// page of an upgrade.
+    Upgrade,
 }

@@ -37,6 +37,7 @@ mod session_error;
 pub(crate) mod sim;
 mod terminal;
 pub(crate) mod upgrade;
+mod upgrade_page;
 
 use std::io::Write;
 use std::process::ExitCode;

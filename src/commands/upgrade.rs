@@ -1,38 +1,29 @@
 //! `matrix upgrade`: starts two builds of an engine in turn, and says whether to upgrade.
 
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-
-use anyhow::Context;
+use std::path::Path;
 
 use crate::analysis::compare::bisection;
 use crate::analysis::compare::extra_starts::{self, StartCounts};
 use crate::analysis::metrics::Metric;
-use crate::analysis::upgrade::configuration::{Configuration, common_settings, parse_configuration};
-use crate::analysis::upgrade::{MayUpgrade, Upgrade, UpgradeRun};
-use crate::base::ids::LaunchId;
+use crate::analysis::upgrade::{MayUpgrade, Upgrade};
 use crate::cli::command_line;
 use crate::cli::upgrade::UpgradeArgs;
 use crate::commands::cluster::{self, JobPlan};
-use crate::commands::compare::{gating_metrics, run_stats, saved_noise};
-use crate::commands::environment::{cache_dirs, environment};
+use crate::commands::compare::gating_metrics;
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::matrix_file::{load_changed, select};
-use crate::commands::measure::{MeasuredRun, RunView, measure, run_request};
-use crate::commands::output::{Colors, print, redactor};
+use crate::commands::measure::{RunView, measure, run_request};
+use crate::commands::output::{Colors, print};
 use crate::commands::required_starts::required_starts;
 use crate::commands::terminal;
+use crate::commands::upgrade_page::{Sides, judge, write};
 use crate::config::repeats::{HalfWidth, StopRule};
 use crate::config::upgrade::{self, UpgradeArms, UpgradeError};
 use crate::config::yaml::Diagnostic;
 use crate::exit::Exit;
-use crate::plan::{Launch, Plan};
-use crate::report::html;
+use crate::plan::Plan;
 use crate::report::upgrade::UpgradePage;
-use crate::results::record::FORMAT;
-use crate::results::record::upgrade::{BuildFacts, UpgradeRecord};
-use crate::results::store::{Run, atomic};
-use crate::runner::check_flags;
+use crate::results::store::Run;
 use crate::runner::job::JobCommand;
 use crate::runner::load_matrix::LoadedMatrix;
 use crate::runner::session::request::ExtraStarts;
@@ -135,31 +126,15 @@ fn measure_upgrade(args: &UpgradeArgs, job_folder: Option<&Path>, colors: Colors
         }
         return Ok(Exit::Interrupted);
     }
-    let run = &measured.records;
-    let side = run_stats(run, &gates);
-    let record = UpgradeRecord {
-        format: FORMAT,
-        engine: arms.engine.clone(),
+    let sides = Sides {
+        engine: arms.engine,
         setting: arms.setting.name().to_owned(),
-        given: arms.given.clone(),
+        given: arms.given,
         axis: arms.axis.to_owned(),
-        values: arms.values.clone(),
-        builds: build_facts(args, run, &arms, &folder)?,
+        values: arms.values,
     };
-    let noise = saved_noise(&args.run.places.cache(), &side);
-    let upgrade = UpgradeRun {
-        plan: &run.plan,
-        summaries: &run.summaries,
-        side: &side,
-        record: &record,
-        noise: noise.as_ref(),
-        bound: args.judging.floor,
-    };
-    let upgrade = upgrade
-        .judge()
-        .map_err(|error| CommandError::usage(format!("error: {error}\n")))?;
-    let page = UpgradePage::new(&upgrade, arms.axis, arms.engine.as_deref(), measured.run.as_str());
-    let written = write_page(&measured, &record, &upgrade, &page)?;
+    let (record, upgrade) = judge(&view, &measured.records, &gates, sides, &folder)?;
+    let (page, written) = write(&measured.folder, &record, &upgrade)?;
     if !args.run.json {
         print(&page.terminal(terminal::layout(colors)));
         print(&format!("page: {}\n", written.display()));
@@ -183,60 +158,4 @@ fn exit(page: &UpgradePage, upgrade: &Upgrade, measured: Exit) -> Exit {
         MayUpgrade::Undecided => Exit::NotJudged,
         MayUpgrade::Yes => measured,
     }
-}
-
-/// What is known of the builds of both sides: of the first launch of each.
-fn build_facts(
-    args: &UpgradeArgs,
-    run: &Run,
-    arms: &UpgradeArms,
-    folder: &Path,
-) -> Result<[BuildFacts; 2], CommandError> {
-    let launch_of = |value: &String| {
-        let mut cells = run.plan.cells.iter();
-        let cell = cells.find(|cell| cell.axes.get(arms.axis) == Some(value))?;
-        Some(run.plan.launch(&cell.launch))
-    };
-    let launches: Vec<&Launch> = arms.values.iter().filter_map(launch_of).collect();
-    let cache = cache_dirs(&args.run.places, true).cache;
-    let facts = check_flags::build_facts(&launches, &environment(), &cache, folder)
-        .map_err(|error| CommandError::cannot_continue(format!("error: {error}\n")))?;
-    let mut facts = facts.into_iter().zip(launches).map(|(facts, launch)| BuildFacts {
-        configuration: logged_configuration(run, launch),
-        ..facts
-    });
-    Ok([facts.next().unwrap_or_default(), facts.next().unwrap_or_default()])
-}
-
-/// The configuration that all starts of a launch logged.
-fn logged_configuration(run: &Run, launch: &Launch) -> Configuration {
-    let mut known: BTreeSet<(&LaunchId, u32)> = BTreeSet::new();
-    let starts = run
-        .summaries
-        .iter()
-        .filter(|summary| summary.launch == launch.id && known.insert((&summary.launch, summary.start)));
-    let logs = starts.filter_map(|summary| run.read_engine_log(&summary.measurement()).ok());
-    common_settings(logs.map(|log| parse_configuration(&log, &launch.log_patterns.configuration)))
-}
-
-/// Writes the page and its data into the folder of the run; returns the path of the page.
-fn write_page(
-    measured: &MeasuredRun,
-    record: &UpgradeRecord,
-    upgrade: &Upgrade,
-    page: &UpgradePage,
-) -> Result<PathBuf, CommandError> {
-    let data = page.json(record, upgrade);
-    let files = [
-        ("upgrade.md", page.markdown()),
-        ("upgrade.json", data),
-        ("upgrade.html", html::draw_upgrade(page)),
-    ];
-    for (name, text) in files {
-        let path = measured.folder.join(name);
-        atomic::write(&path, redactor().redact(&text).as_bytes())
-            .with_context(|| format!("cannot write {}", path.display()))
-            .map_err(CommandError::unwritable)?;
-    }
-    Ok(measured.folder.join("upgrade.html"))
 }

@@ -65,12 +65,33 @@ impl Plan {
                 arms.setting.name()
             ));
         }
+        self.compare_answers_of(pairs);
+        Ok(())
+    }
+
+    /// Compares graded answers of the cells of the second value of an axis with those of the first, and no others.
+    ///
+    /// # Errors
+    /// A cell fits several.
+    pub(crate) fn compare_answers_of_arms(&mut self, axis: &str, values: [&str; 2]) -> Result<(), String> {
+        let cells: Vec<_> = self.cells.iter().map(|cell| (&cell.key, &cell.axes)).collect();
+        let pairs = select::arm_pairs(&cells, axis, values)?;
+        let pairs = pairs
+            .into_iter()
+            .map(|(baseline, candidate)| (baseline.clone(), candidate.clone()))
+            .collect();
+        self.compare_answers_of(pairs);
+        Ok(())
+    }
+
+    /// Compares graded answers of the second cell of each of these pairs with those of the first, and no others.
+    fn compare_answers_of(&mut self, pairs: Vec<(CellKey, CellKey)>) {
         let graded = |key: &CellKey| self.cell(key).scenario.quality.is_some();
         self.answer_references = pairs
-            .iter()
+            .into_iter()
             .filter(|(baseline, candidate)| graded(baseline) && graded(candidate))
-            .map(|(baseline, candidate)| (candidate.clone(), baseline.clone()))
+            .map(|(baseline, candidate)| (candidate, baseline))
             .collect();
-        Ok(())
+        self.stored_reference = None;
     }
 }

@@ -119,3 +119,41 @@ fn what_cannot_be_upgraded_is_refused_before_anything_starts() {
     }
     assert!(!bench.results().exists(), "nothing was started");
 }
+
+/// Three versions of which the last two answer wrongly, as fast as the first.
+#[test]
+fn a_search_by_upgrades_finds_the_version_whose_answers_got_worse() {
+    let versions = matrix()
+        .replace(
+            "sim: { variant: vllm, args: [--preset, fast] }",
+            "sim: { variant: vllm, version: [v1, v2, v3], args: [--step, 4ms] }",
+        )
+        .lines()
+        .filter(|line| {
+            !line.starts_with("axes:")
+                && !line.trim_start().starts_with("args: {")
+                && !line.contains("as: other")
+        })
+        .map(|line| format!("{line}\n"))
+        .collect::<String>();
+    let wrong = ["v2", "v3"]
+        .map(|version| format!("  - {{ when: {{ version: {version} }}, args: [--wrong-answers, 60%] }}\n"))
+        .concat();
+    let bench = Bench::of(&format!("{versions}overrides:\n{wrong}"));
+    let search = ["bisect", "matrices/m.yaml", "--no-calibration", "--floor", "80%"];
+    bench
+        .call(&[&search[..], &["--criterion", "upgrade"]].concat())
+        .exits(1)
+        .shows("May I upgrade sim from v1 to v3? No: answers of arithmetic got worse: -")
+        .shows("page: ")
+        .shows("first bad version: v2 (last good: v1), by answers of arithmetic of ");
+    assert_eq!(
+        page(&bench)["answers"][0]["task"],
+        "arithmetic",
+        "of the last step"
+    );
+    bench
+        .call(&[&search[..], &["--criterion", "speed"]].concat())
+        .exits(2)
+        .says("[possible values: metrics, upgrade]");
+}

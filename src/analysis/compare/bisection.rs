@@ -1,12 +1,12 @@
 //! Searches for the first bad version among several.
 
 use super::decision::{MIN_STARTS_NOISE_KNOWN, MIN_STARTS_NOISE_UNKNOWN};
+use super::loss::{Loss, LossOf};
 use super::pairwise::Comparison;
 use super::pairwise::row::Row;
 use super::verdict::Verdict;
 use super::{gates, percentile, stored};
 use crate::analysis::metrics::Metric;
-use crate::base::ids::CellKey;
 use crate::config::select::{self, AxisValues};
 use crate::plan::{Cell, Plan};
 use crate::results::record::cell_stats::Noise;
@@ -83,52 +83,46 @@ pub(crate) fn min_starts(plan: &Plan, gates: &[Metric], noise: Option<&Noise>) -
     }
 }
 
-/// What the last version lost against the first.
-pub(crate) struct Loss {
-    pub(crate) cell: CellKey,
-    /// The metric that got worse. `None` if the cell fails more often.
-    metric: Option<Metric>,
+/// Returns the largest loss in a metric, or else the first loss of reliability. `None` if there is no loss.
+pub(crate) fn worst_loss(comparison: &Comparison) -> Option<Loss> {
+    let is_loss = |row: &&Row| row.verdict() == Some(Verdict::Worse);
+    let losses = comparison.rows.iter().filter(is_loss);
+    let worst = losses.max_by(|one, two| absolute_change(one).total_cmp(&absolute_change(two)));
+    let of_metric = worst.map(|row| Loss {
+        cell: row.cell.clone(),
+        of: LossOf::Metric(row.metric),
+    });
+    of_metric.or_else(|| {
+        let failure = comparison.failures.iter().find(|failure| failure.is_regression)?;
+        Some(Loss {
+            cell: failure.cell.clone(),
+            of: LossOf::Reliability,
+        })
+    })
 }
 
-impl Loss {
-    /// Returns the largest loss in a metric, or else the first loss of reliability. `None` if there is no
-    /// loss.
-    pub(crate) fn from_comparison(comparison: &Comparison) -> Option<Self> {
-        let is_loss = |row: &&Row| row.verdict() == Some(Verdict::Worse);
-        let losses = comparison.rows.iter().filter(is_loss);
-        let worst = losses.max_by(|one, two| absolute_change(one).total_cmp(&absolute_change(two)));
-        let of_metric = worst.map(|row| Self {
-            cell: row.cell.clone(),
-            metric: Some(row.metric),
-        });
-        of_metric.or_else(|| {
-            let failure = comparison.failures.iter().find(|failure| failure.is_regression)?;
-            Some(Self {
-                cell: failure.cell.clone(),
-                metric: None,
-            })
-        })
-    }
-
-    /// Returns whether another version has this loss as well. `None` if the data do not decide.
-    pub(crate) fn is_found_in(&self, comparison: &Comparison) -> Option<bool> {
-        let Some(metric) = self.metric else {
-            return match comparison.is_less_reliable() {
-                true => Some(true),
-                false => comparison.failures.is_empty().then_some(false),
-            };
-        };
-        let row = comparison.rows.iter().find(|row| row.metric == metric)?;
-        match row.verdict()? {
-            Verdict::Worse => Some(true),
-            Verdict::Same | Verdict::Better => Some(false),
-            Verdict::Unclear => None,
+/// Returns whether the candidate of a comparison has this loss as well. `None` if the data do not decide, or if it is none of a
+/// metric or of reliability.
+pub(crate) fn is_found_in(loss: &Loss, comparison: &Comparison) -> Option<bool> {
+    match &loss.of {
+        LossOf::Reliability => match comparison.is_less_reliable() {
+            true => Some(true),
+            false => comparison.failures.is_empty().then_some(false),
+        },
+        LossOf::Metric(metric) => {
+            let row = comparison.rows.iter().find(|row| row.metric == *metric)?;
+            is_worse(row.verdict())
         }
+        LossOf::Answers(_) | LossOf::WrongAnswers | LossOf::Resource(_) => None,
     }
+}
 
-    pub(crate) fn label(&self) -> String {
-        self.metric
-            .map_or_else(|| "reliability".to_owned(), |metric| metric.label().to_string())
+/// Returns whether a verdict is a loss. `None` if it does not decide.
+pub(crate) const fn is_worse(verdict: Option<Verdict>) -> Option<bool> {
+    match verdict {
+        Some(Verdict::Worse) => Some(true),
+        Some(Verdict::Same | Verdict::Better) => Some(false),
+        Some(Verdict::Unclear) | None => None,
     }
 }
 
@@ -139,13 +133,18 @@ fn absolute_change(row: &Row) -> f64 {
         .map_or(0.0, |estimate| estimate.log_change.abs())
 }
 
-/// Keeps the cells of two versions. If the loss is known, keeps only the cell that has it.
+/// Keeps the cells of two versions. If the loss is known, keeps only the cells that have it.
 pub(crate) fn keep_versions(plan: &mut Plan, versions: [&str; 2], loss: Option<&Loss>) {
     plan.retain_cells(|cell| {
         let mut own = cell.axes.get(VERSION_AXIS).into_iter();
         let is_version = own.any(|own| versions.contains(&own.as_str()));
-        let is_other = |loss: &Loss| other_axes(cell.key.as_str()) != other_axes(loss.cell.as_str());
-        is_version && !loss.is_some_and(is_other)
+        let axes = other_axes(cell.key.as_str());
+        // A loss of a launch has no axes of a load.
+        let has_loss = |loss: &Loss| {
+            let own = other_axes(loss.cell.as_str());
+            own.iter().all(|(axis, value)| axes.get(axis) == Some(value))
+        };
+        is_version && loss.is_none_or(has_loss)
     });
 }
 

@@ -23,6 +23,7 @@ pub(crate) mod extra_starts;
 pub(crate) mod from_run;
 pub(crate) mod gate_policy;
 pub(crate) mod gates;
+pub(crate) mod loss;
 pub(crate) mod machine_facts;
 pub(crate) mod machines;
 #[cfg(test)]

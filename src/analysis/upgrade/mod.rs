@@ -2,6 +2,7 @@
 
 mod changes;
 pub(crate) mod configuration;
+mod losses;
 
 pub(crate) use changes::{Change, ChangeKind, Changes, find_changes};
 
@@ -9,7 +10,7 @@ use crate::analysis::compare::arm_comparison::{ArmsError, compare_arms};
 use crate::analysis::compare::arms;
 use crate::analysis::compare::decision::{Answer, CONFIDENCE};
 use crate::analysis::compare::difference::Difference;
-use crate::analysis::compare::pairwise::row::Row;
+use crate::analysis::compare::loss::Loss;
 use crate::analysis::compare::pairwise::{CompareOptions, Comparison, forbidden_reason};
 use crate::analysis::compare::resources::{ResourceQuestions, ResourceRow};
 use crate::analysis::compare::verdict::Verdict;
@@ -167,11 +168,12 @@ pub(crate) struct Conclusion {
 
 impl Upgrade {
     pub(crate) fn conclusion(&self, name: &dyn Fn(&CellKey) -> String) -> Conclusion {
-        let losses = self.losses(name);
+        let losses = self.losses();
         if !losses.is_empty() {
+            let in_words = |(loss, text): &(Loss, String)| format!("{text} ({})", name(&loss.cell));
             return Conclusion {
                 answer: MayUpgrade::No,
-                reasons: losses,
+                reasons: losses.iter().map(in_words).collect(),
             };
         }
         let open = self.open_questions(name);
@@ -185,57 +187,6 @@ impl Upgrade {
                 reasons: self.findings(),
             },
         }
-    }
-
-    /// What got worse: answers, reliability, speed by its size, resources.
-    fn losses(&self, name: &dyn Fn(&CellKey) -> String) -> Vec<String> {
-        let compared = self
-            .answers
-            .iter()
-            .filter_map(|answers| Some((answers, answers.result.as_ref().ok()?)));
-        let worse = compared.filter(|(_, compared)| compared.is_worse());
-        let mut losses: Vec<String> = worse
-            .map(|(answers, compared)| {
-                format!(
-                    "answers of {} got worse: {} ({})",
-                    answers.task,
-                    difference(compared),
-                    name(&answers.cell)
-                )
-            })
-            .collect();
-        let wrong = self.wrong_answers.iter();
-        losses.extend(wrong.map(|(cell, why)| format!("answers are wrong: {why} ({})", name(cell))));
-        let failures = self.speed.failures.iter().filter(|failure| failure.is_regression);
-        losses.extend(
-            failures.map(|failure| format!("less reliable: {} ({})", failure.text, name(&failure.cell))),
-        );
-        let mut slower: Vec<&Row> = self
-            .speed
-            .rows
-            .iter()
-            .filter(|row| row.verdict() == Some(Verdict::Worse))
-            .collect();
-        slower.sort_by(|one, other| size(&other.answer).total_cmp(&size(&one.answer)));
-        losses.extend(slower.into_iter().map(|row| {
-            let change = row
-                .change_from_zero()
-                .map_or_else(|| change(&row.answer), str::to_owned);
-            format!("{} got worse: {change} ({})", row.metric.label(), name(&row.cell))
-        }));
-        let needed = self
-            .resources
-            .iter()
-            .filter(|row| row.answer.verdict() == Some(Verdict::Worse));
-        losses.extend(needed.map(|row| {
-            format!(
-                "{} got worse: {} ({})",
-                row.resource.label(),
-                change(&row.answer),
-                name(&row.cell)
-            )
-        }));
-        losses
     }
 
     /// What has to be known for the answer yes, and is not: figures that were not judged or are unclear, cells that the
@@ -341,11 +292,6 @@ impl Upgrade {
     }
 }
 
-/// The size of a change, as a difference of logarithms.
-fn size(answer: &Answer) -> f64 {
-    answer.estimate.map_or(0.0, |estimate| estimate.log_change.abs())
-}
-
 /// A change with its interval, in percent.
 fn change(answer: &Answer) -> String {
     let Some(estimate) = answer.estimate else {
@@ -361,14 +307,4 @@ fn change(answer: &Answer) -> String {
         ),
         None => percent(estimate.change()),
     }
-}
-
-/// The difference of two shares of correct answers with its interval, in points.
-fn difference(compared: &ComparedAnswers) -> String {
-    let [low, high] = compared.paired.interval().map(|bound| 100.0 * bound);
-    format!(
-        "{:+.1} points, 95 % interval {low:+.1} to {high:+.1}, n = {}",
-        100.0 * compared.paired.difference(),
-        compared.paired.items
-    )
 }

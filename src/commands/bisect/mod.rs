@@ -4,7 +4,7 @@ mod probe;
 
 use std::path::Path;
 
-use crate::analysis::compare::bisection::{self, Bisection, Loss};
+use crate::analysis::compare::bisection::{self, Bisection};
 use crate::analysis::compare::pairwise::Comparison;
 use crate::analysis::compare::pairwise::row::Row;
 use crate::analysis::compare::verdict::Verdict;
@@ -86,13 +86,13 @@ fn check_plan(args: &BisectArgs, plan: &Plan) -> Result<(Vec<String>, Vec<Metric
 fn search(versions: &[String], mut probe: Probe<'_>) -> Outcome {
     let mut search = Bisection::between_ends(versions.len());
     let ends = [versions[search.good].as_str(), versions[search.bad].as_str()];
-    let Some(Step { comparison, .. }) = probe.compare(ends, None)? else {
+    let Some(Step { compared, .. }) = probe.compare(ends, None)? else {
         return Ok(Exit::Interrupted);
     };
     // Only this loss decides the search, because other metrics may get worse and better again between the
     // versions.
-    let Some(loss) = Loss::from_comparison(&comparison) else {
-        return Ok(report_no_loss(&comparison, ends));
+    let Some(loss) = compared.worst_loss() else {
+        return Ok(report_no_loss(compared.comparison(), ends));
     };
     while let Some(middle) = search.next() {
         let Some(step) = probe.compare([ends[0], &versions[middle]], Some(&loss))? else {
@@ -105,9 +105,8 @@ fn search(versions: &[String], mut probe: Probe<'_>) -> Outcome {
             ));
             return Ok(Exit::NotJudged);
         }
-        let comparison = step.comparison;
-        let Some(is_bad) = loss.is_found_in(&comparison) else {
-            let why = match comparison.is_less_reliable() {
+        let Some(is_bad) = step.compared.has_loss(&loss, &compared) else {
+            let why = match step.compared.comparison().is_less_reliable() {
                 true => "it fails, and the first version does not",
                 false => "more `--starts` may decide",
             };

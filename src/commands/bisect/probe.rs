@@ -4,18 +4,22 @@ use std::path::Path;
 
 use anyhow::Context;
 
-use crate::analysis::compare::bisection::{self, Loss, VERSION_AXIS};
+use crate::analysis::compare::bisection::{self, VERSION_AXIS};
+use crate::analysis::compare::loss::Loss;
 use crate::analysis::compare::machines;
 use crate::analysis::compare::pairwise::row::Row;
 use crate::analysis::compare::pairwise::{CompareOptions, Comparison};
 use crate::analysis::compare::reliability::Failure;
 use crate::analysis::metrics::Metric;
-use crate::cli::regression::BisectArgs;
+use crate::analysis::upgrade::Upgrade;
+use crate::cli::regression::{BisectArgs, BisectCriterion};
 use crate::commands::compare::{compare_run_arms, run_stats, saved_noise};
 use crate::commands::error::CommandError;
 use crate::commands::measure::{RunView, measure, run_request};
 use crate::commands::output::{Colors, print};
+use crate::commands::upgrade_page::{Sides, judge, write};
 use crate::exit::Exit;
+use crate::plan::Plan;
 use crate::results::record::cell_stats::Facts;
 use crate::results::store::{self, RunEntry};
 use crate::runner::load_matrix::LoadedMatrix;
@@ -38,9 +42,41 @@ pub(super) struct Probe<'a> {
 
 /// Two versions, compared in a run of their own.
 pub(super) struct Step {
-    pub(super) comparison: Comparison,
+    pub(super) compared: Compared,
     /// Says which other machine measured this step, if it may not be compared with that of the first and the last version.
     pub(super) elsewhere: Option<String>,
+}
+
+/// How two versions compare, by the criterion of the search.
+pub(super) enum Compared {
+    Metrics(Comparison),
+    Upgrade(Box<Upgrade>),
+}
+
+impl Compared {
+    /// The metrics and the reliability.
+    pub(super) fn comparison(&self) -> &Comparison {
+        match self {
+            Self::Metrics(comparison) => comparison,
+            Self::Upgrade(upgrade) => &upgrade.speed,
+        }
+    }
+
+    /// The loss that decides the search; `None` if there is none.
+    pub(super) fn worst_loss(&self) -> Option<Loss> {
+        match self {
+            Self::Metrics(comparison) => bisection::worst_loss(comparison),
+            Self::Upgrade(upgrade) => upgrade.losses().into_iter().map(|(loss, _)| loss).next(),
+        }
+    }
+
+    /// Whether the later version has a loss, which the last version has according to `ends`; `None` if the data do not decide.
+    pub(super) fn has_loss(&self, loss: &Loss, ends: &Self) -> Option<bool> {
+        match (self, ends) {
+            (Self::Upgrade(upgrade), Self::Upgrade(ends)) => upgrade.has_loss(loss, ends),
+            _ => bisection::is_found_in(loss, self.comparison()),
+        }
+    }
 }
 
 impl Probe<'_> {
@@ -55,7 +91,13 @@ impl Probe<'_> {
         request.resume = self.earlier_run(versions)?;
         request.extra_starts = ExtraStarts::None;
         request.matrix.plan.set_starts(self.starts);
-        bisection::keep_versions(&mut request.matrix.plan, versions, loss);
+        let plan = &mut request.matrix.plan;
+        bisection::keep_versions(plan, versions, loss);
+        if self.args.criterion == BisectCriterion::Upgrade {
+            plan.compare_answers_of_arms(VERSION_AXIS, versions)
+                .map_err(|why| CommandError::usage(format!("error: {why}\n")))?;
+        }
+        let folder = request.matrix.folder.clone();
         let bound = self.args.judging.floor;
         let view = RunView {
             args,
@@ -70,7 +112,6 @@ impl Probe<'_> {
         }
         let run = measured.records;
         let side = run_stats(&run, &self.gates);
-        let noise = saved_noise(&args.places.cache(), &side);
         let hosts = machines::hosts_of_run(&side);
         let elsewhere = match self.hosts.as_slice() {
             [] => {
@@ -79,18 +120,35 @@ impl Probe<'_> {
             }
             of_ends => machines::forbidding_differences(of_ends, &hosts),
         };
-        let terms = CompareOptions {
-            bound,
-            noise: noise.as_ref(),
-            allow_environment: false,
-            further_questions: 0,
+        let compared = match self.args.criterion {
+            BisectCriterion::Metrics => {
+                let noise = saved_noise(&args.places.cache(), &side);
+                let terms = CompareOptions {
+                    bound,
+                    noise: noise.as_ref(),
+                    allow_environment: false,
+                    further_questions: 0,
+                };
+                let comparison = compare_run_arms(&run, &self.gates, VERSION_AXIS, versions, &terms)?;
+                print(&comparison_rows(&comparison, versions[1]));
+                Compared::Metrics(comparison)
+            }
+            BisectCriterion::Upgrade => {
+                let named = versions.map(str::to_owned);
+                let sides = Sides {
+                    engine: engine_of(&run.plan),
+                    setting: VERSION_AXIS.to_owned(),
+                    given: named.clone(),
+                    axis: VERSION_AXIS.to_owned(),
+                    values: named,
+                };
+                let (record, upgrade) = judge(&view, &run, &self.gates, sides, &folder)?;
+                let (page, path) = write(&measured.folder, &record, &upgrade)?;
+                print(&format!("{}\npage: {}\n", page.headline, path.display()));
+                Compared::Upgrade(Box::new(upgrade))
+            }
         };
-        let comparison = compare_run_arms(&run, &self.gates, VERSION_AXIS, versions, &terms)?;
-        print(&comparison_rows(&comparison, versions[1]));
-        Ok(Some(Step {
-            comparison,
-            elsewhere,
-        }))
+        Ok(Some(Step { compared, elsewhere }))
     }
 
     /// The run of these versions that a resumed search already has. For the first and last version it is the
@@ -125,6 +183,13 @@ impl Probe<'_> {
         }
         Ok(earlier_run.map(|run| run.info.run.to_string()))
     }
+}
+
+/// The engine whose versions are compared; `None` if there are several.
+fn engine_of(plan: &Plan) -> Option<String> {
+    let mut engines = plan.cells.iter().map(|cell| cell.axes.get("engine"));
+    let first = engines.next()??;
+    engines.all(|engine| engine == Some(first)).then(|| first.clone())
 }
 
 /// Formats a comparison, with a line for each metric and each loss of reliability.
