@@ -4,6 +4,7 @@ use crate::base::ids::CellKey;
 use crate::config::select::{self, AxisValues};
 use crate::config::template::Template;
 use crate::config::upgrade::UpgradeArms;
+use crate::plan::arms::baseline_key;
 use crate::plan::{Launch, Plan};
 
 /// Whether two launches start the same thing.
@@ -82,6 +83,15 @@ impl Plan {
             .collect();
         self.compare_answers_of(pairs);
         Ok(())
+    }
+
+    /// Compares graded answers of every cell with those of the baseline that is started in turn with it.
+    pub(crate) fn compare_answers_with_baselines(&mut self) {
+        let is_planned = |key: &CellKey| self.cells.iter().any(|cell| cell.key == *key);
+        let candidates = self.cells.iter().filter(|cell| !cell.is_baseline());
+        let pairs = candidates.map(|cell| (baseline_key(cell), cell.key.clone()));
+        let pairs: Vec<_> = pairs.filter(|(baseline, _)| is_planned(baseline)).collect();
+        self.compare_answers_of(pairs);
     }
 
     /// Compares graded answers of the second cell of each of these pairs with those of the first, and no others.

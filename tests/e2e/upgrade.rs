@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use crate::harness::{Bench, Ran};
+use crate::nightly::{newest, nightly};
 
 /// An engine with sets of arguments, and answers to grade.
 fn matrix() -> String {
@@ -27,7 +29,11 @@ fn upgrade(bench: &Bench, more: &[&str]) -> Ran {
 
 /// The written page as JSON.
 fn page(bench: &Bench) -> serde_json::Value {
-    let text = fs::read_to_string(bench.run_folder().join("upgrade.json")).expect("there is a page");
+    page_of(&bench.run_folder())
+}
+
+fn page_of(run: &Path) -> serde_json::Value {
+    let text = fs::read_to_string(run.join("upgrade.json")).expect("there is a page");
     serde_json::from_str(&text).expect("it is JSON")
 }
 
@@ -148,7 +154,7 @@ fn a_search_by_upgrades_finds_the_version_whose_answers_got_worse() {
         .shows("page: ")
         .shows("first bad version: v2 (last good: v1), by answers of arithmetic of ");
     assert_eq!(
-        page(&bench)["answers"][0]["task"],
+        page_of(&newest(&bench))["answers"][0]["task"],
         "arithmetic",
         "of the last step"
     );
@@ -156,4 +162,58 @@ fn a_search_by_upgrades_finds_the_version_whose_answers_got_worse() {
         .call(&[&search[..], &["--criterion", "speed"]].concat())
         .exits(2)
         .says("[possible values: metrics, upgrade]");
+}
+
+#[test]
+fn a_night_with_another_build_than_its_baseline_gets_the_page_and_its_answers_are_compared() {
+    for paired in [true, false] {
+        let night = |more: &str| {
+            let sim = format!("sim: {{ variant: vllm, args: [--step, 4ms{more}] }}");
+            let text: String = matrix()
+                .replace("sim: { variant: vllm, args: [--preset, fast] }", &sim)
+                .lines()
+                .filter(|line| {
+                    !line.starts_with("axes:")
+                        && !line.trim_start().starts_with("args: {")
+                        && !line.contains("as: other")
+                })
+                .map(|line| format!("{line}\n"))
+                .collect();
+            format!("{text}repeats: {{ starts: 3 }}\nnightly: {{ paired: {paired} }}\n")
+        };
+        let bench = Bench::of(&night(""));
+        let floor = ["--floor", "80%"];
+        let first = nightly(&bench, &floor).exits(0);
+        assert!(!first.stdout.contains("May I upgrade"), "{}", first.stdout);
+        bench
+            .call(&[
+                "baseline",
+                "set",
+                "matrices/m.yaml",
+                "--reason",
+                "the first night",
+            ])
+            .exits(0);
+        let same = nightly(&bench, &floor);
+        assert!(!same.stdout.contains("May I upgrade"), "{}", same.stdout);
+        bench.rewrite(&night(", --wrong-answers, 60%"));
+        let question = "May I upgrade sim from the baseline to this nightly run? ";
+        let ran = nightly(&bench, &floor).shows("/upgrade.html");
+        match paired {
+            true => ran
+                .exits(3)
+                .shows(&format!("{question}No: answers of arithmetic got worse: -")),
+            // Nothing says what the answers of the baseline were.
+            false => ran.shows(question),
+        };
+        let changes = page_of(&newest(&bench))["changes"].clone();
+        let changes = changes.as_array().expect("a list");
+        assert_eq!(changes[0]["what"], "run", "{changes:?}");
+        assert!(
+            changes.iter().any(|change| change["what"]
+                .as_str()
+                .is_some_and(|what| what.contains("--wrong-answers"))),
+            "{changes:?}"
+        );
+    }
 }

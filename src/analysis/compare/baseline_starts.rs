@@ -166,6 +166,9 @@ pub(crate) fn add_baseline_starts(plan: &mut Plan, baseline: &Baseline) {
         .filter_map(|key| Some((key, baseline.side.matching_key(key)?)));
     let (launches, _) = baseline_launches(baseline, paired);
     plan.pair_with_baselines(&launches);
+    if plan.answer_references.is_empty() && plan.stored_reference.is_none() {
+        plan.compare_answers_with_baselines();
+    }
 }
 
 /// Pins the candidates of a plan to the builds that a nightly run measured.

@@ -12,7 +12,7 @@ use super::between::PastNight;
 use super::decision::MetricQuestion;
 use super::gate_policy::{self, NightlyMetric, Policy, ScreenedMetric};
 use super::verdict::Verdict;
-use super::{gates, machines, question, stored, verdict};
+use super::{gates, machines, pairwise, question, stored, verdict};
 use crate::analysis::metrics::Metric;
 use crate::base::ids::CellKey;
 use crate::results::record::cell_stats::{CellStats, Noise, RunStats};
@@ -117,6 +117,13 @@ pub(crate) fn screen(
         .filter(|screened_metric| screened_metric.is_tested())
         .count();
     for ((pair, metric, metric_questions), screened) in metric_questions.into_iter().zip(screened) {
+        screen_result.rows.push(pairwise::new_row(
+            pair.key,
+            [pair.baseline_cell, pair.candidate_cell],
+            metric,
+            metric_questions.question.clone(),
+            screened.answer.clone(),
+        ));
         screen_result.add_metric(pair, metric, metric_questions.question, screened, policy);
     }
     screen_result

@@ -152,19 +152,7 @@ pub(crate) fn compare_pairs(
     question_for: QuestionFn<'_>,
 ) -> Comparison {
     let of_sides = environment_diff::side_differences(first, second);
-    let of_pairs: Vec<(&CellKey, Vec<Difference>)> = pairs
-        .iter()
-        .map(|(key, baseline_cell, candidate_cell)| {
-            // A side that was not measured has no values that could differ.
-            let is_missing = baseline_cell.is_missing() || candidate_cell.is_missing();
-            let own =
-                (!is_missing).then(|| environment_diff::cell_differences(baseline_cell, candidate_cell));
-            let mut own = own.unwrap_or_default();
-            // Hosts of cells may differ in what the sides differ in.
-            own.retain(|own| !of_sides.contains(own));
-            (*key, own)
-        })
-        .collect();
+    let of_pairs = pair_differences(&of_sides, &pairs);
     let mut pending_rows = Vec::new();
     for ((key, baseline_cell, candidate_cell), (_, own)) in pairs.iter().zip(&of_pairs) {
         let differing: Vec<&Difference> = of_sides.iter().chain(own).collect();
@@ -218,16 +206,62 @@ pub(crate) fn compare_pairs(
         failures: reliability::failures(&pairs),
         unpaired_cells: unpaired_cells(first, second, &pairs),
         bound: options.bound,
-        differences: of_sides
-            .iter()
-            .map(|difference| (difference.clone(), Vec::new()))
-            .chain(
-                environment_diff::group_by_difference(of_pairs)
-                    .into_iter()
-                    .map(|(difference, cells)| (difference, cells.into_iter().cloned().collect())),
-            )
-            .collect(),
+        differences: grouped(&of_sides, of_pairs),
     }
+}
+
+/// Builds the comparison of the pairs that `is_part` selects, whose metrics were judged elsewhere.
+pub(crate) fn judged_pairs(
+    first: &RunStats,
+    second: &RunStats,
+    is_part: &dyn Fn(&CellKey) -> bool,
+    rows: Vec<Row>,
+    bound: f64,
+) -> Comparison {
+    let mut pairs = match_cells(first, second);
+    let unpaired_cells = unpaired_cells(first, second, &pairs);
+    pairs.retain(|(key, ..)| is_part(key));
+    let of_sides = environment_diff::side_differences(first, second);
+    let of_pairs = pair_differences(&of_sides, &pairs);
+    Comparison {
+        rows: rows.into_iter().filter(|row| is_part(&row.cell)).collect(),
+        failures: reliability::failures(&pairs),
+        unpaired_cells,
+        bound,
+        differences: grouped(&of_sides, of_pairs),
+    }
+}
+
+/// Returns the differences of each pair that are not those of the whole sides.
+fn pair_differences<'a>(
+    of_sides: &[Difference],
+    pairs: &MatchedCells<'a>,
+) -> Vec<(&'a CellKey, Vec<Difference>)> {
+    let of_pair = |(key, baseline_cell, candidate_cell): &(&'a CellKey, &CellStats, &CellStats)| {
+        // A side that was not measured has no values that could differ.
+        let is_missing = baseline_cell.is_missing() || candidate_cell.is_missing();
+        let own = (!is_missing).then(|| environment_diff::cell_differences(baseline_cell, candidate_cell));
+        let mut own = own.unwrap_or_default();
+        // Hosts of cells may differ in what the sides differ in.
+        own.retain(|own| !of_sides.contains(own));
+        (*key, own)
+    };
+    pairs.iter().map(of_pair).collect()
+}
+
+/// Returns the differences of the sides, and those of pairs with the cells that have them.
+fn grouped(
+    of_sides: &[Difference],
+    of_pairs: Vec<(&CellKey, Vec<Difference>)>,
+) -> Vec<(Difference, Vec<CellKey>)> {
+    let of_pairs = environment_diff::group_by_difference(of_pairs)
+        .into_iter()
+        .map(|(difference, cells)| (difference, cells.into_iter().cloned().collect()));
+    of_sides
+        .iter()
+        .map(|difference| (difference.clone(), Vec::new()))
+        .chain(of_pairs)
+        .collect()
 }
 
 /// Returns the cells of both sides that have no partner.
@@ -259,7 +293,7 @@ pub(crate) fn forbidden_reason(differences: &[&Difference], across: bool) -> Opt
         .then(|| format!("not only the engine differs: {}", differences_in_words.join("; ")))
 }
 
-fn new_row(
+pub(crate) fn new_row(
     key: &CellKey,
     cells: [&CellStats; 2],
     metric: Metric,

@@ -3,8 +3,10 @@
 mod changes;
 pub(crate) mod configuration;
 mod losses;
+mod nightly;
 
 pub(crate) use changes::{Change, ChangeKind, Changes, find_changes};
+pub(crate) use nightly::NightlyUpgrade;
 
 use crate::analysis::compare::arm_comparison::{ArmsError, compare_arms};
 use crate::analysis::compare::arms;
@@ -70,12 +72,16 @@ impl UpgradeRun<'_> {
             .map(|(difference, _)| difference)
             .collect();
         let forbidden = forbidden_reason(&differences, false);
+        let both: Vec<(Option<&CellKey>, &CellKey)> = pairs
+            .iter()
+            .map(|(baseline, candidate)| (Some(baseline), candidate))
+            .collect();
         Ok(Upgrade {
             sides: values.clone(),
             changes: find_changes(&speed, self.record, self.summaries, &pairs),
             resources: questions.judge(self.bound, family, forbidden.as_deref()),
             answers: compare_answers(self.plan, self.summaries, None),
-            wrong_answers: self.wrong_answers(&pairs),
+            wrong_answers: wrong_answers(self.summaries, &both),
             is_simulated: self.plan.launches.iter().any(|launch| launch.engine.simulated),
             speed,
         })
@@ -94,33 +100,38 @@ impl UpgradeRun<'_> {
         }
         side
     }
+}
 
-    /// Why answers of the candidate are wrong by themselves where those of the baseline are not, by cell.
-    fn wrong_answers(&self, pairs: &[(CellKey, CellKey)]) -> Vec<(CellKey, String)> {
-        let reasons = |cell: &CellKey| -> Vec<&Reason> {
-            let own = self.summaries.iter().filter(|summary| summary.cell == *cell);
-            let reasons = own
-                .flat_map(|summary| &summary.validity)
-                .flat_map(|validity| &validity.reasons);
-            reasons
-                .filter(|reason| reason.weight == Weight::Invalid && WRONG_ANSWERS.contains(&reason.code))
-                .collect()
-        };
-        let mut wrong = Vec::new();
-        for (baseline, candidate) in pairs {
-            let known: Vec<ReasonCode> = reasons(baseline).iter().map(|reason| reason.code).collect();
-            let new = reasons(candidate)
-                .into_iter()
-                .find(|reason| !known.contains(&reason.code));
-            wrong.extend(new.map(|reason| {
-                (
-                    candidate.clone(),
-                    format!("{}: {}", reason.code.name(), reason.measured),
-                )
-            }));
-        }
-        wrong
+/// Returns why answers of candidates are wrong by themselves where those of their baselines are not, by cell. A baseline that was not
+/// measured has no such reasons.
+fn wrong_answers(
+    summaries: &[MeasurementSummary],
+    pairs: &[(Option<&CellKey>, &CellKey)],
+) -> Vec<(CellKey, String)> {
+    let reasons = |cell: &CellKey| -> Vec<&Reason> {
+        let own = summaries.iter().filter(|summary| summary.cell == *cell);
+        let reasons = own
+            .flat_map(|summary| &summary.validity)
+            .flat_map(|validity| &validity.reasons);
+        reasons
+            .filter(|reason| reason.weight == Weight::Invalid && WRONG_ANSWERS.contains(&reason.code))
+            .collect()
+    };
+    let mut wrong = Vec::new();
+    for (baseline, candidate) in pairs {
+        let known = baseline.map(|baseline| reasons(baseline)).unwrap_or_default();
+        let known: Vec<ReasonCode> = known.iter().map(|reason| reason.code).collect();
+        let new = reasons(candidate)
+            .into_iter()
+            .find(|reason| !known.contains(&reason.code));
+        wrong.extend(new.map(|reason| {
+            (
+                (*candidate).clone(),
+                format!("{}: {}", reason.code.name(), reason.measured),
+            )
+        }));
     }
+    wrong
 }
 
 /// Both sides of an upgrade, compared.

@@ -8,7 +8,7 @@ use anyhow::Context;
 use crate::analysis::compare::baseline_starts::{self, PairedRun};
 use crate::analysis::compare::confirmation_budget::{self, Allotment, BudgetLimits};
 use crate::analysis::compare::gate_policy::Policy;
-use crate::analysis::compare::nightly_gate::screen_result::SuspectedLoss;
+use crate::analysis::compare::nightly_gate::screen_result::{NightVerdicts, SuspectedLoss};
 use crate::analysis::compare::nightly_gate::{self, confirmation, paired};
 use crate::base::ids::CellKey;
 use crate::cli::regression::NightlyArgs;
@@ -16,11 +16,10 @@ use crate::commands::compare::{run_stats, saved_noise};
 use crate::commands::error::CommandError;
 use crate::commands::nightly::confirm::NightlyResults;
 use crate::commands::output::eprint;
-use crate::results::record::nightly::{Finding, JudgedCounts};
 use crate::results::store;
 
-/// Findings of a run in which the baseline was started beside every cell, with the counts of judged metrics.
-pub(super) fn judge_paired(args: &NightlyArgs, nightly: &NightlyResults<'_>) -> (Vec<Finding>, JudgedCounts) {
+/// The verdicts of a run in which the baseline was started beside every cell.
+pub(super) fn judge_paired(args: &NightlyArgs, nightly: &NightlyResults<'_>) -> NightVerdicts {
     let NightlyResults {
         baseline,
         run,
@@ -44,12 +43,11 @@ pub(super) fn judge_paired(args: &NightlyArgs, nightly: &NightlyResults<'_>) -> 
     )
 }
 
-/// Findings of a run after screening and confirmation, with the counts of judged metrics; `None` if
-/// interrupted.
+/// The verdicts of a run after screening and confirmation; `None` if interrupted.
 pub(super) fn judge_screened(
     args: &NightlyArgs,
     nightly: &NightlyResults<'_>,
-) -> Result<Option<(Vec<Finding>, JudgedCounts)>, CommandError> {
+) -> Result<Option<NightVerdicts>, CommandError> {
     let NightlyResults {
         baseline,
         run,
@@ -88,11 +86,9 @@ pub(super) fn judge_screened(
     let Some(confirmed) = nightly.confirm(&screening, &start_counts) else {
         return Ok(None);
     };
-    let (decided, judged) = confirmation::decide_suspects(&screening, &confirmed.fresh, &policy, &granted);
-    let mut findings = screening.findings;
-    findings.extend(decided);
-    findings.extend(confirmed.failures);
-    Ok(Some((findings, judged)))
+    let mut verdicts = confirmation::decide_suspects(&screening, &confirmed.fresh, &policy, &granted);
+    verdicts.findings.extend(confirmed.failures);
+    Ok(Some(verdicts))
 }
 
 /// The message about a suspected loss before its confirmation.

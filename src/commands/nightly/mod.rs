@@ -4,6 +4,7 @@
 mod confirm;
 mod judge;
 mod notify;
+mod upgrade;
 
 use std::path::{Path, PathBuf};
 
@@ -100,7 +101,7 @@ fn run_and_judge(args: &NightlyArgs, job_folder: Option<&Path>, colors: Colors) 
     {
         None => {
             print_baseline_hint(args, &file, &measured.folder);
-            Some((nightly_gate::findings::failure_findings(&candidate), None))
+            Some((nightly_gate::findings::failure_findings(&candidate), None, None))
         }
         Some(baseline) => {
             let nightly = NightlyResults {
@@ -115,10 +116,13 @@ fn run_and_judge(args: &NightlyArgs, job_folder: Option<&Path>, colors: Colors) 
                 true => Some(judge::judge_paired(args, &nightly)),
                 false => judge::judge_screened(args, &nightly)?,
             };
-            judged.map(|(findings, judged)| (findings, Some(judged)))
+            judged.map(|verdicts| {
+                let page = upgrade::page_if_changed(&nightly, verdicts.rows, &measured.folder);
+                (verdicts.findings, Some(verdicts.judged), page)
+            })
         }
     };
-    let Some((findings, judged)) = judgement else {
+    let Some((findings, judged, page)) = judgement else {
         return Ok(Exit::Interrupted);
     };
     let night = NightlyRun {
@@ -138,6 +142,9 @@ fn run_and_judge(args: &NightlyArgs, job_folder: Option<&Path>, colors: Colors) 
         .context("the nightly run is measured, but not saved in the history")?;
     notify::notify(args, &nights, &night);
     notify::publish(args, &night, &measured)?;
+    if let Some((headline, path)) = page.filter(|_| !args.run.json) {
+        print(&format!("{headline}\npage: {}\n", path.display()));
+    }
     notify::write_charts(args, &night);
     remove_raw_data(args, &night);
     if !args.run.json {

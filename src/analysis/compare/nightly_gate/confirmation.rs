@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::findings::new_finding;
-use super::screen_result::{ScreenResult, SuspectedLoss};
+use super::screen_result::{NightVerdicts, ScreenResult, SuspectedLoss};
 use crate::analysis::compare::confirmation_budget::Allotment;
 use crate::analysis::compare::decision::{Answer, MetricQuestion, NoVerdict};
 use crate::analysis::compare::gate_policy::{self, ConfirmationOutcome, Policy};
+use crate::analysis::compare::pairwise::row::Row;
 use crate::base::ids::CellKey;
-use crate::results::record::nightly::{Finding, FindingKind, JudgedCounts};
+use crate::results::record::nightly::{FindingKind, JudgedCounts};
 
 /// The fresh starts of a suspected loss.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,14 +21,14 @@ pub(crate) enum FreshStarts {
     NotStarted,
 }
 
-/// Decides the suspected losses by fresh starts and counts the judged metrics. `fresh` and `granted` say what
+/// Decides the suspected losses by fresh starts and counts the judged metrics. `fresh` and `allotments` say what
 /// was started.
 pub(crate) fn decide_suspects(
     screen_result: &ScreenResult,
     fresh: &[FreshStarts],
     policy: &Policy,
     allotments: &BTreeMap<CellKey, Allotment>,
-) -> (Vec<Finding>, JudgedCounts) {
+) -> NightVerdicts {
     let questions: Vec<MetricQuestion> = screen_result
         .suspects
         .iter()
@@ -49,8 +50,13 @@ pub(crate) fn decide_suspects(
         unclear: screen_result.unclear.metrics,
         visible_loss_share: screen_result.unclear.smallest_detectable_loss,
     };
-    let answered = screen_result.suspects.iter().zip(fresh).zip(answers);
-    let findings = answered.map(|((suspect, fresh), answer)| {
+    let mut rows = screen_result.rows.clone();
+    let answered = screen_result
+        .suspects
+        .iter()
+        .zip(fresh)
+        .zip(questions.iter().zip(answers));
+    let decided = answered.map(|((suspect, fresh), (question, answer))| {
         let kind = match ConfirmationOutcome::from_answer(&answer) {
             ConfirmationOutcome::Worse => FindingKind::Worse,
             ConfirmationOutcome::Refuted => FindingKind::Unconfirmed,
@@ -61,10 +67,21 @@ pub(crate) fn decide_suspects(
             _ => judged.judged += 1,
         }
         let text = suspect_in_words(suspect, fresh, &answer, allotments.get(&suspect.cell));
+        let of_suspect = |row: &&mut Row| row.cell == suspect.cell && row.metric == suspect.metric;
+        if let Some(row) = rows.iter_mut().find(of_suspect) {
+            row.samples = [question.baseline.clone(), question.candidate.clone()];
+            row.noise = question.noise;
+            row.answer = answer;
+        }
         new_finding(kind, Some(&suspect.cell), Some(suspect.metric), text)
     });
-    let findings = findings.collect();
-    (findings, judged)
+    let mut findings = screen_result.findings.clone();
+    findings.extend(decided);
+    NightVerdicts {
+        findings,
+        judged,
+        rows,
+    }
 }
 
 fn suspect_in_words(
@@ -129,10 +146,9 @@ mod tests {
             ..ScreenResult::default()
         };
         let allotments = [(CellKey::new("a"), GRANTED)].into();
-        let (mut findings, judged) =
-            decide_suspects(&screen_result, &[fresh], &Policy::with_bound(0.02), &allotments);
-        let finding = findings.remove(0);
-        (finding.kind, finding.text, judged)
+        let mut decided = decide_suspects(&screen_result, &[fresh], &Policy::with_bound(0.02), &allotments);
+        let finding = decided.findings.remove(0);
+        (finding.kind, finding.text, decided.judged)
     }
 
     fn question(baseline: [f64; 3], candidate: [f64; 3]) -> MetricQuestion {

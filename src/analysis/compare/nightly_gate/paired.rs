@@ -2,15 +2,15 @@
 
 use super::findings::{new_finding, remarks};
 use super::pairs::{BaselineStarts, pair_cells};
-use super::screen_result::UnclearMetrics;
+use super::screen_result::{NightVerdicts, UnclearMetrics};
 use crate::analysis::compare::decision::{KnownNoise, MetricQuestion};
 use crate::analysis::compare::gate_policy::{self, Policy};
 use crate::analysis::compare::verdict::Verdict;
-use crate::analysis::compare::{gates, stored};
+use crate::analysis::compare::{gates, pairwise, stored};
 use crate::analysis::metrics::Metric;
 use crate::base::ids::CellKey;
 use crate::results::record::cell_stats::{Noise, RunStats};
-use crate::results::record::nightly::{Finding, FindingKind, JudgedCounts};
+use crate::results::record::nightly::{FindingKind, JudgedCounts};
 
 /// A metric of a cell that was measured in turn with its baseline.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +29,7 @@ pub(crate) fn judge_paired(
     noise: Option<&Noise>,
     policy: &Policy,
     ask: &dyn Fn(&PairedMetric<'_>) -> Result<MetricQuestion, String>,
-) -> (Vec<Finding>, JudgedCounts) {
+) -> NightVerdicts {
     let (screen_result, pairs) = pair_cells(baseline, candidate_run, BaselineStarts::Fresh);
     let mut findings = screen_result.findings;
     let mut pair_questions = Vec::new();
@@ -51,11 +51,7 @@ pub(crate) fn judge_paired(
                 noise: noise.and_then(|noise| stored::known_noise(noise, pair.key, &metric.name())),
             };
             match ask(&pairing) {
-                Ok(question) => pair_questions.push((
-                    pairing,
-                    question,
-                    remarks(pair.baseline_cell, pair.candidate_cell, metric),
-                )),
+                Ok(question) => pair_questions.push((pairing, question, pair)),
                 Err(why) => findings.push(new_finding(
                     FindingKind::NotJudged,
                     Some(pair.key),
@@ -74,10 +70,17 @@ pub(crate) fn judge_paired(
         ..JudgedCounts::default()
     };
     let mut unclear = UnclearMetrics::default();
-    for ((pairing, _, remarks), answer) in pair_questions
-        .iter()
-        .zip(gate_policy::confirm(&questions, 0, policy))
-    {
+    let mut rows = Vec::new();
+    let answers = gate_policy::confirm(&questions, 0, policy);
+    for ((pairing, question, pair), answer) in pair_questions.into_iter().zip(answers) {
+        let cells = [pair.baseline_cell, pair.candidate_cell];
+        rows.push(pairwise::new_row(
+            pair.key,
+            cells,
+            pairing.metric,
+            question,
+            answer.clone(),
+        ));
         judged.judged += usize::from(answer.verdict().is_some());
         let visible = answer.smallest_detectable_loss();
         findings.extend(unclear.take(pairing.cell, pairing.metric, &answer, policy, visible));
@@ -89,11 +92,20 @@ pub(crate) fn judge_paired(
         };
         let text = match kind {
             FindingKind::NotJudged => answer.reason(),
-            _ => format!("{}: {}{remarks}", pairing.metric.label(), answer.reason()),
+            _ => format!(
+                "{}: {}{}",
+                pairing.metric.label(),
+                answer.reason(),
+                remarks(cells[0], cells[1], pairing.metric)
+            ),
         };
         findings.push(new_finding(kind, Some(pairing.cell), Some(pairing.metric), text));
     }
     judged.unclear = unclear.metrics;
     judged.visible_loss_share = unclear.smallest_detectable_loss;
-    (findings, judged)
+    NightVerdicts {
+        findings,
+        judged,
+        rows,
+    }
 }

@@ -6,11 +6,12 @@ use crate::analysis::compare::decision::{
     Answer, EQUIVALENCE_CONFIDENCE, KnownNoise, MetricQuestion, NoVerdict,
 };
 use crate::analysis::compare::gate_policy::Policy;
+use crate::analysis::compare::pairwise::row::Row;
 use crate::analysis::compare::question;
 use crate::analysis::metrics::Metric;
 use crate::base::ids::CellKey;
 use crate::results::record::cell_stats::{CellStats, Facts};
-use crate::results::record::nightly::{Finding, FindingKind};
+use crate::results::record::nightly::{Finding, FindingKind, JudgedCounts};
 
 /// Result of the screening of a nightly run.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -26,6 +27,17 @@ pub(crate) struct ScreenResult {
     pub(crate) judged_metrics: usize,
     /// Judged metrics that may hide a loss.
     pub(crate) unclear: UnclearMetrics,
+    /// Every gating metric of every pair, as this screening answers it.
+    pub(crate) rows: Vec<Row>,
+}
+
+/// What a nightly run decides.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct NightVerdicts {
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) judged: JudgedCounts,
+    /// Every gating metric of every pair.
+    pub(crate) rows: Vec<Row>,
 }
 
 /// Number of metrics that may hide a loss.

@@ -1,0 +1,125 @@
+//! A nightly run as an upgrade from the build of its baseline.
+
+use std::collections::BTreeSet;
+
+use super::{Upgrade, find_changes, wrong_answers};
+use crate::analysis::compare::difference::{Difference, DifferenceKind};
+use crate::analysis::compare::environment_diff;
+use crate::analysis::compare::pairwise::row::Row;
+use crate::analysis::compare::pairwise::{forbidden_reason, judged_pairs, match_cells};
+use crate::analysis::compare::resources::{ResourceQuestions, ResourceRow};
+use crate::analysis::graded::reference::compare_answers;
+use crate::base::ids::CellKey;
+use crate::plan::Plan;
+use crate::plan::arms::baseline_key;
+use crate::results::record::cell::MeasurementSummary;
+use crate::results::record::cell_stats::RunStats;
+use crate::results::record::stored_answers::StoredAnswers;
+use crate::results::record::upgrade::UpgradeRecord;
+
+/// A nightly run with its baseline, whose metrics are judged already.
+pub(crate) struct NightlyUpgrade<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) summaries: &'a [MeasurementSummary],
+    pub(crate) stored_answers: Option<&'a StoredAnswers>,
+    pub(crate) baseline: &'a RunStats,
+    pub(crate) candidate: &'a RunStats,
+    /// The cells of the run, including those of a baseline that was started in it.
+    pub(crate) all_cells: &'a RunStats,
+    /// Smallest change that matters, as a share.
+    pub(crate) bound: f64,
+}
+
+impl NightlyUpgrade<'_> {
+    /// Returns the cells that were measured on another build than their baseline, each with the cell of the baseline.
+    pub(crate) fn changed_cells(&self) -> Vec<(CellKey, CellKey)> {
+        let is_of_engine = |difference: &Difference| difference.kind == DifferenceKind::Engine;
+        let baseline_key = |cell| {
+            let mut cells = self.baseline.cells.iter();
+            cells.find_map(|(key, own)| std::ptr::eq(own, cell).then(|| key.clone()))
+        };
+        match_cells(self.baseline, self.candidate)
+            .into_iter()
+            .filter(|(_, baseline, candidate)| {
+                let is_measured = !baseline.engine.is_empty() && !candidate.engine.is_empty();
+                let differences = environment_diff::cell_differences(baseline, candidate);
+                is_measured && differences.iter().any(is_of_engine)
+            })
+            .filter_map(|(key, baseline, _)| Some((baseline_key(baseline)?, key.clone())))
+            .collect()
+    }
+
+    /// Returns the names of both sides: the versions that the engines report, if each side has one and they differ.
+    pub(crate) fn names(&self, changed: &[(CellKey, CellKey)]) -> [String; 2] {
+        let version = |side: &RunStats, keys: &mut dyn Iterator<Item = &CellKey>| {
+            let of_cell = |key: &CellKey| side.cells.get(key)?.engine.get("version").cloned();
+            let versions: BTreeSet<Option<String>> = keys.map(of_cell).collect();
+            match versions.len() {
+                1 => versions.into_iter().next().flatten(),
+                _ => None,
+            }
+        };
+        let from = version(self.baseline, &mut changed.iter().map(|(baseline, _)| baseline));
+        let to = version(
+            self.candidate,
+            &mut changed.iter().map(|(_, candidate)| candidate),
+        );
+        match (from, to) {
+            (Some(from), Some(to)) if from != to => [from, to],
+            _ => ["the baseline".to_owned(), "this nightly run".to_owned()],
+        }
+    }
+
+    /// Returns the upgrade of these cells, with the metrics as the nightly run judged them. Resources are judged if the baseline was
+    /// started in this run.
+    pub(crate) fn judge(
+        &self,
+        record: &UpgradeRecord,
+        changed: &[(CellKey, CellKey)],
+        rows: Vec<Row>,
+    ) -> Upgrade {
+        let is_changed = |key: &CellKey| changed.iter().any(|(_, candidate)| candidate == key);
+        let speed = judged_pairs(self.baseline, self.candidate, &is_changed, rows, self.bound);
+        let is_planned = |key: &CellKey| self.plan.cells.iter().any(|cell| cell.key == *key);
+        let started: Vec<(CellKey, CellKey)> = changed
+            .iter()
+            .map(|(_, candidate)| (baseline_key(self.plan.cell(candidate)), candidate.clone()))
+            .filter(|(twin, _)| is_planned(twin))
+            .collect();
+        let answers = compare_answers(self.plan, self.summaries, self.stored_answers);
+        let alone = changed.iter().map(|(_, candidate)| (None, candidate));
+        let beside = started.iter().map(|(twin, candidate)| (Some(twin), candidate));
+        let pairs: Vec<(Option<&CellKey>, &CellKey)> = match started.is_empty() {
+            true => alone.collect(),
+            false => beside.collect(),
+        };
+        Upgrade {
+            sides: record.values.clone(),
+            changes: find_changes(&speed, record, self.summaries, &started),
+            resources: self.resources(&started, speed.rows.len()),
+            answers: answers
+                .into_iter()
+                .filter(|answers| is_changed(&answers.cell))
+                .collect(),
+            wrong_answers: wrong_answers(self.summaries, &pairs),
+            is_simulated: self.plan.launches.iter().any(|launch| launch.engine.simulated),
+            speed,
+        }
+    }
+
+    fn resources(&self, started: &[(CellKey, CellKey)], metrics: usize) -> Vec<ResourceRow> {
+        let questions = ResourceQuestions::new(self.plan, self.summaries, started);
+        let differences = started.iter().flat_map(|(twin, candidate)| {
+            let cells = [twin, candidate].map(|key| self.all_cells.cells.get(key));
+            match cells {
+                [Some(twin), Some(candidate)] => environment_diff::cell_differences(twin, candidate),
+                _ => Vec::new(),
+            }
+        });
+        let differences: Vec<Difference> = differences.collect();
+        let differences: Vec<&Difference> = differences.iter().collect();
+        let forbidden = forbidden_reason(&differences, false);
+        let family = metrics + questions.len();
+        questions.judge(self.bound, family, forbidden.as_deref())
+    }
+}

@@ -1,0 +1,110 @@
+//! The page of an upgrade for a nightly run whose builds are not those of its baseline.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use super::confirm::NightlyResults;
+use crate::analysis::compare::baseline_starts;
+use crate::analysis::compare::pairwise::row::Row;
+use crate::analysis::upgrade::NightlyUpgrade;
+use crate::base::ids::CellKey;
+use crate::commands::compare::run_stats;
+use crate::commands::error::CommandError;
+use crate::commands::output::eprint;
+use crate::commands::upgrade_page::{Sides, build_facts, record, write};
+use crate::config::select;
+use crate::plan::Launch;
+use crate::plan::arms::baseline_key;
+use crate::results::record::upgrade::BuildFacts;
+use crate::results::store::{self, Run};
+
+/// Writes the page if a cell was measured on another build than its baseline. Returns its first line and its path. `rows` are the
+/// judged metrics, and `folder` is that of the run.
+pub(super) fn page_if_changed(
+    nightly: &NightlyResults<'_>,
+    rows: Vec<Row>,
+    folder: &Path,
+) -> Option<(String, PathBuf)> {
+    let all_cells = run_stats(nightly.run, nightly.gates);
+    let upgrade = NightlyUpgrade {
+        plan: &nightly.run.plan,
+        summaries: &nightly.run.summaries,
+        stored_answers: nightly.run.stored_answers.as_ref(),
+        baseline: &nightly.baseline.side,
+        candidate: nightly.candidate,
+        all_cells: &all_cells,
+        bound: nightly.view.min_change,
+    };
+    let changed = upgrade.changed_cells();
+    let first = changed.first()?;
+    match write_page(nightly, &upgrade, &changed, first, rows, folder) {
+        Ok(written) => Some(written),
+        // The verdicts of the night do not depend on the page.
+        Err(error) => {
+            eprint(&format!(
+                "warning: the page about the changed build was not written: {}\n",
+                error.message.trim()
+            ));
+            None
+        }
+    }
+}
+
+fn write_page(
+    nightly: &NightlyResults<'_>,
+    upgrade: &NightlyUpgrade<'_>,
+    changed: &[(CellKey, CellKey)],
+    first: &(CellKey, CellKey),
+    rows: Vec<Row>,
+    folder: &Path,
+) -> Result<(String, PathBuf), CommandError> {
+    let runs = [&nightly.baseline.side.run, &nightly.run.info.run];
+    let sides = Sides {
+        engine: engine_of(changed),
+        setting: "run".to_owned(),
+        given: runs.map(ToString::to_string),
+        axis: "version".to_owned(),
+        values: upgrade.names(changed),
+    };
+    let record = record(sides, builds(nightly, first)?);
+    let judged = upgrade.judge(&record, changed, rows);
+    let (page, path) = write(folder, &record, &judged)?;
+    Ok((page.headline, path))
+}
+
+/// The engine of all of these cells; `None` if there are several.
+fn engine_of(changed: &[(CellKey, CellKey)]) -> Option<String> {
+    let engine = |key: &CellKey| select::parse_key(key.as_str()).remove("engine");
+    let engines: BTreeSet<Option<String>> = changed.iter().map(|(_, key)| engine(key)).collect();
+    match engines.len() {
+        1 => engines.into_iter().next().flatten(),
+        _ => None,
+    }
+}
+
+/// What is known of the builds that a pair of cells was measured on. The baseline's is started for its help, if it can be.
+fn builds(
+    nightly: &NightlyResults<'_>,
+    (baseline, candidate): &(CellKey, CellKey),
+) -> Result<[BuildFacts; 2], CommandError> {
+    let run = nightly.run;
+    let cell = run.plan.cell(candidate);
+    let twin = baseline_key(cell);
+    let results = &nightly.view.args.results;
+    let of_baseline: Option<(Launch, Run)> = match run.plan.cells.iter().find(|cell| cell.key == twin) {
+        Some(twin) => Some((run.plan.launch(&twin.launch).clone(), run.clone())),
+        None => {
+            let pairs = [(candidate, baseline)];
+            let (mut launches, _) = baseline_starts::baseline_launches(nightly.baseline, pairs.into_iter());
+            let earlier = store::nightly::find_run(results, nightly.baseline.side.run.as_str()).ok();
+            launches
+                .remove(candidate)
+                .map(|launch| (launch, earlier.unwrap_or_else(|| run.clone())))
+        }
+    };
+    let sides = [
+        of_baseline.as_ref().map(|(launch, run)| (launch, run)),
+        Some((run.plan.launch(&cell.launch), run)),
+    ];
+    build_facts(&nightly.view, sides, &nightly.request.matrix.folder)
+}
