@@ -70,6 +70,11 @@ pub(crate) fn is_control(letter: char) -> bool {
         || matches!(letter, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
+/// Returns true for characters without a width, by which two names that differ look alike, and for separators of lines.
+pub(crate) const fn is_invisible(letter: char) -> bool {
+    matches!(letter, '\u{ad}' | '\u{200b}'..='\u{200d}' | '\u{2028}' | '\u{2029}' | '\u{2060}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
+}
+
 /// Removes control characters other than line ends and tabs.
 pub(crate) fn printable(text: &str) -> String {
     text.chars()

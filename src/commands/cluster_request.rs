@@ -43,9 +43,10 @@ pub(crate) fn request<'a>(
         ("the folder of the results", &folder),
         ("the working folder", &current_folder),
     ] {
-        if path.to_str().is_none_or(|path| path.contains(text::is_control)) {
+        let is_hidden = |letter: char| text::is_control(letter) || text::is_invisible(letter);
+        if path.to_str().is_none_or(|path| path.contains(is_hidden)) {
             return Err(CommandError::usage(format!(
-                "error: {what}, {:?}, has a line break, another control character or bytes that are not UTF-8 in its path, which the script of a job cannot name\n  = help: rename that folder, or choose another one\n",
+                "error: {what}, {:?}, has a line break, another character that is not visible, or bytes that are not UTF-8 in its path, which the script of a job cannot name\n  = help: rename that folder, or choose another one\n",
                 path.to_string_lossy()
             )));
         }

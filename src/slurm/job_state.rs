@@ -99,6 +99,11 @@ impl JobEnd {
         exit_code: None,
     };
 
+    /// Whether it ended by itself and with an error.
+    pub(crate) fn is_failure(&self) -> bool {
+        self.state.as_deref() == Some("FAILED")
+    }
+
     /// How it ended, in words.
     pub(crate) fn describe(&self) -> String {
         let Some(state) = &self.state else {
@@ -113,6 +118,10 @@ impl JobEnd {
             _ => "",
         };
         let meaning = match meaning {
+            // The batch shell could not open its files.
+            "" if self.exit_code.as_deref() == Some("0:53") => {
+                ": its node could not open the files of its output; the results folder must be on a file system that the nodes share".to_owned()
+            }
             "" => String::new(),
             meaning => format!(": {meaning}"),
         };

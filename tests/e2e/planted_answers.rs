@@ -508,7 +508,7 @@ fn a_few_planted_errors_are_found_and_twenty_clean_cells_are_not_blamed() {
     let (texts, calls, clean) = thread::scope(|scope| {
         let texts = scope.spawn(|| chosen(&GROUPS[2], &["beyond-above"]));
         let calls = scope.spawn(|| chosen(&GROUPS[1], &["parser"]));
-        let clean = scope.spawn(|| blamed(2, &LOADS, 12, "10%", 1));
+        let clean = scope.spawn(|| blamed(2, &LOADS, 24, "10%", 1));
         [texts, calls, clean]
             .map(|thread| thread.join().expect("it does not panic"))
             .into()

@@ -315,11 +315,14 @@ fn what_the_cluster_refuses_is_said_with_the_fix_and_leaves_nothing() {
 fn a_prolog_that_ends_the_job_and_a_path_with_a_line_break_are_named() {
     let Some(cluster) = cluster() else { return };
     let matrix = sims(&[("a", "", "")], LOAD);
-    for (form, end) in [("", "FAILED, exit code 3:0"), ("job_per: launch\n", "FAILED")] {
+    for (form, end, exit) in [
+        ("", "FAILED, exit code 3:0", 6),
+        ("job_per: launch\n", "FAILED", 4),
+    ] {
         let profile = format!("partition: gpu\ntime_limit: 10m\nprolog: [\"exit 3\"]\n{form}");
         let bench = cluster.bench(&matrix, &profile);
         run(&bench, &[])
-            .exits(6)
+            .exits(exit)
             .says(end)
             .says("a line of `prolog` of the profile may have ended it");
     }

@@ -117,7 +117,7 @@ fn a_stored_run_that_cannot_be_compared_is_refused_before_anything_starts_and_ot
     let bench = Bench::of("");
     let file = bench.path().join("matrices/items.jsonl");
     fs::write(&file, items(221).repeat(4)).expect("it can be written");
-    let tasks = "tasks: [arithmetic: { items: 4 }, mine: { path: items.jsonl, grader: numeric, items: 4 }]";
+    let tasks = "tasks: [arithmetic: { items: 8 }, mine: { path: items.jsonl, grader: numeric, items: 4 }]";
     bench.rewrite(&matrix(&[("pinned", "vllm", RIGHT)], tasks));
     bench.run(&[]).exits(0);
     let name = name_of(&bench.run_folder());
@@ -137,7 +137,7 @@ fn a_stored_run_that_cannot_be_compared_is_refused_before_anything_starts_and_ot
         &format!("run: results/{name}"),
     )
     .exits(2)
-    .says("4 instead of 5 items");
+    .says("8 instead of 5 items");
     with(tasks, &format!("run: results/{name}, engine: vllm"))
         .exits(2)
         .says("selects none of its graded cells: `engine=pinned,");

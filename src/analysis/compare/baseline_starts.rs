@@ -87,7 +87,12 @@ impl<'a> PairedRun<'a> {
         }
         let noise = suspect.noise.filter(|_| is_same_host);
         let question = on_its_machine(self.arms_question([twin, candidate], suspect.metric, noise));
-        FreshStarts::Alternating(MetricQuestion { noise, ..question })
+        let names = [hosts, &suspect.hosts].map(machines::names);
+        let is_elsewhere = !is_same_host && names[0] != names[1];
+        FreshStarts::Alternating(
+            MetricQuestion { noise, ..question },
+            is_elsewhere.then(|| format!("on {}, where the nightly run was on {}", names[0], names[1])),
+        )
     }
 
     /// Builds the question whether a metric changed, or says why it cannot be answered.

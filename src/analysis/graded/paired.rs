@@ -32,6 +32,8 @@ pub(crate) struct PairedItems {
     lost: Vec<u32>,
     /// Number of items by the size of a difference to its advantage, from 1.
     gained: Vec<u32>,
+    /// Right answers of the reference, over all measurements.
+    reference_right: u64,
 }
 
 impl PairedItems {
@@ -45,23 +47,25 @@ impl PairedItems {
             ..Self::default()
         };
         let sides = candidate.iter().zip(reference);
-        let mut differences: Vec<Option<i64>> = Vec::new();
+        // By item: the difference, and the right answers of the reference.
+        let mut differences: Vec<Option<(i64, i64)>> = Vec::new();
         for (nth, (candidate, reference)) in sides.enumerate() {
             let items = candidate.len().max(reference.len());
-            differences.resize(differences.len().max(items), (nth == 0).then_some(0));
+            differences.resize(differences.len().max(items), (nth == 0).then_some((0, 0)));
             for (item, difference) in differences.iter_mut().enumerate() {
                 let outcome = |side: &str| match side.as_bytes().get(item) {
                     Some(b'1') => Some(1),
                     Some(b'0') => Some(0),
                     _ => None,
                 };
-                *difference = difference
-                    .zip(outcome(candidate).zip(outcome(reference)))
-                    .map(|(sum, (candidate, reference))| sum + candidate - reference);
+                *difference = difference.zip(outcome(candidate).zip(outcome(reference))).map(
+                    |((sum, right), (candidate, reference))| (sum + candidate - reference, right + reference),
+                );
             }
         }
-        for difference in differences.into_iter().flatten() {
+        for (difference, right) in differences.into_iter().flatten() {
             paired.items += 1;
+            paired.reference_right += right.unsigned_abs();
             let size = difference.unsigned_abs() as usize;
             let counts = match difference < 0 {
                 true => &mut paired.lost,
@@ -122,12 +126,18 @@ impl PairedItems {
 
     /// The smallest loss of the share of correct answers that the test finds at this level with probability [`POWER`].
     /// As many items are assumed to differ without a loss as differ here; lost ones come in addition, and are lost in every
-    /// measurement. Items that differ in some measurements count by their share of the variance. `None` if there are too
-    /// few items to find any loss.
+    /// measurement. Items that differ in some measurements count by their share of the variance. `None` if no loss can be found:
+    /// there are too few items, or the reference answers too few of them right.
     pub(crate) fn smallest_loss(&self, level: f64) -> Option<f64> {
         let weight = f64::from(self.measurements.max(1));
         let differing = self.sum_of_squares() / (weight * weight);
-        smallest_loss(self.items, differing / f64::from(self.items.max(1)), level)
+        let smallest = smallest_loss(self.items, differing / f64::from(self.items.max(1)), level);
+        smallest.filter(|loss| *loss <= self.reference_share())
+    }
+
+    /// Share of right answers of the reference, which is the largest loss that is possible.
+    pub(crate) fn reference_share(&self) -> f64 {
+        self.reference_right as f64 / self.answers()
     }
 
     fn answers(&self) -> f64 {

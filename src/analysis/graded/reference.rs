@@ -6,6 +6,7 @@ use super::paired::{ALPHA, PairedItems};
 use crate::analysis::compare::multiple_testing::holm_adjusted;
 use crate::analysis::validity::new_reason;
 use crate::base::ids::{CellKey, ContentHash, RunId};
+use crate::base::text::pluralize;
 use crate::plan::Plan;
 use crate::results::record::cell::{MeasurementStatus, MeasurementSummary};
 use crate::results::record::graded::{GradedAnswers, TaskScore};
@@ -46,7 +47,7 @@ pub(crate) struct ComparedAnswers {
     /// Probability of so large a loss if both sides answer alike, corrected over all comparisons of the run (Holm).
     pub(crate) p_adjusted: f64,
     /// The smallest loss of the share of correct answers that would have been found in 80 % of runs; absent if a loss was
-    /// found, and if there are too few items to find any.
+    /// found.
     pub(crate) smallest_loss: Option<f64>,
 }
 
@@ -170,15 +171,21 @@ fn adjust(found: Vec<Paired>, run: Option<&RunId>) -> Vec<AnswerComparison> {
             run: run.cloned(),
             reference,
             task,
-            result: paired.map(|paired| {
+            result: paired.and_then(|paired| {
                 let p_adjusted = adjusted.next().unwrap_or(1.0);
-                ComparedAnswers {
-                    smallest_loss: (p_adjusted > ALPHA)
-                        .then(|| paired.smallest_loss(level))
-                        .flatten(),
+                let smallest_loss = paired.smallest_loss(level).filter(|_| p_adjusted > ALPHA);
+                if p_adjusted > ALPHA && smallest_loss.is_none() {
+                    return Err(format!(
+                        "the reference answers {:.1} % of {} right, with which no loss can be found; use more items",
+                        100.0 * paired.reference_share(),
+                        pluralize(paired.items as usize, "item", "items"),
+                    ));
+                }
+                Ok(ComparedAnswers {
                     paired,
                     p_adjusted,
-                }
+                    smallest_loss,
+                })
             }),
         })
         .collect()
@@ -191,6 +198,16 @@ fn pair(ours: &[&GradedAnswers], theirs: &[&GradedAnswers], task: &str) -> Resul
     let (Some(ours), Some(theirs)) = (ours, theirs) else {
         return Err("the task was not graded in every measurement".to_owned());
     };
+    let mut scores_of_both = ours.iter().chain(&theirs);
+    if scores_of_both.any(|score| !score.is_consistent()) {
+        return Err("the recorded outcomes of the items contradict the counts".to_owned());
+    }
+    if let Some(failed) = theirs.iter().find(|score| 2 * score.failed > score.items) {
+        return Err(format!(
+            "{} of {} requests of the reference failed",
+            failed.failed, failed.items
+        ));
+    }
     let hashes: Vec<Option<&ContentHash>> = ours
         .iter()
         .chain(&theirs)
@@ -211,11 +228,15 @@ fn pair(ours: &[&GradedAnswers], theirs: &[&GradedAnswers], task: &str) -> Resul
     }
 }
 
-/// The score of a task in every measurement; `None` if one lacks it.
+/// The score of a task in every measurement; `None` if one lacks it or has it several times.
 fn scores<'a>(answers: &[&'a GradedAnswers], task: &str) -> Option<Vec<&'a TaskScore>> {
     answers
         .iter()
-        .map(|answers| answers.tasks.iter().find(|score| score.task == task))
+        .map(|answers| {
+            let mut of_task = answers.tasks.iter().filter(|score| score.task == task);
+            let score = of_task.next()?;
+            of_task.next().is_none().then_some(score)
+        })
         .collect()
 }
 
@@ -287,7 +308,7 @@ fn reason(comparison: &AnswerComparison, family: usize) -> Reason {
                     "{figures}; a loss of {:.1} points would have been found",
                     100.0 * loss
                 ),
-                None => format!("{figures}; too few items to find any loss"),
+                None => figures,
             },
             Some(bound),
         ),

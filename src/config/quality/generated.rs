@@ -194,19 +194,23 @@ fn copy(draws: &mut Draws, input_len: u32) -> GeneratedItem {
 
 fn recall(draws: &mut Draws, input_len: u32) -> GeneratedItem {
     let count = u64::from((input_len / TOKENS_PER_CODE).max(1));
-    // Every place has one code: places are numbered from a drawn one.
+    // Every place has one code: places are numbered from a drawn one, and named again with a number once all have one.
     let places = (ADJECTIVES.len() * NOUNS.len() * CITIES.len()) as u64;
     let first = draws.below(places);
     let place = |nth: u64| {
         let number = ((first + nth) % places) as usize;
         let (number, adjective) = (number / ADJECTIVES.len(), ADJECTIVES[number % ADJECTIVES.len()]);
         let (number, noun) = (number / NOUNS.len(), NOUNS[number % NOUNS.len()]);
-        format!("{adjective} {noun} in {}", CITIES[number % CITIES.len()])
+        let city = CITIES[number % CITIES.len()];
+        match nth / places {
+            0 => format!("{adjective} {noun} in {city}"),
+            turn => format!("{adjective} {noun} {} in {city}", turn + 1),
+        }
     };
-    let asked = draws.below(count.min(places));
+    let asked = draws.below(count);
     let mut prompt = RECALL.to_owned();
     let mut expected = 0;
-    for nth in 0..count.min(places) {
+    for nth in 0..count {
         let code = draws.between(10_000, 99_999);
         if nth == asked {
             expected = code;
@@ -415,6 +419,29 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+
+    #[test]
+    fn a_long_prompt_has_as_many_codes_as_its_length_says_each_of_another_place() {
+        let codes = |input_len: u32| {
+            let prompt = GeneratedTask::Recall.item(1, 0, input_len).prompt;
+            let places: Vec<String> = prompt
+                .lines()
+                .filter_map(|line| {
+                    Some(
+                        line.strip_prefix("The code of the ")?
+                            .split_once(" is ")?
+                            .0
+                            .to_owned(),
+                    )
+                })
+                .collect();
+            let different: BTreeSet<&String> = places.iter().collect();
+            assert_eq!(different.len(), places.len());
+            (places.len(), solve(&prompt).is_some())
+        };
+        assert_eq!(codes(4 * TOKENS_PER_CODE), (4, true));
+        assert_eq!(codes(20_000 * TOKENS_PER_CODE), (20_000, true));
+    }
 
     #[test]
     fn every_item_is_solved_from_its_text_as_expected() {

@@ -77,8 +77,7 @@ pub(crate) struct AnswerDifference {
     pub(crate) p_adjusted: f64,
     /// Whether the answers are worse, which makes the cell invalid.
     pub(crate) is_worse: bool,
-    /// The smallest loss of the share that would have been found in 80 % of runs; absent if a loss was found, and if
-    /// there are too few items to find any.
+    /// The smallest loss of the share that would have been found in 80 % of runs; absent if a loss was found.
     pub(crate) smallest_loss: Option<f64>,
 }
 
@@ -166,7 +165,7 @@ pub(crate) fn answer_table(cells: &[ReportCell<'_>]) -> Option<Table> {
         columns::text_column("task", 0),
         columns::number_column("correct", 0),
         columns::number_column("items", 0),
-        columns::number_column("starts", 2),
+        columns::number_column("measurements", 2),
         columns::number_column("95 % interval", 2),
     ]);
     if has_reference {
@@ -183,7 +182,10 @@ pub(crate) fn answer_table(cells: &[ReportCell<'_>]) -> Option<Table> {
             Value::text(&cell.launch.model),
             Value::Text(cell.scenario()),
             Value::text(&score.task),
-            Value::Text(format!("{:.1} %", 100.0 * score.correct_share)),
+            Value::Text(match score.failed {
+                0 => format!("{:.1} %", 100.0 * score.correct_share),
+                failed => format!("{:.1} % ({failed} failed)", 100.0 * score.correct_share),
+            }),
             Value::Count(u64::from(score.items)),
             Value::Count(u64::from(score.measurements)),
             Value::Text(format!(

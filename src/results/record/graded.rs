@@ -88,6 +88,13 @@ impl TaskScore {
         self.controls_correct += other.controls_correct;
     }
 
+    /// Whether the outcomes are those that were counted. Older versions recorded none.
+    pub(crate) fn is_consistent(&self) -> bool {
+        let correct = self.outcomes.bytes().filter(|outcome| *outcome == b'1').count();
+        let is_counted = self.outcomes.len() == self.items as usize && correct == self.correct as usize;
+        self.outcomes.is_empty() || is_counted
+    }
+
     /// Share of correct answers.
     pub(crate) fn share(&self) -> f64 {
         f64::from(self.correct) / f64::from(self.items.max(1))

@@ -14,7 +14,7 @@ use crate::loadgen::PlannedRequest;
 use crate::results::record::answer_check::AnswerCheck;
 use crate::results::record::cell::Phase;
 use crate::results::record::graded::{GradedAnswers, GradedItem, ProbeAnswers, TaskScore};
-use crate::results::record::request::Request;
+use crate::results::record::request::{Failure, Request};
 use crate::runner::cell::cell_run::{CellError, CellRun};
 use crate::runner::graded::{
     Item, ItemFiles, answer_text, items_hash, prepare_items, probe_requests, probes_hash,
@@ -117,6 +117,9 @@ impl CellRun<'_> {
                 Some(probe) => under_load[probe - items.len()] = answer_text(request),
                 None => {}
             }
+        }
+        if let Some(failure) = all_failed(&graded) {
+            return Err(CellError::NotGraded(failure));
         }
         let is_correct = |item: usize| graded[item].as_ref().is_some_and(|(check, _)| check.is_correct());
         let began = clock::now();
@@ -254,7 +257,9 @@ impl CellRun<'_> {
         let requests = chosen.iter().map(|item| items[*item].request.clone()).collect();
         for request in &self.send_items(ready, &scenario, requests).await? {
             let place = usize::try_from(request.index).ok();
-            if let Some(item) = place.and_then(|place| chosen.get(place)) {
+            // Whether a failed request would have been answered right is not known.
+            let chosen = place.and_then(|place| chosen.get(place));
+            if let Some(item) = chosen.filter(|_| !request.is_failed()) {
                 alone[*item] = Some(items[*item].grade(request).is_correct());
             }
         }
@@ -274,6 +279,15 @@ impl CellRun<'_> {
             Some(abort) => Err(CellError::Cut(PHASE, abort)),
             None => Ok(sent.requests),
         }
+    }
+}
+
+/// The first failure, if no item was answered.
+fn all_failed(graded: &[Option<(AnswerCheck, &Request)>]) -> Option<Failure> {
+    let requests = || graded.iter().flatten().map(|(_, request)| request);
+    match requests().all(|request| request.is_failed()) {
+        true => requests().find_map(|request| request.failure.clone()),
+        false => None,
     }
 }
 

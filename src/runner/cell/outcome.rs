@@ -149,6 +149,7 @@ impl CellRun<'_> {
                 return self.outcome(false, None);
             }
             CellError::Prompts(phase, _) => (phase, FailureClass::Spec),
+            CellError::NotGraded(_) => (Phase::Grade, FailureClass::Engine),
             CellError::Reset(_) => (Phase::Reset, FailureClass::Engine),
             CellError::NotSent(phase, _) => (phase, FailureClass::Client),
         };

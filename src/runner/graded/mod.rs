@@ -42,7 +42,7 @@ pub(super) struct Item {
 }
 
 impl Item {
-    /// Grades an answer. A failed request, and an answer that was cut, are wrong.
+    /// Grades an answer without its reasoning. A failed request is wrong; of an answer that was cut off, the text counts that it has.
     pub(super) fn grade(&self, request: &Request) -> AnswerCheck {
         grade_answer(request, self.grader, self.pattern.as_ref(), &self.expected)
     }

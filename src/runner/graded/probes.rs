@@ -13,6 +13,7 @@ use crate::loadgen::dataset::tokenizer::Tokenizer;
 use crate::loadgen::{Content, PlannedRequest};
 use crate::plan::Protocol;
 use crate::results::record::request::Request;
+use crate::runner::answers::checks::text_without_reasoning;
 
 /// The requests of all probes, in order.
 ///
@@ -46,8 +47,8 @@ pub(in crate::runner) fn probes_hash() -> ContentHash {
     ContentHash::from_value(&json!([prompts, probes::MAX_TOKENS]))
 }
 
-/// The text of an answer; `None` if the request failed or the answer has no text.
+/// The text of an answer without its reasoning; `None` if the request failed or the answer has no text.
 pub(in crate::runner) fn answer_text(request: &Request) -> Option<String> {
-    let text = request.text.as_ref().filter(|_| !request.is_failed())?.read();
-    (!text.trim().is_empty()).then(|| text.into_owned())
+    let text = text_without_reasoning(request).filter(|_| !request.is_failed())?;
+    (!text.trim().is_empty()).then_some(text)
 }

@@ -59,6 +59,8 @@ pub(super) fn read_rows(path: &Path, grader: Grader, count: u32) -> Result<Rows,
         ));
     }
     let text = fs::read_to_string(path).map_err(unreadable)?;
+    // Some editors begin a file with a byte-order mark.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let mut rows = Rows {
         items: Vec::new(),
         left_out: BTreeMap::new(),
@@ -79,13 +81,16 @@ pub(super) fn read_rows(path: &Path, grader: Grader, count: u32) -> Result<Rows,
         }
     }
     let found = rows.items.len();
+    if found == 0 {
+        return Err(format!("`{}` has no items", path.display()));
+    }
     if found < count as usize {
         let left_out = rows.describe_left_out().map(|text| format!(" ({text})"));
         return Err(format!(
             "`{}` has {found} items{}, and the task has {count}; set `items: {}`",
             path.display(),
             left_out.unwrap_or_default(),
-            found.max(1)
+            found
         ));
     }
     Ok(rows)
@@ -157,9 +162,12 @@ fn expected_answer(row: &Value, grader: Grader) -> Result<Value, String> {
             Some(letter) => Ok(json!(letter)),
             None => wrong("a letter, or the number of a choice from 0"),
         },
-        (Grader::Exact | Grader::Regex, Value::String(_))
-        | (Grader::Numeric | Grader::NumericStrict, Value::String(_) | Value::Number(_))
-        | (Grader::Json, _) => Ok(answer.clone()),
+        (Grader::Exact | Grader::Regex, Value::String(_)) | (Grader::Json, _) => Ok(answer.clone()),
+        (Grader::Numeric | Grader::NumericStrict, Value::String(_) | Value::Number(_))
+            if has_digit(answer) =>
+        {
+            Ok(answer.clone())
+        }
         (Grader::ToolCall, Value::Object(call)) if call.get("name").is_some_and(Value::is_string) => {
             Ok(answer.clone())
         }
@@ -167,6 +175,11 @@ fn expected_answer(row: &Value, grader: Grader) -> Result<Value, String> {
         (Grader::Exact | Grader::Regex, _) => wrong("a text"),
         _ => wrong("a number or a text with one"),
     }
+}
+
+/// Whether an answer may be a number: no answer is equal to one without a digit.
+fn has_digit(answer: &Value) -> bool {
+    answer.to_string().bytes().any(|byte| byte.is_ascii_digit())
 }
 
 /// The letter of a right choice, from the letter, also in parentheses, or from the number of the choice, from 0.

@@ -140,6 +140,24 @@ impl JobFolder {
         QuotedError::find(&[read(files::STDERR), read(files::BATCH)].concat())
     }
 
+    /// What a job wrote that ended before it ran the program: its error, or else its last line.
+    pub(super) fn prolog_error(&self) -> QuotedError {
+        let last = || {
+            fs::read_to_string(self.path.join(files::BATCH))
+                .ok()?
+                .lines()
+                .rev()
+                .find_map(|line| {
+                    let line = line.trim();
+                    (!line.is_empty()).then(|| format!("{ENDED_IN_PROLOG}: {line}"))
+                })
+        };
+        self.first_error().unwrap_or_else(|| QuotedError {
+            text: last().unwrap_or_else(|| ENDED_IN_PROLOG.to_owned()),
+            notes: String::new(),
+        })
+    }
+
     /// Whether the job ended before it ran the program, perhaps by a line of its prolog.
     pub(super) fn may_have_ended_in_prolog(&self, profile: &ClusterProfile) -> bool {
         may_have_ended_in_prolog(&self.path, profile)

@@ -294,18 +294,10 @@ async fn find_unfinished(request: &JobRequest<'_>) -> Result<Option<(JobFolder, 
     let Some(folder) = JobFolder::find(request.results, request.matrix, request.command, run) else {
         return Ok(None);
     };
-    let job = match folder.submitted() {
-        Some(job) => Some(job),
-        // This side was killed after it had submitted the job, before it wrote down which.
-        None => slurm::find_job(&Job::label(&folder.path)).await?,
-    };
-    let Some(job) = job else {
-        return Ok(None);
-    };
-    Ok(match slurm::job_status(&job).await? {
-        JobStatus::Queued(_) => Some((folder, job)),
-        JobStatus::Ended(_) => None,
-    })
+    // By its label, not by the number in the folder: this side may have been killed before it wrote that down, and a controller that
+    // lost its state gives the number to another job.
+    let job = slurm::find_job(&Job::label(&folder.path)).await?;
+    Ok(job.map(|job| (folder, job)))
 }
 
 async fn submit(request: &JobRequest<'_>) -> Result<(JobFolder, JobId), JobError> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::time::{Instant, MissedTickBehavior, interval, interval_at};
 
-use super::folder::{ENDED_IN_PROLOG, JobFolder, QuotedError, record_run};
+use super::folder::{JobFolder, QuotedError, record_run};
 use super::follow::POLL_INTERVAL;
 use super::notice::JobNotice;
 use super::start_folder;
@@ -571,26 +571,27 @@ impl<'a> Follower<'a> {
             ));
             return Ok(());
         }
-        let is_in_prolog = exit.is_none() && folder.may_have_ended_in_prolog(self.jobs.request.profile);
-        let has_message = is_in_prolog || folder.final_exit().is_some();
-        let error = has_message.then(|| folder.first_error()).flatten();
+        let is_in_prolog = exit.is_none()
+            && end.is_some_and(JobEnd::is_failure)
+            && folder.may_have_ended_in_prolog(self.jobs.request.profile);
+        let error = match (is_in_prolog, folder.final_exit()) {
+            (true, _) => Some(folder.prolog_error()),
+            (false, Some(_)) => folder.first_error(),
+            (false, None) => None,
+        };
         let why = match (end, exit, &error) {
             _ if folder.says(TIME_LIMIT_NEAR) => {
                 "the time limit of the job stopped it; if no cell is measured within it, raise `time_limit` of the profile".to_owned()
             }
             (_, Some(code), Some(error)) => format!("exit code {code}: {}", error.text),
-            (Some(end), None, Some(error)) => format!("{}: {}", end.describe(), error.text),
+            (Some(end), None, Some(error)) => format!("{}; {}", end.describe(), error.text),
             (Some(end), ..) => end.describe(),
             (None, Some(code), None) => format!("exit code {code}"),
             (None, None, _) => JobEnd::UNKNOWN.describe(),
         };
-        let prolog = match is_in_prolog {
-            true => format!("; {ENDED_IN_PROLOG}"),
-            false => String::new(),
-        };
         let quoted = error.as_ref().map(|error| error.notes.clone());
         let text = format!(
-            "{name}: {} not measured: {why}{prolog}; its files are in {}{}",
+            "{name}: {} not measured: {why}; its files are in {}{}",
             pluralize(missing, "cell is", "cells are"),
             folder.path.display(),
             quoted.unwrap_or_else(|| folder.last_errors(QUOTED_LINES))

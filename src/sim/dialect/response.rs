@@ -262,7 +262,7 @@ impl ResponseWriter {
         let event_finish = finish.filter(|_| matches!(self.dialect, Dialect::Vllm | Dialect::Openai));
         match self.endpoint {
             Endpoint::Native => {
-                let event = self.native_event(&self.text, finish);
+                let event = self.native_event(&self.escaped(0), finish);
                 out.extend_from_slice(event.as_bytes());
             }
             Endpoint::Chat if self.tool().is_some() => {
@@ -315,7 +315,7 @@ impl ResponseWriter {
         let text = &self.text;
         let choice = match self.endpoint {
             Endpoint::Native => {
-                let event = self.native_event(text, Some(finish));
+                let event = self.native_event(&self.escaped(0), Some(finish));
                 return event.trim_start_matches("data: ").trim_end().to_owned();
             }
             Endpoint::Completions => {
@@ -471,6 +471,7 @@ impl ResponseWriter {
         put("}\n\n");
     }
 
+    /// An event with this text, as it stands in a JSON string.
     fn native_event(&self, text: &str, finish: Option<FinishReason>) -> String {
         let reason = match finish {
             None => "null".to_owned(),
@@ -572,6 +573,15 @@ mod tests {
         );
         assert_eq!(events[3]["choices"][0]["delta"], json!({}));
         assert_eq!(events.len(), 4);
+    }
+
+    #[test]
+    fn native_answers_with_quotes_are_json() {
+        let item = crate::config::quality::GeneratedTask::Json.item(1, 0, 0);
+        let body = json!({ "text": item.prompt });
+        let events = event_values(Dialect::Sglang, Endpoint::Native, &body.to_string(), &[4, 40]);
+        let text = events[1]["text"].as_str().unwrap();
+        assert!(text.contains('"'), "{text}");
     }
 
     #[test]

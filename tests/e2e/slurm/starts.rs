@@ -199,11 +199,12 @@ fn what_the_nodes_lack_is_quoted_and_ends_the_submissions() {
     // A line of the prolog, with a message that has the number of its job.
     let in_prolog = cluster.bench(
         &two_engines(SHORT, 3),
-        "partition: gpu\njob_per: launch\nmax_jobs: 1\nprolog: ['echo \"error: no scratch for $SLURM_JOB_ID\" >&2; exit 4']\n",
+        "partition: gpu\njob_per: launch\nmax_jobs: 1\nprolog: ['echo \"no scratch for $SLURM_JOB_ID\" >&2; exit 3']\n",
     );
     run(&in_prolog, &[])
         .exits(4)
-        .says("no more jobs are submitted, because 2 ended before they measured, for the same cause: no scratch for ");
+        .says("no more jobs are submitted, because 2 ended before they measured, for the same cause: ")
+        .says("a line of `prolog` of the profile may have ended it (such as `exit`): no scratch for ");
     fs::write(
         bench.matrix().with_file_name("clusters").join("test.yaml"),
         profile

@@ -14,8 +14,8 @@ use crate::results::record::nightly::{FindingKind, JudgedCounts};
 /// The fresh starts of a suspected loss.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum FreshStarts {
-    /// Baseline and candidate alternated.
-    Alternating(MetricQuestion),
+    /// Baseline and candidate alternated, perhaps on other hosts than those of the night, which the text names.
+    Alternating(MetricQuestion, Option<String>),
     /// Only the candidate could be started. Holds its fresh starts, and the reason.
     CandidateOnly(MetricQuestion, String),
     NotStarted,
@@ -34,7 +34,7 @@ pub(crate) fn decide_suspects(
         .iter()
         .zip(fresh)
         .map(|(suspect, fresh)| match fresh {
-            FreshStarts::Alternating(question) => question.clone(),
+            FreshStarts::Alternating(question, _) => question.clone(),
             FreshStarts::CandidateOnly(question, _) => suspect.candidate_question(question),
             FreshStarts::NotStarted => MetricQuestion {
                 no_verdict: Some(NoVerdict::Missing("no fresh start was made".to_owned())),
@@ -101,7 +101,8 @@ fn suspect_in_words(
     }
     let how = match fresh {
         FreshStarts::CandidateOnly(_, why) => format!(", of the candidate only, because {why}"),
-        _ => String::new(),
+        FreshStarts::Alternating(_, Some(elsewhere)) => format!(" {elsewhere}"),
+        FreshStarts::Alternating(_, None) | FreshStarts::NotStarted => String::new(),
     };
     let values = match answer.estimate {
         None => format!("{label}:"),
@@ -180,10 +181,20 @@ mod tests {
     #[test]
     fn only_a_loss_against_the_baseline_of_the_same_night_is_confirmed() {
         let low = [-0.06, -0.061, -0.059];
-        let (kind, text, judged) = decide_one(FreshStarts::Alternating(question([0.0, 0.001, -0.001], low)));
+        let (kind, text, judged) = decide_one(FreshStarts::Alternating(
+            question([0.0, 0.001, -0.001], low),
+            Some("on n2, where the nightly run was on n1".to_owned()),
+        ));
         assert_eq!(kind, FindingKind::Worse, "{text}");
+        assert!(
+            text.contains("fresh starts on n2, where the nightly run was on n1:"),
+            "{text}"
+        );
         assert_eq!((judged.judged, judged.undecided), (1, 0));
-        let (kind, text, _) = decide_one(FreshStarts::Alternating(question([-0.06, -0.06, -0.06], low)));
+        let (kind, text, _) = decide_one(FreshStarts::Alternating(
+            question([-0.06, -0.06, -0.06], low),
+            None,
+        ));
         assert_eq!(kind, FindingKind::Unconfirmed, "{text}");
         // The baseline of another night, without history of nights.
         let (kind, text, _) = decide_one(FreshStarts::CandidateOnly(

@@ -120,7 +120,9 @@ fn forbidden_reason(
         return Some(NoVerdict::Missing(why));
     }
     let own = environment_diff::cell_differences(baseline_cell, candidate_cell);
-    let of_cell = own.iter().filter(|difference| difference.kind.forbids_verdict());
+    let of_cell = own
+        .iter()
+        .filter(|difference| difference.kind.forbids_verdict() && !events.contains(difference));
     let events_in_words: Vec<String> = events
         .iter()
         .copied()

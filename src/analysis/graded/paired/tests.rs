@@ -12,6 +12,7 @@ fn once(items: u32, lost: u32, gained: u32) -> PairedItems {
         measurements: 1,
         lost: vec![lost],
         gained: vec![gained],
+        reference_right: u64::from(items),
     }
 }
 
@@ -85,6 +86,7 @@ fn several_measurements_count_each_item_once() {
         measurements: 3,
         lost: vec![4, 3, 2],
         gained: vec![3, 1, 0],
+        reference_right: 120,
     };
     // All 2^13 signs, counted in Python.
     assert!(is_near(paired.p_worse(), 490.0 / 8192.0), "{}", paired.p_worse());
@@ -95,6 +97,7 @@ fn several_measurements_count_each_item_once() {
         measurements: 3,
         lost: vec![0, 0, 30],
         gained: vec![0, 0, 10],
+        reference_right: 3 * 1319,
     };
     let single = once(1319, 30, 10);
     assert!(is_near(repeated.p_worse(), single.p_worse()));
@@ -114,6 +117,7 @@ fn outcomes_are_paired_by_item_and_unknown_ones_left_out() {
         measurements: 2,
         lost: vec![0, 1],
         gained: vec![0, 0],
+        reference_right: 5,
     };
     assert_eq!(paired, expected);
     // Outcomes that are missing at the end are unknown.
@@ -154,6 +158,13 @@ fn the_smallest_loss_is_that_of_the_exact_power() {
             None => assert_eq!(ours, None),
         }
     }
+    // A reference that answers few items right can lose no more than these.
+    let few = |reference_right| PairedItems {
+        reference_right,
+        ..once(100, 0, 0)
+    };
+    assert!(few(7).smallest_loss(0.05).is_some());
+    assert_eq!(few(6).smallest_loss(0.05), None);
     for (differing, level, loss) in [
         (0.03, 0.05, 0.015_063_291_616_367_101),
         (0.05, 0.05, 0.018_557_865_995_764_64),

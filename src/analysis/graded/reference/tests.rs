@@ -67,6 +67,39 @@ fn codes(summary: &MeasurementSummary) -> Vec<ReasonCode> {
 }
 
 #[test]
+fn a_reference_with_which_no_loss_can_be_found_is_none() {
+    let few = format!("{}{}", "1".repeat(3), "0".repeat(97));
+    let (all, none) = ("1".repeat(100), "0".repeat(100));
+    let plan = plan(&["reference", "other"]);
+    let result = |reference: &str, other: &str, edit: &dyn Fn(&mut TaskScore)| {
+        let mut first = measurement("reference", 1, reference, "items");
+        edit(&mut first.graded.as_mut().unwrap().tasks[0]);
+        let run = [first, measurement("other", 1, other, "items")];
+        compare_answers(&plan, &run, None)
+            .remove(0)
+            .result
+            .err()
+            .unwrap_or_default()
+    };
+    let no_edit = |_: &mut TaskScore| ();
+    // All that the reference answers right is lost, and chance explains it.
+    assert!(
+        result(&few, &none, &no_edit).contains("3.0 % of 100 items right, with which no loss can be found")
+    );
+    assert_eq!(result(&all, &all, &no_edit), "");
+    assert!(
+        result(&all, &all, &|score| score.failed = 51).contains("51 of 100 requests of the reference failed")
+    );
+    for edit in [
+        &(|score: &mut TaskScore| score.correct = 58) as &dyn Fn(&mut TaskScore),
+        &|score| score.items = 101,
+        &|score| score.outcomes.truncate(20),
+    ] {
+        assert!(result(&all, &all, edit).contains("contradict the counts"));
+    }
+}
+
+#[test]
 fn worse_answers_are_invalid_and_equal_ones_have_a_note() {
     let (all, most) = ("1".repeat(100), format!("{}{}", "0".repeat(12), "1".repeat(88)));
     let run = [
@@ -140,17 +173,20 @@ fn what_cannot_be_compared_says_why_and_is_suspect() {
 #[test]
 fn starts_are_paired_and_further_ones_of_one_side_are_left_out() {
     let plan = plan(&["reference", "cell"]);
+    let right = "1".repeat(20);
+    let measured =
+        |cell, start, outcomes: &str| measurement(cell, start, &format!("{outcomes}{right}"), "items");
     let run = [
-        measurement("reference", 2, "1100", "items"),
-        measurement("reference", 1, "1111", "items"),
-        measurement("reference", 3, "0000", "items"),
-        measurement("cell", 2, "1100", "items"),
-        measurement("cell", 1, "1110", "items"),
+        measured("reference", 2, "1100"),
+        measured("reference", 1, "1111"),
+        measured("reference", 3, "0000"),
+        measured("cell", 2, "1100"),
+        measured("cell", 1, "1110"),
     ];
     let compared = compare_answers(&plan, &run, None).remove(0).result.unwrap();
-    assert_eq!((compared.paired.items, compared.paired.measurements), (4, 2));
+    assert_eq!((compared.paired.items, compared.paired.measurements), (24, 2));
     assert_eq!((compared.paired.lost(), compared.paired.gained()), (1, 0));
-    assert!((compared.paired.difference() + 1.0 / 8.0).abs() < 1e-12);
+    assert!((compared.paired.difference() + 1.0 / 48.0).abs() < 1e-12);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::analysis::graded::graders::{choice, number};
 use crate::config::quality::Grader;
 use crate::results::record::request::{AnswerCheck, IncorrectClass, Request};
 
-/// Grades the answer to an item. An answer that was cut counts like any other.
+/// Grades the answer to an item, without its reasoning. An answer that was cut off counts like any other.
 pub(in crate::runner) fn grade_answer(
     request: &Request,
     grader: Grader,
@@ -26,7 +26,7 @@ pub(in crate::runner) fn grade_answer(
             ),
         );
     }
-    let answer = Answer::of(request);
+    let answer = Answer::of(request).with_inline_reasoning();
     let checked = match grader {
         Grader::ToolCall => answer.check_expected(&json!({"tool_calls": [expected]})),
         Grader::Exact | Grader::Json => answer.check_expected(expected),
@@ -42,6 +42,12 @@ pub(in crate::runner) fn grade_answer(
         }),
     };
     checked.err().unwrap_or(AnswerCheck::Correct)
+}
+
+/// The text of an answer without its reasoning; `None` if it was not kept.
+pub(in crate::runner) fn text_without_reasoning(request: &Request) -> Option<String> {
+    let answer = Answer::of(request).with_inline_reasoning();
+    answer.text().ok().map(std::borrow::Cow::into_owned)
 }
 
 /// Whether a text follows the instructions of a row of IFEval.
@@ -127,6 +133,19 @@ mod tests {
             &expected,
         )
         .is_correct()
+    }
+
+    #[test]
+    fn reasoning_in_the_text_is_no_part_of_an_answer() {
+        for (text, expected, right) in [
+            ("<think>code 7</think> code 8", json!("8"), true),
+            ("<think>code 7</think> code 8", json!("7"), false),
+            ("maybe code 7</think> code 8", json!("8"), true),
+            ("<think>it is code 7", json!("7"), false),
+            ("code 7", json!("7"), true),
+        ] {
+            assert_eq!(is_correct(text, Grader::Regex, expected), right, "{text}");
+        }
     }
 
     #[test]

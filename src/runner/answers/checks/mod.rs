@@ -9,7 +9,7 @@ mod verdict;
 
 use std::sync::Arc;
 
-pub(in crate::runner) use grade::grade_answer;
+pub(in crate::runner) use grade::{grade_answer, text_without_reasoning};
 
 use constraint::{Compiler, Constraint, RequestFields};
 use serde_json::{Map, Value};

@@ -66,6 +66,8 @@ pub(super) struct Answer<'a> {
     calls: &'a [ToolCall],
     /// Whether it ended at the limit of output tokens.
     is_cut: bool,
+    /// Whether reasoning may stand in the text.
+    has_inline_reasoning: bool,
 }
 
 impl<'a> Answer<'a> {
@@ -73,8 +75,15 @@ impl<'a> Answer<'a> {
         Self {
             is_cut: request.finish.as_deref().is_some_and(is_limit_finish),
             calls: request.tool_calls.as_slice(),
+            has_inline_reasoning: false,
             request,
         }
+    }
+
+    /// Takes what the text has before its last `</think>` as reasoning: servers without a parser for it send it as text.
+    pub(super) const fn with_inline_reasoning(mut self) -> Self {
+        self.has_inline_reasoning = true;
+        self
     }
 
     fn check_text(&self, rule: &TextRule) -> Checked {
@@ -182,6 +191,14 @@ impl<'a> Answer<'a> {
 
     /// Returns the text of the answer without its reasoning: that of the events at its end, if they have another one.
     pub(super) fn text(&self) -> Result<Cow<'_, str>, AnswerCheck> {
+        let text = self.text_of_answer()?;
+        Ok(match self.has_inline_reasoning {
+            true => Cow::Owned(after_reasoning(&text).to_owned()),
+            false => text,
+        })
+    }
+
+    fn text_of_answer(&self) -> Result<Cow<'_, str>, AnswerCheck> {
         let lost = || unchecked(UncheckedClass::TextLost, "the text of the answer was not kept");
         let ending = self.request.final_answer.as_deref();
         if ending.is_some_and(|ending| ending.is_refusal) {
@@ -235,6 +252,15 @@ impl<'a> Answer<'a> {
             }
             incorrect(class, format!("{what}: not JSON: {error}"))
         })
+    }
+}
+
+/// Returns what follows inline reasoning; nothing if that was cut off.
+fn after_reasoning(text: &str) -> &str {
+    match text.rsplit_once("</think>") {
+        Some((_, answer)) => answer,
+        None if text.trim_start().starts_with("<think>") => "",
+        None => text,
     }
 }
 
