@@ -40,6 +40,10 @@ pub(crate) enum StoredPairError {
     )]
     NoCell { cell: CellKey, graded: String },
     #[error(
+        "the prompts of its scenario of the same name differ from those of `{cell}`: another data set, number, length or warm-up\n  = help: measure it again with this scenario, or give the changed one another name"
+    )]
+    OtherLoad { cell: CellKey },
+    #[error(
         "its answers to the task `{task}` are to other items than those of `{cell}`: {difference}\n  = help: use the same `quality` and `seed` as the stored run, or measure it again"
     )]
     OtherItems {
@@ -99,6 +103,11 @@ impl StoredReference {
                     });
                 }
             };
+            if cell.scenario.workload != found.scenario.workload {
+                return Err(StoredPairError::OtherLoad {
+                    cell: cell.key.clone(),
+                });
+            }
             if let Some((task, difference)) = other_items(cell, found) {
                 return Err(StoredPairError::OtherItems {
                     cell: cell.key.clone(),

@@ -138,6 +138,12 @@ fn a_stored_run_that_cannot_be_compared_is_refused_before_anything_starts_and_ot
     )
     .exits(2)
     .says("8 instead of 5 items");
+    let other_load = matrix(&engine, &format!("{tasks}, reference: {{ run: results/{name} }}"));
+    bench.rewrite(&other_load.replace("input_len: ", "input_len: 1"));
+    bench
+        .run(&["--results", "new"])
+        .exits(2)
+        .says("the prompts of its scenario of the same name differ");
     with(tasks, &format!("run: results/{name}, engine: vllm"))
         .exits(2)
         .says("selects none of its graded cells: `engine=pinned,");
