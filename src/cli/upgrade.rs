@@ -26,8 +26,8 @@ pub(crate) struct UpgradeArgs {
     /// The engine, by its name in the matrix; may be left out if the matrix has one engine.
     #[arg(long, value_name = "NAME")]
     pub(crate) engine: Option<String>,
-    /// The baseline: a version, or a setting with its value: `image=REF`, `venv=DIR`, `program=FILE`, `args=SET`, `env=SET`, `precision=NAME`, or `engine=NAME` for
-    /// another engine of the matrix. Sets are those of `axes:`; without sets, `args=` takes the arguments themselves, separated by spaces.
+    /// The baseline: a version, or a setting with its value: `image=REF`, `venv=DIR`, `program=FILE`, `args=SET`, `env=SET`, `precision=NAME`, `engine=NAME` for
+    /// another engine of the matrix, or `run=NAME` for a stored run, if what changed cannot alternate within a run, such as a driver. Sets are those of `axes:`; without sets, `args=` takes the arguments themselves, separated by spaces.
     #[arg(long, value_name = "SIDE")]
     pub(crate) from: UpgradeSide,
     /// The candidate, in the same setting.

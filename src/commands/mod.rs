@@ -38,6 +38,7 @@ pub(crate) mod sim;
 mod terminal;
 pub(crate) mod upgrade;
 mod upgrade_page;
+mod upgrade_runs;
 
 use std::io::Write;
 use std::process::ExitCode;

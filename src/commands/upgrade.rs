@@ -17,8 +17,9 @@ use crate::commands::output::{Colors, print};
 use crate::commands::required_starts::required_starts;
 use crate::commands::terminal;
 use crate::commands::upgrade_page::{Sides, judge, write};
+use crate::commands::upgrade_runs;
 use crate::config::repeats::{HalfWidth, StopRule};
-use crate::config::upgrade::{self, UpgradeArms, UpgradeError};
+use crate::config::upgrade::{self, UpgradeArms, UpgradeError, UpgradedSetting};
 use crate::config::yaml::Diagnostic;
 use crate::exit::Exit;
 use crate::plan::Plan;
@@ -32,6 +33,9 @@ use crate::runner::session::request::ExtraStarts;
 const MAX_STARTS: u32 = 20;
 
 pub(crate) fn execute(args: &UpgradeArgs, colors: Colors) -> Outcome {
+    if [&args.from, &args.to].map(|side| side.setting) == [UpgradedSetting::Run; 2] {
+        return upgrade_runs::execute(args, colors);
+    }
     let prepare = || {
         let (loaded, _) = load(args, colors)?;
         Ok(JobPlan {

@@ -102,7 +102,7 @@ pub(super) fn build_facts(
 }
 
 /// The configuration that all starts of a launch logged.
-fn logged_configuration(run: &Run, launch: &Launch) -> Configuration {
+pub(super) fn logged_configuration(run: &Run, launch: &Launch) -> Configuration {
     let mut known: BTreeSet<(&LaunchId, u32)> = BTreeSet::new();
     let starts = run
         .summaries

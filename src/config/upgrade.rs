@@ -24,10 +24,12 @@ pub(crate) enum UpgradedSetting {
     Precision,
     /// Another engine of the matrix, by its name there.
     Engine,
+    /// Another stored run, for what cannot alternate within one, such as a driver.
+    Run,
 }
 
 impl UpgradedSetting {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Version,
         Self::Image,
         Self::Venv,
@@ -36,6 +38,7 @@ impl UpgradedSetting {
         Self::Env,
         Self::Precision,
         Self::Engine,
+        Self::Run,
     ];
 
     pub(crate) const fn name(self) -> &'static str {
@@ -48,6 +51,7 @@ impl UpgradedSetting {
             Self::Env => "env",
             Self::Precision => "precision",
             Self::Engine => "engine",
+            Self::Run => "run",
         }
     }
 
@@ -59,6 +63,7 @@ impl UpgradedSetting {
             Self::Env => "env",
             Self::Precision => "precision",
             Self::Engine => "engine",
+            Self::Run => "run",
         }
     }
 }

@@ -67,11 +67,15 @@ impl UpgradePage {
             "Every figure was measured on the simulated engine: such figures say nothing about a real one."
                 .to_owned()
         });
+        let sequential = upgrade.is_sequential.then(|| {
+            "The sides were measured one after the other, in two runs: what else changed between them is part of the figures, and resources and answers were not compared."
+                .to_owned()
+        });
         Self {
             headline,
             answer,
             reasons: reasons.iter().map(|reason| single_line(reason)).collect(),
-            warnings: simulated.into_iter().collect(),
+            warnings: simulated.into_iter().chain(sequential).collect(),
             changes: changes_table(upgrade),
             figures: figures_table(upgrade, &name),
             answers: answers_table(upgrade, &name),

@@ -7,6 +7,21 @@ use crate::harness::{Bench, sims};
 const SCENARIO: &str =
     "  - l: { dataset: random, prompts: 24, input_len: 40, output_len: 20, concurrency: 8 }\n";
 
+/// Insists that an engine answered all probes under load and alone, in its one cell that has them.
+pub fn answers_all(bench: &Bench, engine: &str) {
+    let probes = agreement(bench, engine);
+    assert_eq!(probes["under_load"]["probes"], 32, "{probes}");
+    let share = share(&probes["under_load"]);
+    println!(
+        "-- {engine}: {:.0} % of 32 probes are answered alike under load and alone",
+        100.0 * share
+    );
+    assert!(
+        share > 0.0,
+        "a greedy answer never depends on the load alone: {probes}"
+    );
+}
+
 /// The agreement of an engine's answers in the report.
 fn agreement(bench: &Bench, engine: &str) -> Value {
     let folder = bench.run_folder();
@@ -17,7 +32,8 @@ fn agreement(bench: &Bench, engine: &str) -> Value {
         .stdout;
     let document: Value = serde_json::from_str(&json).expect("it is JSON");
     let cells = document["cells"].as_array().expect("it has cells");
-    let cell = cells.iter().find(|cell| cell["engine_name"] == engine);
+    let is_asked = |cell: &&Value| cell["engine_name"] == engine && !cell["probes"].is_null();
+    let cell = cells.iter().find(is_asked);
     let cell = cell.expect("it has the cell");
     assert_ne!(cell["validity"], "invalid", "{cell}");
     cell["probes"].clone()

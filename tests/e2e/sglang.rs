@@ -60,8 +60,9 @@ datasets: {{ sharegpt: data/conversations.json }}
 #[test]
 fn what_real_sglang_tells_of_itself_fits_what_it_was_sent() {
     let Some(engines) = engines() else { return };
-    let bench = Bench::of(&matrix(&engines));
+    let bench = Bench::of(&format!("{}quality: {{ probes: true }}\n", matrix(&engines)));
     bench.run(&[]).exits(0);
+    crate::probes::answers_all(&bench, "sglang");
     let run = bench.finished();
     let summary = summary(&run, "sglang", "random-1k-1k");
     assert_eq!(summary.status, MeasurementStatus::Done);

@@ -126,6 +126,39 @@ fn what_cannot_be_upgraded_is_refused_before_anything_starts() {
     assert!(!bench.results().exists(), "nothing was started");
 }
 
+#[test]
+fn two_stored_runs_are_the_sides_of_an_upgrade() {
+    let bench = Bench::of(&format!("{}repeats: {{ starts: 5 }}\n", matrix()));
+    let run = |args: &str, folder: &str| {
+        bench
+            .run(&["--only", &format!("engine=sim,args={args}"), "--results", folder])
+            .exits(0);
+        let runs = fs::read_dir(bench.path().join(folder)).expect("there are results");
+        let mut names = runs.map(|run| run.expect("it can be read").path());
+        let run = names
+            .find(|run| run.join("run.json").exists())
+            .expect("there is a run");
+        format!("run={}", run.display())
+    };
+    // The same arguments under one name, as before and after a change of the host.
+    let before = run("old", "before");
+    let text = fs::read_to_string(bench.matrix()).expect("it can be read");
+    bench.rewrite(&text.replace("old: [--step, 4ms", "old: [--step, 9ms"));
+    let after = run("old", "after");
+    upgrade(&bench, &["--from", &before, "--to", &after])
+        .exits(1)
+        .shows("No: output throughput got worse: -")
+        .shows("measured one after the other");
+    let folder = Path::new(after.trim_start_matches("run="));
+    assert_eq!(page_of(folder)["changes"][0]["what"], "run");
+    upgrade(&bench, &["--from", &before, "--to", &before])
+        .exits(2)
+        .says("both sides are");
+    upgrade(&bench, &["--from", &before, "--to", "2"])
+        .exits(2)
+        .says("`--from` sets `run`, and `--to` sets `version`");
+}
+
 /// Three versions of which the last two answer wrongly, as fast as the first.
 #[test]
 fn a_search_by_upgrades_finds_the_version_whose_answers_got_worse() {

@@ -41,10 +41,11 @@ engines:
 models:
   - {model}: {{ tokenizer: {model} }}
 scenarios:
-  - sharegpt: {{ prompts: 12 }}
+  - sharegpt: {{ prompts: 12, quality: false }}
   - random-1k-1k: {{ prompts: 6, input_len: 64, output_len: 32 }}
-  - random-2k-6k: {{ prompts: 4, input_len: 32, output_len: 64 }}
-  - random-6k-2k: {{ prompts: 4, input_len: 128, output_len: 16 }}
+  - random-2k-6k: {{ prompts: 4, input_len: 32, output_len: 64, quality: false }}
+  - random-6k-2k: {{ prompts: 4, input_len: 128, output_len: 16, quality: false }}
+quality: {{ probes: true }}
 datasets: {{ sharegpt: data/conversations.json }}
 "#,
         venv = engines.join("venv").display(),
@@ -88,5 +89,6 @@ datasets: {{ sharegpt: data/conversations.json }}
             assert!(!request.chunks.is_empty());
         }
     }
+    crate::probes::answers_all(&bench, "vllm");
     bench.leaves_no_process();
 }

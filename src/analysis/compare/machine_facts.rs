@@ -31,7 +31,7 @@ pub(crate) fn machine_facts(machine: &Machine) -> Facts {
     let gib = |bytes: u64| format!("{:.2} GiB", bytes as f64 / f64::from(1 << 30));
     put("memory", machine.memory_bytes.map(gib));
     put("governor", machine.governor.clone());
-    put("driver", machine.driver.clone());
+    put(machines::DRIVER, machine.driver.clone());
     put(
         machines::GPUS,
         (!machine.gpus.is_empty()).then(|| machine.gpus.join(", ")),

@@ -18,6 +18,8 @@ pub(crate) const GPU_UUIDS: &str = "GPU UUIDs";
 pub(crate) const DMI_UUID: &str = "DMI UUID";
 /// A digest of the machine id.
 pub(crate) const MACHINE_ID: &str = "machine id";
+/// The version of the GPU driver.
+pub(crate) const DRIVER: &str = "driver";
 /// The models of the GPUs, joined by commas.
 pub(crate) const GPUS: &str = "GPUs";
 
@@ -324,7 +326,7 @@ fn difference_class(
     let (Some(first_value), Some(second_value)) = (before, after) else {
         // A fact that an older version did not record is no difference, except for these facts, without which
         // a comparison is meaningless.
-        let is_vital = [GPUS, "driver", "GPU power limit", "CPU", "kernel"].contains(&name);
+        let is_vital = [GPUS, DRIVER, "GPU power limit", "CPU", "kernel"].contains(&name);
         return Some((
             if is_vital {
                 DifferenceKind::Environment

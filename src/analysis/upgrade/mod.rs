@@ -4,9 +4,11 @@ mod changes;
 pub(crate) mod configuration;
 mod losses;
 mod nightly;
+mod stored;
 
 pub(crate) use changes::{Change, ChangeKind, Changes, find_changes};
 pub(crate) use nightly::NightlyUpgrade;
+pub(crate) use stored::StoredUpgrade;
 
 use crate::analysis::compare::arm_comparison::{ArmsError, compare_arms};
 use crate::analysis::compare::arms;
@@ -83,6 +85,7 @@ impl UpgradeRun<'_> {
             answers: compare_answers(self.plan, self.summaries, None),
             wrong_answers: wrong_answers(self.summaries, &both),
             is_simulated: self.plan.launches.iter().any(|launch| launch.engine.simulated),
+            is_sequential: false,
             speed,
         })
     }
@@ -149,6 +152,8 @@ pub(crate) struct Upgrade {
     pub(crate) wrong_answers: Vec<(CellKey, String)>,
     /// Whether the engine is simulated.
     pub(crate) is_simulated: bool,
+    /// Whether one side was measured after the other, in a run of its own.
+    pub(crate) is_sequential: bool,
 }
 
 /// Whether the engine may be upgraded.

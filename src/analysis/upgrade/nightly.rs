@@ -103,6 +103,7 @@ impl NightlyUpgrade<'_> {
                 .collect(),
             wrong_answers: wrong_answers(self.summaries, &pairs),
             is_simulated: self.plan.launches.iter().any(|launch| launch.engine.simulated),
+            is_sequential: false,
             speed,
         }
     }
