@@ -48,7 +48,7 @@ pub(crate) struct NodeLine {
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum FromNode {
     /// The engine may be started.
-    Ready(NodeGpus),
+    Ready(Box<NodeGpus>),
     /// The probes that are read from now on.
     Watching(Vec<ProbeFacts>),
     /// The result of a reading.

@@ -11,13 +11,8 @@ const SCENARIO: &str =
 pub fn answers_all(bench: &Bench, engine: &str) {
     let probes = agreement(bench, engine);
     assert_eq!(probes["under_load"]["probes"], 32, "{probes}");
-    let share = share(&probes["under_load"]);
-    println!(
-        "-- {engine}: {:.0} % of 32 probes are answered alike under load and alone",
-        100.0 * share
-    );
     assert!(
-        share > 0.0,
+        share(&probes["under_load"]) > 0.0,
         "a greedy answer never depends on the load alone: {probes}"
     );
 }

@@ -122,7 +122,7 @@ fn wrong_answers(
     };
     let mut wrong = Vec::new();
     for (baseline, candidate) in pairs {
-        let known = baseline.map(|baseline| reasons(baseline)).unwrap_or_default();
+        let known = baseline.map(reasons).unwrap_or_default();
         let known: Vec<ReasonCode> = known.iter().map(|reason| reason.code).collect();
         let new = reasons(candidate)
             .into_iter()

@@ -155,7 +155,7 @@ impl Node {
             node.about.busy = busy;
             node.about.baselines = baselines;
         }
-        let _ = lines.send(FromNode::Ready(node.about.clone()));
+        let _ = lines.send(FromNode::Ready(Box::new(node.about.clone())));
         node
     }
 

@@ -193,7 +193,7 @@ impl LinkState {
         self.last_line_at = arrived;
         self.clock.observe(line.sent_ns, arrived);
         match line.message {
-            FromNode::Ready(gpus) => self.gpus = Some(gpus),
+            FromNode::Ready(gpus) => self.gpus = Some(*gpus),
             FromNode::Watching(probes) => {
                 let track = |facts| Arc::new(Track::new(Some(node.to_owned()), facts));
                 self.tracks = probes.into_iter().map(track).collect();
