@@ -135,6 +135,13 @@ impl PairedItems {
         smallest.filter(|loss| *loss <= self.reference_share())
     }
 
+    /// Whether the test finds a loss at this level if every item is lost that the reference answers right.
+    pub(crate) fn can_find_a_loss(&self, level: f64) -> bool {
+        let right = self.reference_right / u64::from(self.measurements.max(1));
+        let right = u32::try_from(right).unwrap_or(u32::MAX);
+        upper_tail(right, right) <= level
+    }
+
     /// Share of right answers of the reference, which is the largest loss that is possible.
     pub(crate) fn reference_share(&self) -> f64 {
         self.reference_right as f64 / self.answers()

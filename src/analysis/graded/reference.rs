@@ -47,7 +47,7 @@ pub(crate) struct ComparedAnswers {
     /// Probability of so large a loss if both sides answer alike, corrected over all comparisons of the run (Holm).
     pub(crate) p_adjusted: f64,
     /// The smallest loss of the share of correct answers that would have been found in 80 % of runs; absent if a loss was
-    /// found.
+    /// found, and if there are too few items for that.
     pub(crate) smallest_loss: Option<f64>,
 }
 
@@ -174,7 +174,7 @@ fn adjust(found: Vec<Paired>, run: Option<&RunId>) -> Vec<AnswerComparison> {
             result: paired.and_then(|paired| {
                 let p_adjusted = adjusted.next().unwrap_or(1.0);
                 let smallest_loss = paired.smallest_loss(level).filter(|_| p_adjusted > ALPHA);
-                if p_adjusted > ALPHA && smallest_loss.is_none() {
+                if p_adjusted > ALPHA && !paired.can_find_a_loss(level) {
                     return Err(format!(
                         "the reference answers {:.1} % of {} right, with which no loss can be found; use more items",
                         100.0 * paired.reference_share(),
@@ -308,7 +308,7 @@ fn reason(comparison: &AnswerComparison, family: usize) -> Reason {
                     "{figures}; a loss of {:.1} points would have been found",
                     100.0 * loss
                 ),
-                None => figures,
+                None => format!("{figures}; too few items to find any loss in 80 % of runs"),
             },
             Some(bound),
         ),
