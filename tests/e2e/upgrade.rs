@@ -20,6 +20,20 @@ fn matrix() -> String {
     )
 }
 
+/// The matrix with one engine, which has these settings, and without sets of arguments.
+fn one_engine(settings: &str) -> String {
+    let is_kept = |line: &&str| {
+        let is_set = line.starts_with("axes:") || line.trim_start().starts_with("args: {");
+        !is_set && !line.contains("as: other")
+    };
+    matrix()
+        .replace("args: [--preset, fast]", settings)
+        .lines()
+        .filter(is_kept)
+        .map(|line| format!("{line}\n"))
+        .collect()
+}
+
 fn upgrade(bench: &Bench, more: &[&str]) -> Ran {
     let matrix = bench.matrix();
     let matrix = matrix.to_str().expect("a text");
@@ -162,19 +176,7 @@ fn two_stored_runs_are_the_sides_of_an_upgrade() {
 /// Three versions of which the last two answer wrongly, as fast as the first.
 #[test]
 fn a_search_by_upgrades_finds_the_version_whose_answers_got_worse() {
-    let versions = matrix()
-        .replace(
-            "sim: { variant: vllm, args: [--preset, fast] }",
-            "sim: { variant: vllm, version: [v1, v2, v3], args: [--step, 4ms] }",
-        )
-        .lines()
-        .filter(|line| {
-            !line.starts_with("axes:")
-                && !line.trim_start().starts_with("args: {")
-                && !line.contains("as: other")
-        })
-        .map(|line| format!("{line}\n"))
-        .collect::<String>();
+    let versions = one_engine("version: [v1, v2, v3], args: [--step, 4ms]");
     let wrong = ["v2", "v3"]
         .map(|version| format!("  - {{ when: {{ version: {version} }}, args: [--wrong-answers, 60%] }}\n"))
         .concat();
@@ -201,17 +203,7 @@ fn a_search_by_upgrades_finds_the_version_whose_answers_got_worse() {
 fn a_night_with_another_build_than_its_baseline_gets_the_page_and_its_answers_are_compared() {
     for paired in [true, false] {
         let night = |more: &str| {
-            let sim = format!("sim: {{ variant: vllm, args: [--step, 4ms{more}] }}");
-            let text: String = matrix()
-                .replace("sim: { variant: vllm, args: [--preset, fast] }", &sim)
-                .lines()
-                .filter(|line| {
-                    !line.starts_with("axes:")
-                        && !line.trim_start().starts_with("args: {")
-                        && !line.contains("as: other")
-                })
-                .map(|line| format!("{line}\n"))
-                .collect();
+            let text = one_engine(&format!("args: [--step, 4ms{more}]"));
             format!("{text}repeats: {{ starts: 3 }}\nnightly: {{ paired: {paired} }}\n")
         };
         let bench = Bench::of(&night(""));

@@ -77,7 +77,7 @@ pub(crate) struct AnswerDifference {
     pub(crate) p_adjusted: f64,
     /// Whether the answers are worse, which makes the cell invalid.
     pub(crate) is_worse: bool,
-    /// The smallest loss of the share that would have been found in 80 % of runs; absent if a loss was found.
+    /// The smallest loss of the share that would have been found in 80 % of runs; absent if a loss was found, and if there are too few items for that.
     pub(crate) smallest_loss: Option<f64>,
 }
 
