@@ -2,6 +2,7 @@
 
 use crate::analysis::compare::machines::DRIVER;
 use crate::analysis::compare::pairwise::{self, CompareOptions};
+use crate::analysis::graded::sides::GradedRun;
 use crate::analysis::upgrade::{MayUpgrade, StoredUpgrade};
 use crate::base::ids::CellKey;
 use crate::cli::upgrade::UpgradeArgs;
@@ -61,10 +62,8 @@ pub(super) fn execute(args: &UpgradeArgs, colors: Colors) -> Outcome {
         [0, 1].map(|side| known_build(&runs[side], &sides[side])),
     );
     let upgrade = StoredUpgrade {
-        summaries: &runs[1].summaries,
-        is_simulated: runs
-            .iter()
-            .any(|run| run.plan.launches.iter().any(|launch| launch.engine.simulated)),
+        runs: [graded_run(&runs[0]), graded_run(&runs[1])],
+        pairs: &pairwise::matched_keys(&sides[0], &sides[1]),
     }
     .judge(&record, speed);
     let (page, written) = write(&runs[1].folder, &record, &upgrade)?;
@@ -77,6 +76,14 @@ pub(super) fn execute(args: &UpgradeArgs, colors: Colors) -> Outcome {
         MayUpgrade::No => Exit::Regression,
         MayUpgrade::Undecided => Exit::NotJudged,
     })
+}
+
+fn graded_run(run: &Run) -> GradedRun<'_> {
+    GradedRun {
+        stored: Some(&run.info.run),
+        plan: &run.plan,
+        summaries: &run.summaries,
+    }
 }
 
 /// The cells that `--engine` and `--only` select.

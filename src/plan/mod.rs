@@ -30,7 +30,7 @@ pub(crate) use expand::expand;
 pub(crate) use launch::{Api, Engine, Parallel, Port, Timeouts};
 pub use launch::{Launch, ProtocolSpec};
 pub(crate) use order::OrderCost;
-pub(crate) use stored_reference::{StoredPairError, StoredReference};
+pub(crate) use stored_reference::{StoredPairError, StoredReference, item_difference};
 
 use crate::base::ids::{CellKey, ContentHash, LaunchId};
 pub(crate) use crate::config::api::CacheResetSpec;

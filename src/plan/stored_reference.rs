@@ -144,6 +144,23 @@ fn other_items(cell: &Cell, stored: &Cell) -> Option<(String, String)> {
     })
 }
 
+/// How the items of a task of a cell differ from those of the other cell, or the load beside which they are sent, as far as
+/// the plans say.
+pub(crate) fn item_difference(cell: &Cell, stored: &Cell, task: &str) -> Option<String> {
+    if cell.scenario.workload != stored.scenario.workload {
+        return Some("beside other prompts".to_owned());
+    }
+    let own = |cell: &Cell| -> Option<Task> {
+        let tasks = &cell.scenario.quality.as_ref()?.tasks;
+        tasks.iter().find(|own| own.name == task).cloned()
+    };
+    task_difference(
+        &own(cell)?,
+        &own(stored)?,
+        [cell, stored].map(|cell| cell.scenario.seed),
+    )
+}
+
 fn task_difference(task: &Task, stored: &Task, seeds: [u64; 2]) -> Option<String> {
     if task.items != stored.items {
         return Some(format!("{} instead of {} items", stored.items, task.items));

@@ -68,7 +68,7 @@ impl UpgradePage {
                 .to_owned()
         });
         let sequential = upgrade.is_sequential.then(|| {
-            "The sides were measured one after the other, in two runs: what else changed between them is part of the figures, and resources and answers were not compared."
+            "The sides were measured one after the other, in two runs: what else changed between them is part of the figures, and resources were not compared."
                 .to_owned()
         });
         Self {
@@ -370,7 +370,7 @@ fn answers_table(upgrade: &Upgrade, name: &dyn Fn(&CellKey) -> String) -> Option
         .map(|answers| answer_row(answers, name, &mut notes))
         .collect();
     notes.push(
-        "items are compared one by one (McNemar's exact test, corrected over all comparisons)".to_owned(),
+        "items are compared one by one with those of the baseline, the reference (McNemar's exact test, corrected over all comparisons)".to_owned(),
     );
     let [from, to] = &upgrade.sides;
     Some(Table {

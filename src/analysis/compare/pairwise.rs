@@ -128,6 +128,18 @@ pub(crate) fn match_cells<'a>(first: &'a RunStats, second: &'a RunStats) -> Matc
         .collect()
 }
 
+/// The keys of the pairs of [`match_cells`]: of the first side and of the second.
+pub(crate) fn matched_keys(first: &RunStats, second: &RunStats) -> Vec<(CellKey, CellKey)> {
+    let key_of = |cell: &CellStats| {
+        let mut cells = first.cells.iter();
+        cells.find_map(|(key, own)| std::ptr::eq(own, cell).then(|| key.clone()))
+    };
+    let pairs = match_cells(first, second).into_iter();
+    pairs
+        .filter_map(|(key, cell, _)| Some((key_of(cell)?, key.clone())))
+        .collect()
+}
+
 /// Compares two sides. The first is the baseline.
 pub(crate) fn compare(first: &RunStats, second: &RunStats, options: &CompareOptions<'_>) -> Comparison {
     let ask: QuestionFn<'_> = &|_, [baseline_cell, candidate_cell], metric, noise| {

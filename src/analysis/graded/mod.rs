@@ -9,6 +9,7 @@ pub(crate) mod agreement;
 pub mod graders;
 pub(crate) mod paired;
 pub(crate) mod reference;
+pub(crate) mod sides;
 
 use statrs::distribution::{Binomial, DiscreteCDF};
 

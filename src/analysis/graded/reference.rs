@@ -156,10 +156,11 @@ pub(super) fn reference_side<'a>(
     is_planned.then(|| reference_answers(by_cell.get(reference).map_or(&[], Vec::as_slice)))
 }
 
-type Paired = (CellKey, CellKey, String, Result<PairedItems, String>);
+/// A cell, its reference, a task, and the items of both or why they cannot be paired.
+pub(super) type Paired = (CellKey, CellKey, String, Result<PairedItems, String>);
 
 /// Corrects the probabilities over all comparisons. `run` is the stored run of the references.
-fn adjust(found: Vec<Paired>, run: Option<&RunId>) -> Vec<AnswerComparison> {
+pub(super) fn adjust(found: Vec<Paired>, run: Option<&RunId>) -> Vec<AnswerComparison> {
     let compared = found.iter().filter_map(|(.., paired)| paired.as_ref().ok());
     let p: Vec<f64> = compared.map(PairedItems::p_worse).collect();
     let level = ALPHA / p.len().max(1) as f64;
@@ -192,7 +193,11 @@ fn adjust(found: Vec<Paired>, run: Option<&RunId>) -> Vec<AnswerComparison> {
 }
 
 /// Pairs the items of a task over the first measurements of both sides, as many of each.
-fn pair(ours: &[&GradedAnswers], theirs: &[&GradedAnswers], task: &str) -> Result<PairedItems, String> {
+pub(super) fn pair(
+    ours: &[&GradedAnswers],
+    theirs: &[&GradedAnswers],
+    task: &str,
+) -> Result<PairedItems, String> {
     let count = ours.len().min(theirs.len());
     let (ours, theirs) = (scores(&ours[..count], task), scores(&theirs[..count], task));
     let (Some(ours), Some(theirs)) = (ours, theirs) else {
@@ -316,4 +321,4 @@ fn reason(comparison: &AnswerComparison, family: usize) -> Reason {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

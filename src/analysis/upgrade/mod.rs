@@ -1,5 +1,6 @@
 //! Whether an engine may be upgraded: what changed, and whether speed, reliability, answers or resources got worse.
 
+mod answers;
 mod changes;
 pub(crate) mod configuration;
 mod losses;
@@ -18,21 +19,15 @@ use crate::analysis::compare::loss::Loss;
 use crate::analysis::compare::pairwise::{CompareOptions, Comparison, forbidden_reason};
 use crate::analysis::compare::resources::{ResourceQuestions, ResourceRow};
 use crate::analysis::compare::verdict::Verdict;
-use crate::analysis::graded::reference::{AnswerComparison, ComparedAnswers, compare_answers};
+use crate::analysis::graded::reference::{AnswerComparison, ComparedAnswers};
+use crate::analysis::graded::sides::{GradedRun, SidePair, compare_sides};
 use crate::base::ids::CellKey;
 use crate::base::text::pluralize;
 use crate::plan::Plan;
 use crate::results::record::cell::MeasurementSummary;
 use crate::results::record::cell_stats::{Noise, RunStats};
 use crate::results::record::upgrade::UpgradeRecord;
-use crate::results::record::validity::{Reason, ReasonCode, Verdict as Weight};
-
-/// Reasons for which the answers of a cell are wrong by themselves, without a reference.
-const WRONG_ANSWERS: [ReasonCode; 3] = [
-    ReasonCode::AnswersWrongUnderLoad,
-    ReasonCode::AnswersBelowMinimum,
-    ReasonCode::AnswersDegenerate,
-];
+use answers::wrong_answers;
 
 /// A finished run of both sides.
 pub(crate) struct UpgradeRun<'a> {
@@ -74,16 +69,21 @@ impl UpgradeRun<'_> {
             .map(|(difference, _)| difference)
             .collect();
         let forbidden = forbidden_reason(&differences, false);
-        let both: Vec<(Option<&CellKey>, &CellKey)> = pairs
+        let run = GradedRun {
+            stored: None,
+            plan: self.plan,
+            summaries: self.summaries,
+        };
+        let answers: Vec<SidePair<'_>> = pairs
             .iter()
-            .map(|(baseline, candidate)| (Some(baseline), candidate))
+            .filter_map(|(baseline, candidate)| Some(SidePair::new(run.cell(candidate)?, baseline, Ok(run))))
             .collect();
         Ok(Upgrade {
             sides: values.clone(),
             changes: find_changes(&speed, self.record, self.summaries, &pairs),
             resources: questions.judge(self.bound, family, forbidden.as_deref()),
-            answers: compare_answers(self.plan, self.summaries, None),
-            wrong_answers: wrong_answers(self.summaries, &both),
+            answers: compare_sides(&answers),
+            wrong_answers: wrong_answers(&answers),
             is_simulated: self.plan.launches.iter().any(|launch| launch.engine.simulated),
             is_sequential: false,
             speed,
@@ -105,38 +105,6 @@ impl UpgradeRun<'_> {
     }
 }
 
-/// Returns why answers of candidates are wrong by themselves where those of their baselines are not, by cell. A baseline that was not
-/// measured has no such reasons.
-fn wrong_answers(
-    summaries: &[MeasurementSummary],
-    pairs: &[(Option<&CellKey>, &CellKey)],
-) -> Vec<(CellKey, String)> {
-    let reasons = |cell: &CellKey| -> Vec<&Reason> {
-        let own = summaries.iter().filter(|summary| summary.cell == *cell);
-        let reasons = own
-            .flat_map(|summary| &summary.validity)
-            .flat_map(|validity| &validity.reasons);
-        reasons
-            .filter(|reason| reason.weight == Weight::Invalid && WRONG_ANSWERS.contains(&reason.code))
-            .collect()
-    };
-    let mut wrong = Vec::new();
-    for (baseline, candidate) in pairs {
-        let known = baseline.map(reasons).unwrap_or_default();
-        let known: Vec<ReasonCode> = known.iter().map(|reason| reason.code).collect();
-        let new = reasons(candidate)
-            .into_iter()
-            .find(|reason| !known.contains(&reason.code));
-        wrong.extend(new.map(|reason| {
-            (
-                (*candidate).clone(),
-                format!("{}: {}", reason.code.name(), reason.measured),
-            )
-        }));
-    }
-    wrong
-}
-
 /// Both sides of an upgrade, compared.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Upgrade {
@@ -146,7 +114,7 @@ pub(crate) struct Upgrade {
     /// Gating metrics and reliability.
     pub(crate) speed: Comparison,
     pub(crate) resources: Vec<ResourceRow>,
-    /// Graded answers; empty if none were graded.
+    /// Graded answers of the candidate compared with those of the baseline; empty if no side was graded.
     pub(crate) answers: Vec<AnswerComparison>,
     /// Why answers of the candidate are wrong by themselves, by cell.
     pub(crate) wrong_answers: Vec<(CellKey, String)>,

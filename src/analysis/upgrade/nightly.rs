@@ -2,26 +2,25 @@
 
 use std::collections::BTreeSet;
 
-use super::{Upgrade, find_changes, wrong_answers};
+use super::answers::wrong_answers;
+use super::{Upgrade, find_changes};
 use crate::analysis::compare::difference::{Difference, DifferenceKind};
-use crate::analysis::compare::environment_diff;
 use crate::analysis::compare::pairwise::row::Row;
-use crate::analysis::compare::pairwise::{forbidden_reason, judged_pairs, match_cells};
+use crate::analysis::compare::pairwise::{forbidden_reason, judged_pairs, matched_keys};
 use crate::analysis::compare::resources::{ResourceQuestions, ResourceRow};
-use crate::analysis::graded::reference::compare_answers;
+use crate::analysis::compare::{baseline_starts, environment_diff};
+use crate::analysis::graded::sides::{GradedRun, SidePair, compare_sides};
 use crate::base::ids::CellKey;
 use crate::plan::Plan;
 use crate::plan::arms::baseline_key;
 use crate::results::record::cell::MeasurementSummary;
 use crate::results::record::cell_stats::RunStats;
-use crate::results::record::stored_answers::StoredAnswers;
 use crate::results::record::upgrade::UpgradeRecord;
 
 /// A nightly run with its baseline, whose metrics are judged already.
 pub(crate) struct NightlyUpgrade<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) summaries: &'a [MeasurementSummary],
-    pub(crate) stored_answers: Option<&'a StoredAnswers>,
     pub(crate) baseline: &'a RunStats,
     pub(crate) candidate: &'a RunStats,
     /// The cells of the run, including those of a baseline that was started in it.
@@ -34,19 +33,15 @@ impl NightlyUpgrade<'_> {
     /// Returns the cells that were measured on another build than their baseline, each with the cell of the baseline.
     pub(crate) fn changed_cells(&self) -> Vec<(CellKey, CellKey)> {
         let is_of_engine = |difference: &Difference| difference.kind == DifferenceKind::Engine;
-        let baseline_key = |cell| {
-            let mut cells = self.baseline.cells.iter();
-            cells.find_map(|(key, own)| std::ptr::eq(own, cell).then(|| key.clone()))
+        let is_changed = |(baseline, candidate): &(CellKey, CellKey)| {
+            let [baseline, candidate] = [&self.baseline.cells[baseline], &self.candidate.cells[candidate]];
+            let is_measured = !baseline.engine.is_empty() && !candidate.engine.is_empty();
+            let differences = environment_diff::cell_differences(baseline, candidate);
+            is_measured && differences.iter().any(is_of_engine)
         };
-        match_cells(self.baseline, self.candidate)
-            .into_iter()
-            .filter(|(_, baseline, candidate)| {
-                let is_measured = !baseline.engine.is_empty() && !candidate.engine.is_empty();
-                let differences = environment_diff::cell_differences(baseline, candidate);
-                is_measured && differences.iter().any(is_of_engine)
-            })
-            .filter_map(|(key, baseline, _)| Some((baseline_key(baseline)?, key.clone())))
-            .collect()
+        let mut pairs = matched_keys(self.baseline, self.candidate);
+        pairs.retain(is_changed);
+        pairs
     }
 
     /// Returns the names of both sides: the versions that the engines report, if each side has one and they differ.
@@ -71,12 +66,14 @@ impl NightlyUpgrade<'_> {
     }
 
     /// Returns the upgrade of these cells, with the metrics as the nightly run judged them. Resources are judged if the baseline was
-    /// started in this run.
+    /// started in this run. Answers of cells whose baseline was not are compared with those in `baseline_run`, which is the stored run of the
+    /// baseline or why it cannot be read.
     pub(crate) fn judge(
         &self,
         record: &UpgradeRecord,
         changed: &[(CellKey, CellKey)],
         rows: Vec<Row>,
+        baseline_run: &Result<GradedRun<'_>, String>,
     ) -> Upgrade {
         let is_changed = |key: &CellKey| changed.iter().any(|(_, candidate)| candidate == key);
         let speed = judged_pairs(self.baseline, self.candidate, &is_changed, rows, self.bound);
@@ -86,26 +83,44 @@ impl NightlyUpgrade<'_> {
             .map(|(_, candidate)| (baseline_key(self.plan.cell(candidate)), candidate.clone()))
             .filter(|(twin, _)| is_planned(twin))
             .collect();
-        let answers = compare_answers(self.plan, self.summaries, self.stored_answers);
-        let alone = changed.iter().map(|(_, candidate)| (None, candidate));
-        let beside = started.iter().map(|(twin, candidate)| (Some(twin), candidate));
-        let pairs: Vec<(Option<&CellKey>, &CellKey)> = match started.is_empty() {
-            true => alone.collect(),
-            false => beside.collect(),
-        };
+        let answers = self.answer_pairs(changed, baseline_run);
         Upgrade {
             sides: record.values.clone(),
             changes: find_changes(&speed, record, self.summaries, &started),
             resources: self.resources(&started, speed.rows.len()),
-            answers: answers
-                .into_iter()
-                .filter(|answers| is_changed(&answers.cell))
-                .collect(),
-            wrong_answers: wrong_answers(self.summaries, &pairs),
+            answers: compare_sides(&answers),
+            wrong_answers: wrong_answers(&answers),
             is_simulated: self.plan.launches.iter().any(|launch| launch.engine.simulated),
             is_sequential: false,
             speed,
         }
+    }
+
+    /// The answers of these cells with those of the baseline that was started in this run, or else of its own run.
+    fn answer_pairs<'a>(
+        &'a self,
+        changed: &[(CellKey, CellKey)],
+        baseline_run: &Result<GradedRun<'a>, String>,
+    ) -> Vec<SidePair<'a>> {
+        let own = GradedRun {
+            stored: None,
+            plan: self.plan,
+            summaries: self.summaries,
+        };
+        let pair = |(baseline, key): &(CellKey, CellKey)| {
+            let candidate = own.cell(key)?;
+            let twin = baseline_key(self.plan.cell(key));
+            if own.cell(&twin).is_none() {
+                return Some(SidePair::new(candidate, baseline, baseline_run.clone()));
+            }
+            let cells = [self.baseline.cells.get(baseline), self.all_cells.cells.get(&twin)];
+            let other_build = match cells {
+                [Some(measured), Some(started)] => baseline_starts::other_build_reason(measured, started),
+                _ => None,
+            };
+            Some(SidePair::new(candidate, &twin, other_build.map_or(Ok(own), Err)))
+        };
+        changed.iter().filter_map(pair).collect()
     }
 
     fn resources(&self, started: &[(CellKey, CellKey)], metrics: usize) -> Vec<ResourceRow> {

@@ -1,33 +1,35 @@
 //! Two stored runs as the sides of an upgrade.
 
-use super::{Upgrade, find_changes, wrong_answers};
+use super::answers::wrong_answers;
+use super::{Upgrade, find_changes};
 use crate::analysis::compare::pairwise::Comparison;
+use crate::analysis::graded::sides::{GradedRun, SidePair, compare_sides};
 use crate::base::ids::CellKey;
-use crate::results::record::cell::MeasurementSummary;
 use crate::results::record::upgrade::UpgradeRecord;
 
-/// The second of two stored runs.
+/// Two stored runs, the baseline first.
 pub(crate) struct StoredUpgrade<'a> {
-    pub(crate) summaries: &'a [MeasurementSummary],
-    /// Whether an engine of one of both is simulated.
-    pub(crate) is_simulated: bool,
+    pub(crate) runs: [GradedRun<'a>; 2],
+    /// Pairs of cells of both.
+    pub(crate) pairs: &'a [(CellKey, CellKey)],
 }
 
 impl StoredUpgrade<'_> {
-    /// Returns the upgrade between two runs with these metrics. Resources and answers of separate runs are not compared.
+    /// Returns the upgrade between two runs with these metrics. Resources of separate runs are not compared.
     pub(crate) fn judge(&self, record: &UpgradeRecord, speed: Comparison) -> Upgrade {
-        let candidates: Vec<(Option<&CellKey>, &CellKey)> =
-            speed.rows.iter().map(|row| (None, &row.cell)).collect();
-        let mut wrong = wrong_answers(self.summaries, &candidates);
-        // A cell has a row for each metric.
-        wrong.dedup();
+        let [baseline, candidate] = self.runs;
+        let pairs = self.pairs.iter();
+        let answers: Vec<SidePair<'_>> = pairs
+            .filter_map(|(from, to)| Some(SidePair::new(candidate.cell(to)?, from, Ok(baseline))))
+            .collect();
+        let mut launches = self.runs.iter().flat_map(|run| &run.plan.launches);
         Upgrade {
             sides: record.values.clone(),
             changes: find_changes(&speed, record, &[], &[]),
             resources: Vec::new(),
-            answers: Vec::new(),
-            wrong_answers: wrong,
-            is_simulated: self.is_simulated,
+            answers: compare_sides(&answers),
+            wrong_answers: wrong_answers(&answers),
+            is_simulated: launches.any(|launch| launch.engine.simulated),
             is_sequential: true,
             speed,
         }

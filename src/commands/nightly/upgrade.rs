@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::confirm::NightlyResults;
 use crate::analysis::compare::baseline_starts;
 use crate::analysis::compare::pairwise::row::Row;
+use crate::analysis::graded::sides::GradedRun;
 use crate::analysis::upgrade::NightlyUpgrade;
 use crate::base::ids::CellKey;
 use crate::commands::compare::run_stats;
@@ -29,7 +30,6 @@ pub(super) fn page_if_changed(
     let upgrade = NightlyUpgrade {
         plan: &nightly.run.plan,
         summaries: &nightly.run.summaries,
-        stored_answers: nightly.run.stored_answers.as_ref(),
         baseline: &nightly.baseline.side,
         candidate: nightly.candidate,
         all_cells: &all_cells,
@@ -66,8 +66,14 @@ fn write_page(
         axis: "version".to_owned(),
         values: upgrade.names(changed),
     };
-    let record = record(sides, builds(nightly, first)?);
-    let judged = upgrade.judge(&record, changed, rows);
+    let stored = baseline_run(nightly);
+    let record = record(sides, builds(nightly, first, stored.as_ref().ok())?);
+    let stored = stored.as_ref().map_err(String::clone).map(|run| GradedRun {
+        stored: Some(&run.info.run),
+        plan: &run.plan,
+        summaries: &run.summaries,
+    });
+    let judged = upgrade.judge(&record, changed, rows, &stored);
     let (page, path) = write(folder, &record, &judged)?;
     Ok((page.headline, path))
 }
@@ -82,24 +88,36 @@ fn engine_of(changed: &[(CellKey, CellKey)]) -> Option<String> {
     }
 }
 
+/// The stored run of the baseline.
+///
+/// # Errors
+/// Why it cannot be read.
+fn baseline_run(nightly: &NightlyResults<'_>) -> Result<Run, String> {
+    let name = &nightly.baseline.side.run;
+    let found = store::nightly::find_run(&nightly.view.args.results, name.as_str()).ok();
+    // A matrix may have the name of a run.
+    found
+        .filter(|run| run.info.run == *name)
+        .ok_or_else(|| format!("the run `{name}` of the baseline is not among the results"))
+}
+
 /// What is known of the builds that a pair of cells was measured on. The baseline's is started for its help, if it can be.
 fn builds(
     nightly: &NightlyResults<'_>,
     (baseline, candidate): &(CellKey, CellKey),
+    stored: Option<&Run>,
 ) -> Result<[BuildFacts; 2], CommandError> {
     let run = nightly.run;
     let cell = run.plan.cell(candidate);
     let twin = baseline_key(cell);
-    let results = &nightly.view.args.results;
     let of_baseline: Option<(Launch, Run)> = match run.plan.cells.iter().find(|cell| cell.key == twin) {
         Some(twin) => Some((run.plan.launch(&twin.launch).clone(), run.clone())),
         None => {
             let pairs = [(candidate, baseline)];
             let (mut launches, _) = baseline_starts::baseline_launches(nightly.baseline, pairs.into_iter());
-            let earlier = store::nightly::find_run(results, nightly.baseline.side.run.as_str()).ok();
             launches
                 .remove(candidate)
-                .map(|launch| (launch, earlier.unwrap_or_else(|| run.clone())))
+                .map(|launch| (launch, stored.unwrap_or(run).clone()))
         }
     };
     let sides = [

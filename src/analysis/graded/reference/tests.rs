@@ -8,7 +8,12 @@ use crate::results::record::cell::Origin;
 use crate::results::record::graded::GradedAnswers;
 
 /// A finished measurement with these outcomes of one task.
-fn measurement(cell: &str, start: u32, outcomes: &str, items: &str) -> MeasurementSummary {
+pub(in crate::analysis::graded) fn measurement(
+    cell: &str,
+    start: u32,
+    outcomes: &str,
+    items: &str,
+) -> MeasurementSummary {
     let correct = outcomes.chars().filter(|outcome| *outcome == '1').count() as u32;
     let score = TaskScore {
         task: "copy".to_owned(),
@@ -39,7 +44,7 @@ fn measurement(cell: &str, start: u32, outcomes: &str, items: &str) -> Measureme
 }
 
 /// The plan of a matrix with these engines, of which the first is the reference.
-fn plan(engines: &[&str]) -> Plan {
+pub(in crate::analysis::graded) fn plan(engines: &[&str]) -> Plan {
     let entries: Vec<String> = engines
         .iter()
         .map(|name| format!("  - sim: {{ as: {name}, variant: vllm }}\n"))
@@ -57,7 +62,7 @@ fn plan(engines: &[&str]) -> Plan {
 }
 
 /// The key of the cell of an engine.
-fn key(engine: &str) -> CellKey {
+pub(in crate::analysis::graded) fn key(engine: &str) -> CellKey {
     plan(&[engine]).cells[0].key.clone()
 }
 
