@@ -15,6 +15,9 @@ use crate::results::record::telemetry::Telemetry;
 /// Smallest change of the time to ready that matters, as a share: it depends on disks and caches more than other figures do.
 pub(crate) const READY_BOUND: f64 = 0.1;
 
+/// Smallest difference of the time to ready that matters, in seconds.
+pub(crate) const READY_DIFFERENCE: f64 = 0.1;
+
 /// The sampled value of a GPU's memory in use.
 const MEMORY_USED: &str = "memory_used_bytes";
 
@@ -54,9 +57,10 @@ impl Resource {
         }
     }
 
-    fn bound(self, bound: f64) -> f64 {
+    fn bound(self, bound: f64, baseline: &Sample) -> f64 {
+        let least = || baseline.value().map_or(0.0, |seconds| READY_DIFFERENCE / seconds);
         match self {
-            Self::ReadyTime => bound.max(READY_BOUND),
+            Self::ReadyTime => bound.max(READY_BOUND).max(least()),
             Self::GpuMemory | Self::Energy => bound,
         }
     }
@@ -70,6 +74,8 @@ pub(crate) struct ResourceRow {
     pub(crate) cell: CellKey,
     /// Of the baseline and of the candidate, in the unit of the resource.
     pub(crate) values: [Option<f64>; 2],
+    /// The value of each start of both.
+    pub(crate) starts: [Vec<f64>; 2],
     pub(crate) answer: Answer,
 }
 
@@ -119,12 +125,13 @@ impl ResourceQuestions {
         for resource in [Resource::ReadyTime, Resource::GpuMemory, Resource::Energy] {
             let of_kind = || self.asked.iter().filter(|(kind, ..)| *kind == resource);
             let questions: Vec<MetricQuestion> = of_kind().map(|(.., question)| question.clone()).collect();
-            let options = DecisionOptions {
-                bound: resource.bound(bound),
-                family,
-            };
+            let options = DecisionOptions { bound, family };
             let answers = decision::decide(&questions, &options);
             let value = |sample: &Sample| Some(sample.value()? / resource.divisor());
+            let starts = |sample: &Sample| -> Vec<f64> {
+                let values = sample.logs.iter();
+                values.map(|log| log.exp() / resource.divisor()).collect()
+            };
             rows.extend(
                 of_kind()
                     .zip(answers)
@@ -132,7 +139,8 @@ impl ResourceQuestions {
                         resource,
                         cell: cell.clone(),
                         values: [value(&question.baseline), value(&question.candidate)],
-                        answer,
+                        starts: [starts(&question.baseline), starts(&question.candidate)],
+                        answer: answer.with_bound(resource.bound(bound, &question.baseline)),
                     }),
             );
         }
@@ -244,34 +252,47 @@ fn energy_by_start(summaries: &[MeasurementSummary], cell: &Cell) -> BTreeMap<u3
 mod tests {
     use super::*;
 
-    #[test]
-    fn what_forbids_a_verdict_on_speed_forbids_one_on_resources() {
+    /// The word for a resource of two sides with five starts each, which have about these values.
+    fn verdict(resource: Resource, values: [f64; 2], forbidden: Option<&str>) -> Option<&'static str> {
         let starts = |value: f64| -> Sample {
             let starts: Vec<Vec<f64>> = (0..5)
-                .map(|start| vec![value + f64::from(start) / 1000.0])
+                .map(|start| vec![value * (1.0 + f64::from(start) / 1000.0)])
                 .collect();
             Sample::from_starts(&starts).unwrap()
         };
-        let questions = || ResourceQuestions {
-            asked: vec![(
-                Resource::Energy,
-                CellKey::new("engine=a".to_owned()),
-                MetricQuestion {
-                    better: Direction::Lower,
-                    baseline: starts(1.0),
-                    candidate: starts(2.0),
-                    design: Design::Rounds,
-                    noise: None,
-                    night_variance: None,
-                    no_verdict: None,
-                },
-            )],
+        let question = MetricQuestion {
+            better: Direction::Lower,
+            baseline: starts(values[0]),
+            candidate: starts(values[1]),
+            design: Design::Rounds,
+            noise: None,
+            night_variance: None,
+            no_verdict: None,
         };
-        let words = |forbidden: Option<&str>| {
-            let rows = questions().judge(0.02, 1, forbidden);
-            rows[0].answer.verdict().map(|verdict| verdict.name())
+        let questions = ResourceQuestions {
+            asked: vec![(resource, CellKey::new("engine=a".to_owned()), question)],
         };
+        let rows = questions.judge(0.02, 1, forbidden);
+        rows[0].answer.verdict().map(|verdict| verdict.name())
+    }
+
+    #[test]
+    fn what_forbids_a_verdict_on_speed_forbids_one_on_resources() {
+        let words = |forbidden| verdict(Resource::Energy, [1.0, 2.0], forbidden);
         assert_eq!(words(None), Some("worse"));
         assert_eq!(words(Some("environment CPU: A → B")), None);
+    }
+
+    #[test]
+    fn a_small_difference_of_the_time_to_ready_is_none_however_large_its_share_is() {
+        let words = |from: f64, to: f64| verdict(Resource::ReadyTime, [from, to], None);
+        assert_eq!(words(0.136, 0.157), Some("same"));
+        assert_eq!(words(1.36, 1.57), Some("worse"));
+        assert_eq!(words(0.05, 0.12), Some("same"));
+        assert_eq!(words(0.05, 0.25), Some("worse"));
+        assert_eq!(words(0.157, 0.136), Some("same"));
+        assert_eq!(words(20.0, 21.0), Some("same"));
+        // Other resources have no such difference.
+        assert_eq!(verdict(Resource::Energy, [0.136, 0.157], None), Some("worse"));
     }
 }

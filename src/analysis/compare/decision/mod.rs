@@ -98,10 +98,12 @@ pub(crate) fn decide(questions: &[MetricQuestion], options: &DecisionOptions) ->
                 if let Some(precision) = &mut estimate.precision {
                     precision.adjusted_p = adjusted;
                 }
-                Outcome::Judged(match verdict(estimate, options.bound, questions[at].better) {
-                    Verdict::Same if answer.is_at_jump => Verdict::Unclear,
-                    verdict => verdict,
-                })
+                Outcome::Judged(verdict(
+                    estimate,
+                    options.bound,
+                    questions[at].better,
+                    answer.is_at_jump,
+                ))
             }
             (None, None) => Outcome::NotJudged(NoVerdict::Missing("there are no starts".to_owned())),
         };
@@ -230,7 +232,20 @@ fn estimate(
     })
 }
 
-fn verdict(estimate: &Estimate, bound: f64, better: Direction) -> Verdict {
+impl Answer {
+    /// Returns the answer to the same question with another floor. The p-values do not depend on it.
+    pub(crate) fn with_bound(mut self, bound: f64) -> Self {
+        self.bound = bound;
+        if let (Outcome::Judged(_), Some(estimate)) = (&self.outcome, &self.estimate) {
+            let verdict = verdict(estimate, bound, self.better, self.is_at_jump);
+            self.outcome = Outcome::Judged(verdict);
+        }
+        self
+    }
+}
+
+/// `is_at_jump` says that equal figures do not mean that the sides are the same.
+fn verdict(estimate: &Estimate, bound: f64, better: Direction, is_at_jump: bool) -> Verdict {
     let Some(precision) = estimate.precision else {
         return Verdict::Unclear;
     };
@@ -243,7 +258,7 @@ fn verdict(estimate: &Estimate, bound: f64, better: Direction) -> Verdict {
         return Verdict::Unclear;
     }
     match estimate.interval(EQUIVALENCE_CONFIDENCE) {
-        Some(within) if within.low >= -bound && within.high <= bound => Verdict::Same,
+        Some(within) if within.low >= -bound && within.high <= bound && !is_at_jump => Verdict::Same,
         _ => Verdict::Unclear,
     }
 }
