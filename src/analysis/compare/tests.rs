@@ -217,6 +217,35 @@ fn an_invalid_cell_is_named_and_has_no_verdict() {
 }
 
 #[test]
+fn an_invalid_cell_of_a_night_that_starts_its_baseline_has_a_row_and_is_not_judged() {
+    use super::gate_policy::Policy;
+    use super::nightly_gate::paired::judge_paired;
+    let baseline = side([cell("model=a", &LEVEL)]);
+    let (key, mut broken) = cell("model=a", &[]);
+    broken.figures.clear();
+    broken.excluded.push(ExcludedMeasurement {
+        start: 1,
+        repeat: 1,
+        cause: ExclusionCause::Invalid,
+        reason: "answers-worse-than-reference".to_owned(),
+    });
+    let night = side([(key, broken)]);
+    let verdicts = judge_paired(&baseline, &night, None, &Policy::with_bound(0.02), &|_| {
+        Err("nothing is asked about it".to_owned())
+    });
+    let [row] = &verdicts.rows[..] else {
+        panic!("one row is expected: {:?}", verdicts.rows);
+    };
+    assert_eq!((row.verdict(), row.verdict_word()), (None, "invalid"));
+    assert!(
+        row.reason().contains("answers-worse-than-reference"),
+        "{}",
+        row.reason()
+    );
+    assert_eq!((verdicts.judged.metrics, verdicts.judged.judged), (1, 0));
+}
+
+#[test]
 fn cells_that_differ_in_the_version_alone_are_held_against_each_other() {
     let first = side([
         cell("engine=x,version=1,model=a", &LEVEL),

@@ -1,12 +1,13 @@
 //! Judges a nightly run in which the baseline was started in turn with every cell.
 
 use super::findings::{new_finding, remarks};
-use super::pairs::{BaselineStarts, pair_cells};
+use super::pairs::{BaselineStarts, CellPair, pair_cells};
 use super::screen_result::{NightVerdicts, UnclearMetrics};
 use crate::analysis::compare::decision::{KnownNoise, MetricQuestion};
 use crate::analysis::compare::gate_policy::{self, Policy};
+use crate::analysis::compare::pairwise::row::Row;
 use crate::analysis::compare::verdict::Verdict;
-use crate::analysis::compare::{gates, pairwise, stored};
+use crate::analysis::compare::{gates, pairwise, question, stored};
 use crate::analysis::metrics::Metric;
 use crate::base::ids::CellKey;
 use crate::results::record::cell_stats::{Noise, RunStats};
@@ -70,7 +71,7 @@ pub(crate) fn judge_paired(
         ..JudgedCounts::default()
     };
     let mut unclear = UnclearMetrics::default();
-    let mut rows = Vec::new();
+    let mut rows = excluded_rows(&pairs, policy);
     let answers = gate_policy::confirm(&questions, 0, policy);
     for ((pairing, question, pair), answer) in pair_questions.into_iter().zip(answers) {
         let cells = [pair.baseline_cell, pair.candidate_cell];
@@ -108,4 +109,24 @@ pub(crate) fn judge_paired(
         judged,
         rows,
     }
+}
+
+/// Rows of cells of which no measurement counts, which say why; the findings name the cells.
+fn excluded_rows(pairs: &[CellPair<'_>], policy: &Policy) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for pair in pairs
+        .iter()
+        .filter(|pair| pair.candidate_cell.exclusion().is_some())
+    {
+        let cells = [pair.baseline_cell, pair.candidate_cell];
+        let metrics = pair.candidate_cell.gates.iter();
+        for metric in metrics.filter_map(|name| Metric::from_name(name)) {
+            let metric = gates::pair_metric(metric, cells[0], cells[1]);
+            let question = question::cell_question(cells[0], cells[1], metric, None);
+            let answers = gate_policy::confirm(std::slice::from_ref(&question), 0, policy);
+            let row = |answer| pairwise::new_row(pair.key, cells, metric, question.clone(), answer);
+            rows.extend(answers.into_iter().map(row));
+        }
+    }
+    rows
 }
