@@ -20,6 +20,13 @@ impl Cell {
     }
 }
 
+/// Whether this is the key of a cell that is measured on the baseline's build.
+pub(crate) fn is_baseline_key(key: &CellKey) -> bool {
+    select::parse_key(key.as_str())
+        .get(VERSION_AXIS)
+        .is_some_and(|version| version == BASELINE_VERSION)
+}
+
 /// The key of the cell that measures the baseline of a cell.
 pub(crate) fn baseline_key(cell: &Cell) -> CellKey {
     let mut axes = cell.axes.clone();

@@ -8,6 +8,7 @@ use crate::analysis::validity::new_reason;
 use crate::base::ids::{CellKey, ContentHash, RunId};
 use crate::base::text::pluralize;
 use crate::plan::Plan;
+use crate::plan::arms::is_baseline_key;
 use crate::results::record::cell::{MeasurementStatus, MeasurementSummary};
 use crate::results::record::graded::{GradedAnswers, TaskScore};
 use crate::results::record::stored_answers::StoredAnswers;
@@ -62,6 +63,7 @@ impl AnswerComparison {
     pub(crate) fn reference_name(&self) -> String {
         match &self.run {
             Some(run) => format!("`{}` of the stored run `{run}`", self.reference),
+            None if is_baseline_key(&self.reference) => "the baseline".to_owned(),
             None => format!("`{}`", self.reference),
         }
     }

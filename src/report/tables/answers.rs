@@ -7,6 +7,8 @@ use super::columns;
 use super::report_cell::ReportCell;
 use crate::analysis::graded;
 use crate::analysis::graded::reference::{AnswerComparison, ComparedAnswers};
+use crate::base::ids::CellKey;
+use crate::plan::arms::is_baseline_key;
 use crate::report::table::{Column, Row, Table, Value};
 use crate::results::record::graded::TaskScore;
 
@@ -276,6 +278,9 @@ fn notes(scores: &[(&ReportCell<'_>, AnswerScore)], has_reference: bool) -> Vec<
             }
             AnswerResult::Compared(_) => match &versus.run {
                 Some(run) => format!("reference: {} of the stored run {run}", versus.reference),
+                None if is_baseline_key(&CellKey::new(versus.reference.clone())) => {
+                    "reference: the baseline, started in turn".to_owned()
+                }
                 None => format!("reference: {}", versus.reference),
             },
         };

@@ -195,6 +195,20 @@ fn starts_are_paired_and_further_ones_of_one_side_are_left_out() {
 }
 
 #[test]
+fn the_baseline_of_a_night_is_named_in_words() {
+    let comparison = |reference: &str| AnswerComparison {
+        cell: key("cell"),
+        run: None,
+        reference: CellKey::new(reference.to_owned()),
+        task: "copy".to_owned(),
+        result: Err(String::new()),
+    };
+    let name = |reference| comparison(reference).reference_name();
+    assert_eq!(name("engine=a,version=(baseline),model=m"), "the baseline");
+    assert_eq!(name("engine=a,version=v1"), "`engine=a,version=v1`");
+}
+
+#[test]
 fn a_reference_outside_of_the_plan_compares_nothing() {
     let mut plan = plan(&["reference", "cell"]);
     plan.cells.retain(|cell| cell.key != key("reference"));
