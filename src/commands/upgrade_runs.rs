@@ -1,22 +1,30 @@
 //! `matrix upgrade --from run=A --to run=B`: two stored runs as the sides of an upgrade, for what cannot alternate within one run.
 
+use std::collections::BTreeSet;
+
 use crate::analysis::compare::machines::DRIVER;
 use crate::analysis::compare::pairwise::{self, CompareOptions};
 use crate::analysis::graded::sides::GradedRun;
 use crate::analysis::upgrade::{MayUpgrade, StoredUpgrade};
 use crate::base::ids::CellKey;
+use crate::cli::command_line;
 use crate::cli::upgrade::UpgradeArgs;
 use crate::commands::compare::{gating_metrics, run_stats};
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::output::{Colors, eprint, print};
 use crate::commands::terminal;
 use crate::commands::upgrade_page::{Sides, logged_configuration, record, write};
+use crate::config::yaml::nearest_name;
 use crate::exit::Exit;
 use crate::results::record::cell_stats::RunStats;
 use crate::results::record::upgrade::BuildFacts;
 use crate::results::store::{self, Run};
 
+/// Flags that say how engines are started.
+const FLAGS_OF_STARTS: [&str; 4] = ["--starts", "--budget", "--resume", "--cluster"];
+
 pub(super) fn execute(args: &UpgradeArgs, colors: Colors) -> Outcome {
+    refuse_starts()?;
     let gates = gating_metrics(&args.judging.gate)?;
     let names = [&args.from, &args.to].map(|side| side.value.clone());
     let read = |name: &String| {
@@ -29,6 +37,9 @@ pub(super) fn execute(args: &UpgradeArgs, colors: Colors) -> Outcome {
     };
     let runs = [read(&names[0])?, read(&names[1])?];
     let sides = [0, 1].map(|side| selected(args, run_stats(&runs[side], &gates)));
+    if sides.iter().all(|side| side.cells.is_empty()) {
+        return Err(nothing_selected(args, &runs));
+    }
     if sides[0].began == sides[1].began && sides[0].cells == sides[1].cells {
         return Err(CommandError::usage(
             "error: both sides are the same measurements\n  = help: name the run before the change with `--from`, and that after it with `--to`\n",
@@ -47,7 +58,7 @@ pub(super) fn execute(args: &UpgradeArgs, colors: Colors) -> Outcome {
     );
     if speed.rows.is_empty() {
         return Err(CommandError::usage(format!(
-            "error: `{}` and `{}` have no cell in common\n  = help: cells are paired by all axes except the version; compare two runs of one matrix\n",
+            "error: `{}` and `{}` have no cell in common\n  = help: a cell is compared with the one that has the same values of all axes (engine, model, scenario, args, …); only its version may be another. Compare two runs of one matrix\n",
             names[0], names[1]
         )));
     }
@@ -63,7 +74,7 @@ pub(super) fn execute(args: &UpgradeArgs, colors: Colors) -> Outcome {
     );
     let upgrade = StoredUpgrade {
         runs: [graded_run(&runs[0]), graded_run(&runs[1])],
-        pairs: &pairwise::matched_keys(&sides[0], &sides[1]),
+        sides: &sides,
     }
     .judge(&record, speed);
     let (page, written) = write(&runs[1].folder, &record, &upgrade)?;
@@ -75,6 +86,43 @@ pub(super) fn execute(args: &UpgradeArgs, colors: Colors) -> Outcome {
         MayUpgrade::Yes => Exit::Done,
         MayUpgrade::No => Exit::Regression,
         MayUpgrade::Undecided => Exit::NotJudged,
+    })
+}
+
+/// Refuses flags of starts, of which there are none.
+fn refuse_starts() -> Result<(), CommandError> {
+    match FLAGS_OF_STARTS
+        .into_iter()
+        .find(|flag| command_line::is_given(flag))
+    {
+        None => Ok(()),
+        Some(flag) => Err(CommandError::usage(format!(
+            "error: `{flag}` does nothing with `run=`: two stored runs are compared, and nothing is started\n  = help: leave it out, or measure again with `matrix run`\n"
+        ))),
+    }
+}
+
+/// The error that neither run has a cell that `--engine` and `--only` select.
+fn nothing_selected(args: &UpgradeArgs, runs: &[Run; 2]) -> CommandError {
+    let cells = || runs.iter().flat_map(|run| &run.plan.cells);
+    let engines: BTreeSet<&str> = cells()
+        .filter_map(|cell| cell.axes.get("engine").map(String::as_str))
+        .collect();
+    let known: Vec<String> = engines.iter().map(|engine| format!("`{engine}`")).collect();
+    let unknown = args
+        .engine
+        .as_ref()
+        .filter(|engine| !engines.contains(engine.as_str()));
+    CommandError::usage(match unknown {
+        Some(engine) => {
+            let near = nearest_name(engine, engines.iter().copied());
+            let near = near.map_or_else(String::new, |near| format!("did you mean `{near}`? "));
+            format!(
+                "error: neither run has an engine `{engine}`\n  = help: {near}they have {}\n",
+                known.join(", ")
+            )
+        }
+        None => "error: neither run has a cell that `--engine` and `--only` select\n  = help: `matrix report RUN` shows the cells of a run\n".to_owned(),
     })
 }
 

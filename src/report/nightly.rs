@@ -18,6 +18,9 @@ pub(crate) fn markdown(night: &NightlyRun) -> String {
         "Run `{}`, ended {}, {baseline_text}.\n",
         night.run, night.at
     ));
+    if let Some(upgrade) = &night.upgrade {
+        text.push_str(&format!("\n{}\n", escape(upgrade)));
+    }
     if !night.findings.is_empty() {
         text.push_str("\n| | cell | finding |\n| --- | --- | --- |\n");
     }
@@ -298,6 +301,7 @@ mod tests {
                 undecided: 1,
                 ..JudgedCounts::default()
             }),
+            upgrade: None,
             findings: vec![
                 finding(FindingKind::NotJudged, Some("model=d"), "driver: 550 → 560"),
                 finding(FindingKind::NotJudged, Some("model=f"), "driver: 550 → 560"),
@@ -341,6 +345,19 @@ mod tests {
 
     #[test]
     fn a_quiet_night_says_so() {
+        let upgraded = NightlyRun {
+            upgrade: Some(
+                "upgrade of sim: no (time to ready got worse: +282.3 %), see upgrade.html".to_owned(),
+            ),
+            ..night()
+        };
+        assert!(
+            markdown(&upgraded).contains(
+                "baseline `m-0`.\n\nupgrade of sim: no (time to ready got worse: +282.3 %), see upgrade.html\n\n| |"
+            ),
+            "{}",
+            markdown(&upgraded)
+        );
         let quiet = NightlyRun {
             findings: Vec::new(),
             judged: Some(JudgedCounts {

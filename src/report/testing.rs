@@ -318,6 +318,7 @@ pub(super) fn nights(cells: &[&str]) -> Vec<NightlyRun> {
             .into(),
             cells: cells.iter().enumerate().map(of_cell).collect(),
             judged: None,
+            upgrade: None,
             findings: if is_valid {
                 Vec::new()
             } else {

@@ -1,20 +1,21 @@
 //! The page of an upgrade: whether to upgrade, what changed, figures and answers.
 
+mod json;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::comparison::{self, number_column, percent, text_column};
+use super::comparison::{number_column, percent, text_column};
 use super::labels::axis_words;
 use super::markdown;
 use super::table::{Row, Table, Value, single_line};
-use super::tables::answers::AnswersVersusReference;
 use super::terminal::{self, PageLayout};
 use crate::analysis::compare::decision::{Answer, CONFIDENCE};
-use crate::analysis::compare::resources::READY_BOUND;
+use crate::analysis::compare::resources::{READY_BOUND, READY_DIFFERENCE};
 use crate::analysis::graded::reference::AnswerComparison;
 use crate::analysis::upgrade::{Change, ChangeKind, Conclusion, MayUpgrade, Upgrade};
 use crate::base::ids::CellKey;
+use crate::base::text::pluralize;
 use crate::config::select::{self, AxisValues};
-use crate::results::record::upgrade::UpgradeRecord;
 
 /// Changes of one kind that are listed outside of the HTML page.
 const MAX_LISTED_CHANGES: usize = 20;
@@ -28,6 +29,8 @@ pub(crate) struct UpgradePage {
     pub(crate) headline: String,
     /// The answer alone.
     pub(crate) answer: MayUpgrade,
+    /// The answer with its first reason and where the page is, for the page of a nightly run.
+    pub(crate) summary: String,
     /// Why, the most serious first.
     pub(crate) reasons: Vec<String>,
     pub(crate) warnings: Vec<String>,
@@ -59,6 +62,12 @@ impl UpgradePage {
             "May I upgrade {subject}from {from} to {to}? {}{first}{more}",
             capitalized(answer.word())
         ));
+        let of_whom = engine.map_or_else(String::new, |engine| format!(" of {engine}"));
+        let summary = single_line(&format!(
+            "upgrade{of_whom}: {} ({}{more}), see upgrade.html",
+            answer.word(),
+            reasons.first().map_or("", String::as_str),
+        ));
         let mut changes_by_kind = BTreeMap::new();
         for change in &upgrade.changes.changes {
             *changes_by_kind.entry(change.kind).or_default() += 1;
@@ -74,6 +83,7 @@ impl UpgradePage {
         Self {
             headline,
             answer,
+            summary,
             reasons: reasons.iter().map(|reason| single_line(reason)).collect(),
             warnings: simulated.into_iter().chain(sequential).collect(),
             changes: changes_table(upgrade),
@@ -97,50 +107,6 @@ impl UpgradePage {
         }
         text.push_str(&format!("Run `{}`; its report has all tables.\n", self.run));
         text
-    }
-
-    /// Everything, for programs.
-    pub(crate) fn json(&self, record: &UpgradeRecord, upgrade: &Upgrade) -> String {
-        let changes = upgrade.changes.changes.iter().map(|change| {
-            serde_json::json!({
-                "kind": change.kind.name(),
-                "what": change.what,
-                "before": change.before,
-                "after": change.after,
-            })
-        });
-        let resources = upgrade.resources.iter().map(|row| {
-            let estimate = row.answer.estimate;
-            let interval = estimate.and_then(|estimate| estimate.interval(CONFIDENCE));
-            serde_json::json!({
-                "resource": row.resource.label(),
-                "unit": row.resource.unit(),
-                "cell": row.cell,
-                "values": row.values,
-                "change_share": estimate.map(|estimate| estimate.change()),
-                "interval_share": interval.map(|interval| [interval.low, interval.high]),
-                "starts": row.answer.starts,
-                "verdict": row.answer.verdict_word(),
-            })
-        });
-        let answers = upgrade.answers.iter().map(|answers| {
-            serde_json::json!({
-                "cell": answers.cell,
-                "task": answers.task,
-                "comparison": AnswersVersusReference::from(answers),
-            })
-        });
-        let page = serde_json::json!({
-            "answer": self.answer.word(),
-            "reasons": self.reasons,
-            "upgrade": record,
-            "changes": changes.collect::<Vec<_>>(),
-            "unknown": upgrade.changes.unknown,
-            "speed": comparison::json::json(&upgrade.speed),
-            "resources": resources.collect::<Vec<_>>(),
-            "answers": answers.collect::<Vec<_>>(),
-        });
-        format!("{page:#}\n")
     }
 
     pub(crate) fn terminal(&self, layout: PageLayout) -> String {
@@ -291,12 +257,7 @@ fn figures_table(upgrade: &Upgrade, name: &dyn Fn(&CellKey) -> String) -> Table 
         }
     }
     notes.dedup();
-    notes.push(format!(
-        "worse, better: beyond {:.0} % (time to ready: {:.0} %) and beyond chance over all {} figures together; same: within it with 90 % confidence; unclear: neither",
-        100.0 * upgrade.speed.bound,
-        100.0 * upgrade.speed.bound.max(READY_BOUND),
-        upgrade.speed.rows.len() + upgrade.resources.len()
-    ));
+    notes.extend(verdict_notes(upgrade));
     let [from, to] = &upgrade.sides;
     Table {
         title: "Figures".to_owned(),
@@ -313,6 +274,34 @@ fn figures_table(upgrade: &Upgrade, name: &dyn Fn(&CellKey) -> String) -> Table 
         rows: speed.chain(resources).collect(),
         notes,
     }
+}
+
+/// What the words of the verdicts mean, and what they are corrected for.
+fn verdict_notes(upgrade: &Upgrade) -> Vec<String> {
+    let together = upgrade.figures_judged_together();
+    let mut notes = Vec::new();
+    let what = match upgrade.is_nightly {
+        true => {
+            notes.push(
+                "metrics have the verdicts of the nightly run, which judges all its metrics by its own rules"
+                    .to_owned(),
+            );
+            format!("resources ({together}, corrected together and apart from the metrics)")
+        }
+        false => format!(
+            "all {} (corrected together)",
+            pluralize(together, "figure", "figures")
+        ),
+    };
+    if together > 0 {
+        notes.push(format!(
+            "worse, better: beyond {:.0} % (time to ready: {:.0} % and {:.0} ms) and beyond chance, over {what}; same: within it with 90 % confidence; unclear: neither",
+            100.0 * upgrade.speed.bound,
+            100.0 * upgrade.speed.bound.max(READY_BOUND),
+            1000.0 * READY_DIFFERENCE,
+        ));
+    }
+    notes
 }
 
 fn figure_row(

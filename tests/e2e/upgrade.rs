@@ -73,9 +73,25 @@ fn equal_builds_may_be_upgraded_and_a_slower_one_may_not() {
     upgrade(&bench, &["--from", "args=old", "--to", "args=slow"])
         .exits(1)
         .shows("May I upgrade sim from old to slow? No: output throughput got worse: -");
-    let resources = page(&bench)["resources"].as_array().expect("a list").len();
+    let page = page(&bench);
+    let resources = page["resources"].as_array().expect("a list");
     // Time to ready; the simulated engine has a power meter.
-    assert_eq!(resources, 2);
+    assert_eq!(resources.len(), 2);
+    // One metric beside them, and what a program needs to compute the verdicts again.
+    assert_eq!(page["figures"], 3);
+    for figure in resources
+        .iter()
+        .chain(page["speed"]["rows"].as_array().expect("a list"))
+    {
+        let p = figure["p"].as_f64().expect("a number");
+        assert!(figure["adjusted_p"].as_f64() >= Some(p), "{figure}");
+        assert!((0.0..=1.0).contains(&p), "{figure}");
+        for side in ["baseline_starts", "candidate_starts"] {
+            assert_eq!(figure[side].as_array().map(Vec::len), Some(5), "{figure}");
+        }
+    }
+    let markdown = fs::read_to_string(bench.run_folder().join("upgrade.md")).expect("there is a page");
+    assert!(markdown.contains("over all 3 figures"), "{markdown}");
 }
 
 /// A program that runs the simulated engine with more arguments and changes its help.
@@ -157,14 +173,55 @@ fn two_stored_runs_are_the_sides_of_an_upgrade() {
     // The same arguments under one name, as before and after a change of the host.
     let before = run("old", "before");
     let text = fs::read_to_string(bench.matrix()).expect("it can be read");
-    bench.rewrite(&text.replace("old: [--step, 4ms", "old: [--step, 9ms"));
+    let worse = "old: [--wrong-answers, 60%, --step, 9ms";
+    bench.rewrite(&text.replace("old: [--step, 4ms", worse));
     let after = run("old", "after");
     upgrade(&bench, &["--from", &before, "--to", &after])
         .exits(1)
-        .shows("No: output throughput got worse: -")
+        .shows("No: answers of arithmetic got worse: -")
+        .shows("- output throughput got worse: -")
         .shows("measured one after the other");
     let folder = Path::new(after.trim_start_matches("run="));
-    assert_eq!(page_of(folder)["changes"][0]["what"], "run");
+    let page = page_of(folder);
+    assert_eq!(page["changes"][0]["what"], "run");
+    let first = Path::new(before.trim_start_matches("run="));
+    let first_name = first.file_name().and_then(|name| name.to_str());
+    assert_eq!(page["answers"][0]["comparison"]["run"].as_str(), first_name);
+    for (more, error) in [
+        (vec!["--starts", "7"], "`--starts` does nothing with `run=`"),
+        (vec!["--resume"], "`--resume` does nothing with `run=`"),
+        (
+            vec!["--only", "scenario=x"],
+            "that `--engine` and `--only` select",
+        ),
+    ] {
+        upgrade(
+            &bench,
+            &[&["--from", &before, "--to", &after][..], &more].concat(),
+        )
+        .exits(2)
+        .says(error);
+    }
+    bench
+        .call(&[
+            "upgrade",
+            "matrices/m.yaml",
+            "--engine",
+            "sin",
+            "--from",
+            &before,
+            "--to",
+            &after,
+        ])
+        .exits(2)
+        .says("neither run has an engine `sin`")
+        .says("did you mean `sim`?");
+    // What a run did not record is named.
+    let known = |page: serde_json::Value| !page["unknown"].to_string().contains("driver of the baseline");
+    assert!(known(page));
+    fs::remove_file(first.join("machine.json")).expect("it can be removed");
+    upgrade(&bench, &["--from", &before, "--to", &after]).exits(1);
+    assert!(!known(page_of(folder)));
     upgrade(&bench, &["--from", &before, "--to", &before])
         .exits(2)
         .says("both sides are");
@@ -199,40 +256,69 @@ fn a_search_by_upgrades_finds_the_version_whose_answers_got_worse() {
         .says("[possible values: metrics, upgrade]");
 }
 
+/// A bench whose first night is the baseline; then its matrix is rewritten, and a second night is run. Returns that night's output.
+fn second_night(first: &str, second: &str) -> (Bench, Ran) {
+    let bench = Bench::of(first);
+    let floor = ["--floor", "80%"];
+    let ran = nightly(&bench, &floor).exits(0);
+    assert!(!ran.stdout.contains("May I upgrade"), "{}", ran.stdout);
+    let set = [
+        "baseline",
+        "set",
+        "matrices/m.yaml",
+        "--reason",
+        "the first night",
+    ];
+    bench.call(&set).exits(0);
+    bench.rewrite(second);
+    let ran = nightly(&bench, &floor);
+    (bench, ran)
+}
+
 #[test]
 fn a_night_with_another_build_than_its_baseline_gets_the_page_and_its_answers_are_compared() {
     for paired in [true, false] {
+        // The reference of the matrix is an engine that answers as badly as the candidate does later.
+        let other =
+            "  - sim: { as: other, variant: vllm, args: [--step, 4ms, --wrong-answers, 60%] }\nmodels:";
         let night = |more: &str| {
             let text = one_engine(&format!("args: [--step, 4ms{more}]"));
+            let text = match paired {
+                true => text,
+                false => text
+                    .replace("models:", other)
+                    .replace("quality: { ", "quality: { reference: other, "),
+            };
             format!("{text}repeats: {{ starts: 3 }}\nnightly: {{ paired: {paired} }}\n")
         };
-        let bench = Bench::of(&night(""));
-        let floor = ["--floor", "80%"];
-        let first = nightly(&bench, &floor).exits(0);
-        assert!(!first.stdout.contains("May I upgrade"), "{}", first.stdout);
-        bench
-            .call(&[
-                "baseline",
-                "set",
-                "matrices/m.yaml",
-                "--reason",
-                "the first night",
-            ])
-            .exits(0);
-        let same = nightly(&bench, &floor);
+        let (bench, same) = second_night(&night(""), &night(""));
         assert!(!same.stdout.contains("May I upgrade"), "{}", same.stdout);
         bench.rewrite(&night(", --wrong-answers, 60%"));
         let question = "May I upgrade sim from the baseline to this nightly run? ";
-        let ran = nightly(&bench, &floor).shows("/upgrade.html");
-        match paired {
-            true => ran
-                .exits(3)
-                .shows(&format!("{question}No: answers of arithmetic got worse: -")),
-            // Nothing says what the answers of the baseline were.
-            false => ran.shows(question),
-        };
-        let changes = page_of(&newest(&bench))["changes"].clone();
-        let changes = changes.as_array().expect("a list");
+        let ran = nightly(&bench, &["--floor", "80%"])
+            .shows("/upgrade.html")
+            .shows(&format!("{question}No: answers of arithmetic got worse: -"));
+        let page = page_of(&newest(&bench));
+        let compared = &page["answers"][0]["comparison"];
+        let reference = compared["reference"].as_str().expect("a key");
+        assert!(reference.starts_with("engine=sim,"), "{compared}");
+        assert_eq!(compared["run"].is_null(), paired, "{compared}");
+        if paired {
+            ran.exits(3).shows("reference: the baseline, started in turn");
+            // The cell is invalid by its answers, and its row says so.
+            assert_eq!(page["speed"]["rows"][0]["refused"], "invalid", "{page}");
+        } else {
+            ran.exits(1).shows("worse: engine=sim,");
+        }
+        assert_eq!(page["metrics_judged_by"], "nightly run");
+        let resources = page["resources"].as_array().expect("a list").len();
+        assert_eq!(page["figures"], resources, "{page}");
+        let night = fs::read_to_string(newest(&bench).join("nightly.md")).expect("there is a page");
+        assert!(
+            night.contains("upgrade of sim: no (answers of arithmetic got worse: "),
+            "{night}"
+        );
+        let changes = page["changes"].as_array().expect("a list");
         assert_eq!(changes[0]["what"], "run", "{changes:?}");
         assert!(
             changes.iter().any(|change| change["what"]
@@ -241,4 +327,22 @@ fn a_night_with_another_build_than_its_baseline_gets_the_page_and_its_answers_ar
             "{changes:?}"
         );
     }
+}
+
+#[test]
+fn another_version_of_the_matrix_is_another_build_and_answers_that_one_night_graded_are_undecided() {
+    let night = |version: &str| {
+        let text = one_engine(&format!("version: {version}, args: [--step, 4ms]"));
+        format!("{text}repeats: {{ starts: 5 }}\n")
+    };
+    let without = night("v2").replace("quality: {", "# {");
+    let (bench, ran) = second_night(&night("v1"), &without);
+    ran.shows("May I upgrade sim from v1 to v2? Undecided: answers of arithmetic were not compared: only one side was graded: the candidate was not");
+    let changes = page_of(&newest(&bench))["changes"].clone();
+    assert_eq!(changes[1]["what"], "version in the matrix", "{changes}");
+    assert_eq!(
+        [&changes[1]["before"], &changes[1]["after"]],
+        ["v1", "v2"],
+        "{changes}"
+    );
 }

@@ -428,6 +428,7 @@ mod tests {
             machine: [("driver".to_owned(), driver.to_owned())].into(),
             cells: [(key, cell)].into(),
             judged: None,
+            upgrade: None,
             findings,
         }
     }

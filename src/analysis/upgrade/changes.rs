@@ -7,6 +7,7 @@ use crate::analysis::compare::difference::{Difference, DifferenceKind};
 use crate::analysis::compare::environment_diff::UNKNOWN;
 use crate::analysis::compare::pairwise::Comparison;
 use crate::base::ids::CellKey;
+use crate::config::select;
 use crate::results::record::cell::MeasurementSummary;
 use crate::results::record::upgrade::{Known, UpgradeRecord};
 
@@ -42,6 +43,9 @@ impl ChangeKind {
     }
 }
 
+/// The axis whose values name builds.
+const VERSION_AXIS: &str = "version";
+
 /// Something that differs between the sides.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Change {
@@ -61,12 +65,33 @@ pub(crate) struct Changes {
     pub(crate) unknown: Vec<String>,
 }
 
-/// Finds the changes, after that of the setting that was upgraded. `summaries` has the measurements of the pairs of cells in `pairs`.
+/// The version by which the matrix names the build of a cell.
+pub(super) fn version_label(cell: &CellKey) -> Option<String> {
+    select::parse_key(cell.as_str()).remove(VERSION_AXIS)
+}
+
+/// Returns the changes of the names that the matrices of both sides have for the builds of these pairs of cells.
+pub(super) fn label_changes(pairs: &[(CellKey, CellKey)]) -> Vec<Change> {
+    let labels = pairs
+        .iter()
+        .map(|(baseline, candidate)| [baseline, candidate].map(version_label));
+    let mut changes: Vec<Change> = labels
+        .filter(|[before, after]| before != after)
+        .map(|[before, after]| new_change(ChangeKind::Engine, "version in the matrix", before, after))
+        .collect();
+    changes.sort();
+    changes.dedup();
+    changes
+}
+
+/// Finds the changes, after that of the setting that was upgraded and those in `labels`. `summaries` has the measurements of the pairs of
+/// cells in `pairs`.
 pub(crate) fn find_changes(
     comparison: &Comparison,
     record: &UpgradeRecord,
     summaries: &[MeasurementSummary],
     pairs: &[(CellKey, CellKey)],
+    labels: Vec<Change>,
 ) -> Changes {
     let mut found = Changes::default();
     let [before, after] = &record.builds;
@@ -102,7 +127,9 @@ pub(crate) fn find_changes(
     let [before, after] = record.given.clone().map(Some);
     let upgraded = new_change(ChangeKind::Engine, &record.setting, before, after);
     // The version that the server reports has a row of its own.
-    found.changes.insert(0, upgraded);
+    found
+        .changes
+        .splice(0..0, std::iter::once(upgraded).chain(labels));
     found
 }
 
@@ -204,4 +231,23 @@ fn reported_settings(
     };
     let reported = summaries.iter().filter(is_of_side);
     common_settings(reported.filter_map(|summary| Some(flatten(summary.engine.info.as_ref()?))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_version_in_the_matrix_is_a_change_of_the_engine() {
+        let pair = |from: &str, to: &str| [from, to].map(|key| CellKey::new(key.to_owned())).into();
+        let changes = label_changes(&[
+            pair("engine=a,version=v1,model=m", "engine=a,version=v2,model=m"),
+            pair("engine=a,version=v1,model=n", "engine=a,version=v2,model=n"),
+            pair("engine=b,version=v1,model=m", "engine=b,version=v1,model=m"),
+        ]);
+        let values = ["v1", "v2"].map(|version| Some(version.to_owned()));
+        let [before, after] = values;
+        let expected = new_change(ChangeKind::Engine, "version in the matrix", before, after);
+        assert_eq!(changes, [expected]);
+    }
 }

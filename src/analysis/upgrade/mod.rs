@@ -80,12 +80,13 @@ impl UpgradeRun<'_> {
             .collect();
         Ok(Upgrade {
             sides: values.clone(),
-            changes: find_changes(&speed, self.record, self.summaries, &pairs),
+            changes: find_changes(&speed, self.record, self.summaries, &pairs, Vec::new()),
             resources: questions.judge(self.bound, family, forbidden.as_deref()),
             answers: compare_sides(&answers),
             wrong_answers: wrong_answers(&answers),
             is_simulated: self.plan.launches.iter().any(|launch| launch.engine.simulated),
             is_sequential: false,
+            is_nightly: false,
             speed,
         })
     }
@@ -122,6 +123,8 @@ pub(crate) struct Upgrade {
     pub(crate) is_simulated: bool,
     /// Whether one side was measured after the other, in a run of its own.
     pub(crate) is_sequential: bool,
+    /// Whether the metrics have the verdicts of a nightly run, which has rules of its own.
+    pub(crate) is_nightly: bool,
 }
 
 /// Whether the engine may be upgraded.
@@ -151,6 +154,15 @@ pub(crate) struct Conclusion {
 }
 
 impl Upgrade {
+    /// Number of figures that were judged together: those for which the verdicts of the page are corrected. The metrics of a nightly run
+    /// are none of them.
+    pub(crate) fn figures_judged_together(&self) -> usize {
+        let metrics = self.speed.rows.iter().filter(|_| !self.is_nightly);
+        let families = metrics.map(|row| row.answer.family);
+        let of_resources = self.resources.iter().map(|row| row.answer.family);
+        families.chain(of_resources).max().unwrap_or(0)
+    }
+
     pub(crate) fn conclusion(&self, name: &dyn Fn(&CellKey) -> String) -> Conclusion {
         let losses = self.losses();
         if !losses.is_empty() {

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use super::Upgrade;
 use super::answers::wrong_answers;
-use super::{Upgrade, find_changes};
+use super::changes::{find_changes, label_changes, version_label};
 use crate::analysis::compare::difference::{Difference, DifferenceKind};
 use crate::analysis::compare::pairwise::row::Row;
 use crate::analysis::compare::pairwise::{forbidden_reason, judged_pairs, matched_keys};
@@ -34,35 +35,29 @@ impl NightlyUpgrade<'_> {
     pub(crate) fn changed_cells(&self) -> Vec<(CellKey, CellKey)> {
         let is_of_engine = |difference: &Difference| difference.kind == DifferenceKind::Engine;
         let is_changed = |(baseline, candidate): &(CellKey, CellKey)| {
+            let is_renamed = version_label(baseline) != version_label(candidate);
             let [baseline, candidate] = [&self.baseline.cells[baseline], &self.candidate.cells[candidate]];
             let is_measured = !baseline.engine.is_empty() && !candidate.engine.is_empty();
             let differences = environment_diff::cell_differences(baseline, candidate);
-            is_measured && differences.iter().any(is_of_engine)
+            is_measured && (is_renamed || differences.iter().any(is_of_engine))
         };
         let mut pairs = matched_keys(self.baseline, self.candidate);
         pairs.retain(is_changed);
         pairs
     }
 
-    /// Returns the names of both sides: the versions that the engines report, if each side has one and they differ.
+    /// Returns the names of both sides: the versions that the engines report, or else those of the matrix, if each side has one and they
+    /// differ.
     pub(crate) fn names(&self, changed: &[(CellKey, CellKey)]) -> [String; 2] {
-        let version = |side: &RunStats, keys: &mut dyn Iterator<Item = &CellKey>| {
-            let of_cell = |key: &CellKey| side.cells.get(key)?.engine.get("version").cloned();
-            let versions: BTreeSet<Option<String>> = keys.map(of_cell).collect();
-            match versions.len() {
-                1 => versions.into_iter().next().flatten(),
-                _ => None,
-            }
-        };
-        let from = version(self.baseline, &mut changed.iter().map(|(baseline, _)| baseline));
-        let to = version(
-            self.candidate,
-            &mut changed.iter().map(|(_, candidate)| candidate),
-        );
-        match (from, to) {
-            (Some(from), Some(to)) if from != to => [from, to],
-            _ => ["the baseline".to_owned(), "this nightly run".to_owned()],
-        }
+        let reported = |side: &RunStats, key: &CellKey| side.cells.get(key)?.engine.get("version").cloned();
+        let versions = changed
+            .iter()
+            .map(|(from, to)| [reported(self.baseline, from), reported(self.candidate, to)]);
+        let labels = changed
+            .iter()
+            .map(|(from, to)| [version_label(from), version_label(to)]);
+        let names = differing_names(versions).or_else(|| differing_names(labels));
+        names.unwrap_or_else(|| ["the baseline".to_owned(), "this nightly run".to_owned()])
     }
 
     /// Returns the upgrade of these cells, with the metrics as the nightly run judged them. Resources are judged if the baseline was
@@ -86,12 +81,13 @@ impl NightlyUpgrade<'_> {
         let answers = self.answer_pairs(changed, baseline_run);
         Upgrade {
             sides: record.values.clone(),
-            changes: find_changes(&speed, record, self.summaries, &started),
-            resources: self.resources(&started, speed.rows.len()),
+            changes: find_changes(&speed, record, self.summaries, &started, label_changes(changed)),
+            resources: self.resources(&started),
             answers: compare_sides(&answers),
             wrong_answers: wrong_answers(&answers),
             is_simulated: self.plan.launches.iter().any(|launch| launch.engine.simulated),
             is_sequential: false,
+            is_nightly: true,
             speed,
         }
     }
@@ -123,7 +119,7 @@ impl NightlyUpgrade<'_> {
         changed.iter().filter_map(pair).collect()
     }
 
-    fn resources(&self, started: &[(CellKey, CellKey)], metrics: usize) -> Vec<ResourceRow> {
+    fn resources(&self, started: &[(CellKey, CellKey)]) -> Vec<ResourceRow> {
         let questions = ResourceQuestions::new(self.plan, self.summaries, started);
         let differences = started.iter().flat_map(|(twin, candidate)| {
             let cells = [twin, candidate].map(|key| self.all_cells.cells.get(key));
@@ -135,7 +131,16 @@ impl NightlyUpgrade<'_> {
         let differences: Vec<Difference> = differences.collect();
         let differences: Vec<&Difference> = differences.iter().collect();
         let forbidden = forbidden_reason(&differences, false);
-        let family = metrics + questions.len();
+        let family = questions.len();
         questions.judge(self.bound, family, forbidden.as_deref())
+    }
+}
+
+/// The names that all pairs have for their sides, if there is one for each side and they differ.
+fn differing_names(names: impl Iterator<Item = [Option<String>; 2]>) -> Option<[String; 2]> {
+    let names: BTreeSet<[Option<String>; 2]> = names.collect();
+    match Vec::from_iter(names).as_slice() {
+        [[Some(from), Some(to)]] if from != to => Some([from.clone(), to.clone()]),
+        _ => None,
     }
 }

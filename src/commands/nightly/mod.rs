@@ -13,6 +13,7 @@ use anyhow::Context;
 use crate::analysis::compare::baseline_starts;
 use crate::analysis::compare::nightly_gate;
 use crate::base::clock;
+use crate::base::ids::CellKey;
 use crate::cli::regression::NightlyArgs;
 use crate::commands::baseline;
 use crate::commands::cluster::{self, JobPlan};
@@ -30,6 +31,7 @@ use crate::results::store::nightly::NightlyStore;
 use crate::results::store::{self, StoreError};
 use crate::runner::job::JobCommand;
 use confirm::NightlyResults;
+use upgrade::WrittenPage;
 
 pub(crate) fn execute(args: &NightlyArgs, colors: Colors) -> Outcome {
     let prepare = || prepare_job(args, colors);
@@ -122,9 +124,10 @@ fn run_and_judge(args: &NightlyArgs, job_folder: Option<&Path>, colors: Colors) 
             })
         }
     };
-    let Some((findings, judged, page)) = judgement else {
+    let Some((mut findings, judged, page)) = judgement else {
         return Ok(Exit::Interrupted);
     };
+    add_answer_findings(&mut findings, page.as_ref());
     let night = NightlyRun {
         format: FORMAT,
         at: clock::timestamp(),
@@ -134,6 +137,7 @@ fn run_and_judge(args: &NightlyArgs, job_folder: Option<&Path>, colors: Colors) 
         machine: candidate.machine.clone(),
         cells: nightly_gate::night_cells(&candidate),
         judged,
+        upgrade: page.as_ref().map(|written| written.page.summary.clone()),
         findings: sort_findings(findings),
     };
     // Write the history first, because pages can be created again from it.
@@ -142,8 +146,9 @@ fn run_and_judge(args: &NightlyArgs, job_folder: Option<&Path>, colors: Colors) 
         .context("the nightly run is measured, but not saved in the history")?;
     notify::notify(args, &nights, &night);
     notify::publish(args, &night, &measured)?;
-    if let Some((headline, path)) = page.filter(|_| !args.run.json) {
-        print(&format!("{headline}\npage: {}\n", path.display()));
+    if let Some(written) = page.filter(|_| !args.run.json) {
+        let (headline, path) = (&written.page.headline, written.path.display());
+        print(&format!("{headline}\npage: {path}\n"));
     }
     notify::write_charts(args, &night);
     remove_raw_data(args, &night);
@@ -161,6 +166,17 @@ fn print_baseline_hint(args: &NightlyArgs, file: &Path, run: &Path) {
         args.run.matrix.display(),
         run.display()
     ));
+}
+
+/// Adds the cells whose answers the page found worse than those of the baseline. An invalid cell has its finding already.
+fn add_answer_findings(findings: &mut Vec<Finding>, page: Option<&WrittenPage>) {
+    let is_invalid = |cell: &Option<CellKey>| {
+        let mut known = findings.iter();
+        known.any(|known| known.kind == FindingKind::Invalid && known.cell == *cell)
+    };
+    let found = page.into_iter().flat_map(|page| &page.findings);
+    let new: Vec<Finding> = found.filter(|worse| !is_invalid(&worse.cell)).cloned().collect();
+    findings.extend(new);
 }
 
 /// Sorts findings. Metrics that were not judged come first, because they limit all other findings.

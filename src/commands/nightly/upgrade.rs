@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::confirm::NightlyResults;
 use crate::analysis::compare::baseline_starts;
+use crate::analysis::compare::loss::LossOf;
 use crate::analysis::compare::pairwise::row::Row;
 use crate::analysis::graded::sides::GradedRun;
 use crate::analysis::upgrade::NightlyUpgrade;
@@ -16,16 +17,25 @@ use crate::commands::upgrade_page::{Sides, build_facts, record, write};
 use crate::config::select;
 use crate::plan::Launch;
 use crate::plan::arms::baseline_key;
+use crate::report::upgrade::UpgradePage;
+use crate::results::record::nightly::{Finding, FindingKind};
 use crate::results::record::upgrade::BuildFacts;
 use crate::results::store::{self, Run};
 
-/// Writes the page if a cell was measured on another build than its baseline. Returns its first line and its path. `rows` are the
-/// judged metrics, and `folder` is that of the run.
+/// The page of a changed build that was written.
+pub(super) struct WrittenPage {
+    pub(super) page: UpgradePage,
+    pub(super) path: PathBuf,
+    /// Cells that answer worse than the baseline.
+    pub(super) findings: Vec<Finding>,
+}
+
+/// Writes the page if a cell was measured on another build than its baseline. `rows` are the judged metrics, and `folder` is that of the run.
 pub(super) fn page_if_changed(
     nightly: &NightlyResults<'_>,
     rows: Vec<Row>,
     folder: &Path,
-) -> Option<(String, PathBuf)> {
+) -> Option<WrittenPage> {
     let all_cells = run_stats(nightly.run, nightly.gates);
     let upgrade = NightlyUpgrade {
         plan: &nightly.run.plan,
@@ -57,7 +67,7 @@ fn write_page(
     first: &(CellKey, CellKey),
     rows: Vec<Row>,
     folder: &Path,
-) -> Result<(String, PathBuf), CommandError> {
+) -> Result<WrittenPage, CommandError> {
     let runs = [&nightly.baseline.side.run, &nightly.run.info.run];
     let sides = Sides {
         engine: engine_of(changed),
@@ -75,7 +85,19 @@ fn write_page(
     });
     let judged = upgrade.judge(&record, changed, rows, &stored);
     let (page, path) = write(folder, &record, &judged)?;
-    Ok((page.headline, path))
+    let losses = judged.losses().into_iter();
+    let of_answers = losses.filter(|(loss, _)| matches!(loss.of, LossOf::Answers(_)));
+    let findings = of_answers.map(|(loss, text)| Finding {
+        kind: FindingKind::Worse,
+        cell: Some(loss.cell),
+        figure: None,
+        text,
+    });
+    Ok(WrittenPage {
+        page,
+        path,
+        findings: findings.collect(),
+    })
 }
 
 /// The engine of all of these cells; `None` if there are several.

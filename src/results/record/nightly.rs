@@ -25,6 +25,9 @@ pub(crate) struct NightlyRun {
     /// Counts of judged gating metrics; absent without a baseline and in older nightly runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) judged: Option<JudgedCounts>,
+    /// What the page of an upgrade answers, in one line; absent if the builds are those of the baseline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) upgrade: Option<String>,
     /// The findings, shown one line each in notifications and reports.
     pub(crate) findings: Vec<Finding>,
 }

@@ -350,6 +350,7 @@ mod tests {
             machine: BTreeMap::new(),
             cells: BTreeMap::new(),
             judged: None,
+            upgrade: None,
             findings: Vec::new(),
         }
     }
