@@ -286,16 +286,14 @@ fn verdict_notes(upgrade: &Upgrade) -> Vec<String> {
                 "metrics have the verdicts of the nightly run, which judges all its metrics by its own rules"
                     .to_owned(),
             );
-            format!("resources ({together}, corrected together and apart from the metrics)")
+            let resources = pluralize(together, "resource", "resources");
+            format!("all {resources} together, apart from the metrics")
         }
-        false => format!(
-            "all {} (corrected together)",
-            pluralize(together, "figure", "figures")
-        ),
+        false => format!("all {} together", pluralize(together, "figure", "figures")),
     };
     if together > 0 {
         notes.push(format!(
-            "worse, better: beyond {:.0} % (time to ready: {:.0} % and {:.0} ms) and beyond chance, over {what}; same: within it with 90 % confidence; unclear: neither",
+            "worse, better: beyond {:.0} % (time to ready: {:.0} % and {:.0} ms) and beyond chance over {what}; same: within it with 90 % confidence; unclear: neither",
             100.0 * upgrade.speed.bound,
             100.0 * upgrade.speed.bound.max(READY_BOUND),
             1000.0 * READY_DIFFERENCE,
