@@ -86,8 +86,10 @@ pub(crate) fn compare_answers(
         let Some(reference) = plan.answer_references.get(&cell.key) else {
             continue;
         };
-        let ours = graded_answers(by_cell.get(&cell.key).map_or(&[], Vec::as_slice));
-        let Some(first) = ours.first() else {
+        let measurements = by_cell.get(&cell.key).map_or(&[][..], Vec::as_slice);
+        let ours = all_graded_answers(measurements);
+        let graded = graded_answers(measurements);
+        let Some(first) = graded.first() else {
             continue;
         };
         let Some(theirs) = reference_side(plan, &by_cell, stored, reference) else {
@@ -95,7 +97,7 @@ pub(crate) fn compare_answers(
         };
         for TaskScore { task, .. } in &first.tasks {
             let theirs = theirs.as_ref().map_err(String::clone);
-            let paired = theirs.and_then(|theirs| pair(&ours, theirs, task));
+            let paired = theirs.and_then(|theirs| pair(ours.as_ref().map_err(String::clone)?, theirs, task));
             found.push((cell.key.clone(), reference.clone(), task.clone(), paired));
         }
     }
@@ -114,6 +116,25 @@ pub(super) fn graded_answers<'a>(measurements: &[&'a MeasurementSummary]) -> Vec
     done.iter()
         .filter_map(|summary| summary.graded.as_ref())
         .collect()
+}
+
+/// The answers of the finished measurements of a cell, as [`graded_answers`].
+///
+/// # Errors
+/// Some of them were not graded, so that the others may not stand for all.
+pub(super) fn all_graded_answers<'a>(
+    measurements: &[&'a MeasurementSummary],
+) -> Result<Vec<&'a GradedAnswers>, String> {
+    let graded = graded_answers(measurements);
+    let is_done = |summary: &&&MeasurementSummary| summary.status == MeasurementStatus::Done;
+    let done = measurements.iter().filter(is_done).count();
+    match graded.len() == done {
+        true => Ok(graded),
+        false => Err(format!(
+            "{} of {done} measurements were not graded",
+            done - graded.len()
+        )),
+    }
 }
 
 /// The answers of the measurements of a cell with which those of others can be compared.
@@ -135,7 +156,7 @@ pub(crate) fn reference_answers<'a>(
             "the answers of the reference are invalid ({})",
             reason.code.name()
         )),
-        None => Ok(graded),
+        None => all_graded_answers(measurements).map_err(|why| format!("of the reference, {why}")),
     }
 }
 
@@ -194,14 +215,21 @@ pub(super) fn adjust(found: Vec<Paired>, run: Option<&RunId>) -> Vec<AnswerCompa
         .collect()
 }
 
-/// Pairs the items of a task over the first measurements of both sides, as many of each.
+/// Pairs the items of a task over the measurements of ours and as many of theirs. All of ours count, so that none is judged
+/// by others.
 pub(super) fn pair(
     ours: &[&GradedAnswers],
     theirs: &[&GradedAnswers],
     task: &str,
 ) -> Result<PairedItems, String> {
-    let count = ours.len().min(theirs.len());
-    let (ours, theirs) = (scores(&ours[..count], task), scores(&theirs[..count], task));
+    let Some(first_of_theirs) = theirs.get(..ours.len()) else {
+        return Err(format!(
+            "{} were graded, and only {} of the reference: give it as many starts and repeats",
+            pluralize(ours.len(), "measurement", "measurements"),
+            theirs.len()
+        ));
+    };
+    let (ours, theirs) = (scores(ours, task), scores(first_of_theirs, task));
     let (Some(ours), Some(theirs)) = (ours, theirs) else {
         return Err("the task was not graded in every measurement".to_owned());
     };

@@ -2,7 +2,9 @@
 //! matrix of either has.
 
 use super::paired::PairedItems;
-use super::reference::{AnswerComparison, adjust, graded_answers, pair, reference_answers};
+use super::reference::{
+    AnswerComparison, adjust, all_graded_answers, graded_answers, pair, reference_answers,
+};
 use crate::base::ids::{CellKey, RunId};
 use crate::plan::{self, Cell, Plan};
 use crate::results::record::cell::MeasurementSummary;
@@ -103,7 +105,7 @@ impl<'a> SidePair<'a> {
         if let Some(difference) = plan::item_difference(self.candidate.cell, baseline.cell, task) {
             return Err(format!("the baseline was graded otherwise: {difference}"));
         }
-        pair(&graded_answers(&ours), &reference_answers(&theirs)?, task)
+        pair(&all_graded_answers(&ours)?, &reference_answers(&theirs)?, task)
     }
 }
 

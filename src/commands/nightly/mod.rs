@@ -128,6 +128,7 @@ fn run_and_judge(args: &NightlyArgs, job_folder: Option<&Path>, colors: Colors) 
         return Ok(Exit::Interrupted);
     };
     add_answer_findings(&mut findings, page.as_ref());
+    let has_uncompared_answers = page.as_ref().is_some_and(|page| page.has_uncompared_answers);
     let night = NightlyRun {
         format: FORMAT,
         at: clock::timestamp(),
@@ -155,7 +156,10 @@ fn run_and_judge(args: &NightlyArgs, job_folder: Option<&Path>, colors: Colors) 
     if !args.run.json {
         print(&format!("history: {}\n", history.display()));
     }
-    Ok(nightly_exit(&night, measured.exit))
+    Ok(match nightly_exit(&night, measured.exit) {
+        Exit::Done if has_uncompared_answers => Exit::NotJudged,
+        exit => exit,
+    })
 }
 
 /// Tells how this run can become the missing baseline.

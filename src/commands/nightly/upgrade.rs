@@ -26,8 +26,10 @@ use crate::results::store::{self, Run};
 pub(super) struct WrittenPage {
     pub(super) page: UpgradePage,
     pub(super) path: PathBuf,
-    /// Cells that answer worse than the baseline.
+    /// Cells that answer worse than the baseline, and those whose answers could not be compared with it.
     pub(super) findings: Vec<Finding>,
+    /// Whether answers could not be compared, so that a loss of them would have gone unnoticed.
+    pub(super) has_uncompared_answers: bool,
 }
 
 /// Writes the page if a cell was measured on another build than its baseline. `rows` are the judged metrics, and `folder` is that of the run.
@@ -87,9 +89,15 @@ fn write_page(
     let (page, path) = write(folder, &record, &judged)?;
     let losses = judged.losses().into_iter();
     let of_answers = losses.filter(|(loss, _)| matches!(loss.of, LossOf::Answers(_)));
-    let findings = of_answers.map(|(loss, text)| Finding {
-        kind: FindingKind::Worse,
-        cell: Some(loss.cell),
+    let worse = of_answers.map(|(loss, text)| (FindingKind::Worse, loss.cell, text));
+    let uncompared = judged.answers.iter().filter_map(|answers| {
+        let why = answers.result.as_ref().err()?;
+        let text = format!("answers of {} were not compared: {why}", answers.task);
+        Some((FindingKind::NotJudged, answers.cell.clone(), text))
+    });
+    let findings = worse.chain(uncompared).map(|(kind, cell, text)| Finding {
+        kind,
+        cell: Some(cell),
         figure: None,
         text,
     });
@@ -97,6 +105,7 @@ fn write_page(
         page,
         path,
         findings: findings.collect(),
+        has_uncompared_answers: judged.answers.iter().any(|answers| answers.result.is_err()),
     })
 }
 

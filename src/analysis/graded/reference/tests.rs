@@ -194,6 +194,44 @@ fn starts_are_paired_and_further_ones_of_one_side_are_left_out() {
     assert!((compared.paired.difference() + 1.0 / 48.0).abs() < 1e-12);
 }
 
+/// The answers of a start that nothing is paired with could be all wrong.
+#[test]
+fn starts_of_a_cell_beyond_those_of_the_reference_and_ungraded_ones_are_not_passed_over() {
+    let plan = plan(&["reference", "cell"]);
+    let right = "1".repeat(20);
+    let wrong = "0".repeat(20);
+    let measured = |cell, start, outcomes: &str| measurement(cell, start, outcomes, "items");
+    let run = [
+        measured("reference", 1, &right),
+        measured("cell", 1, &right),
+        measured("cell", 2, &wrong),
+    ];
+    let why = |run: &[MeasurementSummary]| compare_answers(&plan, run, None).remove(0).result.unwrap_err();
+    let text = why(&run);
+    assert!(
+        text.contains("2 measurements were graded, and only 1 of the reference"),
+        "{text}"
+    );
+    for (cell, expected) in [
+        ("cell", "1 of 2 measurements were not graded"),
+        (
+            "reference",
+            "of the reference, 1 of 2 measurements were not graded",
+        ),
+    ] {
+        let ungraded = MeasurementSummary {
+            graded: None,
+            ..measured(cell, 3, &right)
+        };
+        let run = [
+            measured("reference", 1, &right),
+            measured("cell", 1, &right),
+            ungraded,
+        ];
+        assert_eq!(why(&run), expected);
+    }
+}
+
 #[test]
 fn the_baseline_of_a_night_is_named_in_words() {
     let comparison = |reference: &str| AnswerComparison {
