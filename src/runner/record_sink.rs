@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::base::secrets::Redactor;
 use crate::loadgen::{Sink, Spill};
 use crate::plan::Measurement;
-use crate::results::store::partial::{self, WriteFailure};
+use crate::results::store::partial::{self, RecordWriter};
 use crate::results::store::{Store, StoreError};
 
 /// Where records are stored during a load, so that a crash loses at most seconds.
@@ -22,14 +22,17 @@ pub(crate) enum RecordSink<'a> {
 /// A sink whose records are being written.
 pub(crate) struct OpenSink {
     pub(crate) sink: Sink,
-    failure: WriteFailure,
+    writer: RecordWriter,
 }
 
 impl OpenSink {
-    /// Warns about records that were not written during the load; `None` if all were passed on.
-    pub(crate) fn warning(&self) -> Option<String> {
+    /// Waits until the records are written, after the load. Warns about those that were not; `None` if all were
+    /// passed on.
+    pub(crate) fn finish(self) -> Option<String> {
         let missed = self.sink.dropped();
-        (missed > 0).then(|| missed_warning(missed, self.failure.get()))
+        drop(self.sink);
+        self.writer.wait();
+        (missed > 0).then(|| missed_warning(missed, self.writer.failure()))
     }
 }
 
@@ -59,12 +62,12 @@ impl RecordSink<'_> {
         keeps_text: bool,
     ) -> Result<Option<OpenSink>, StoreError> {
         let (sink, records) = Sink::new(Sink::CAPACITY, keeps_text && matches!(self, Self::Run(_)));
-        let failure = match self {
+        let writer = match self {
             Self::Run(store) => store.save_partial(measurement, records)?,
             Self::File(Some(file)) => partial::save_records(&file.path, records, file.redactor.clone())?,
             Self::File(None) => return Ok(None),
         };
-        Ok(Some(OpenSink { sink, failure }))
+        Ok(Some(OpenSink { sink, writer }))
     }
 
     /// Creates the file for responses beyond the memory limit: in the folder of the run; without one, in the

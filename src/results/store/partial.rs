@@ -4,7 +4,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
@@ -21,8 +21,28 @@ use crate::base::secrets::Redactor;
 use crate::plan::Measurement;
 use crate::results::record::request::Request;
 
-/// Why the records of a load could not be written; set when writing ends with an error, before the queue of records is closed.
-pub(crate) type WriteFailure = Arc<OnceLock<io::Error>>;
+/// A thread that writes the records of a load.
+pub(crate) struct RecordWriter {
+    failure: Arc<OnceLock<io::Error>>,
+    /// Closed when the thread ends.
+    running: Receiver<()>,
+}
+
+impl RecordWriter {
+    /// Why the records could not be written; set when writing ends with an error, before the queue of records is closed.
+    pub(crate) fn failure(&self) -> Option<&io::Error> {
+        self.failure.get()
+    }
+
+    /// Waits until every record is written or writing has failed, at most [`MAX_WAIT`]. The queue of records must have been
+    /// closed.
+    pub(crate) fn wait(&self) {
+        let _ = self.running.recv_timeout(MAX_WAIT);
+    }
+}
+
+/// Longest wait for the last records; a disk that hangs costs no more.
+const MAX_WAIT: Duration = Duration::from_secs(5);
 
 /// Longest time that records stay in memory.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
@@ -34,7 +54,7 @@ impl Store {
         &self,
         measurement: &Measurement,
         records: Receiver<Request>,
-    ) -> Result<WriteFailure> {
+    ) -> Result<RecordWriter> {
         let folder = self.cell_dir(measurement);
         self.create_folder(&folder)?;
         let path = folder.join(layout::PARTIAL);
@@ -57,7 +77,7 @@ pub(crate) fn save_records(
     path: &Path,
     records: Receiver<Request>,
     redactor: Redactor,
-) -> Result<WriteFailure> {
+) -> Result<RecordWriter> {
     if path.exists() {
         move_to_backup(path)?;
     }
@@ -76,16 +96,19 @@ fn spawn_writer(
     path: &Path,
     records: Receiver<Request>,
     work: impl FnOnce(&Receiver<Request>) -> io::Result<()> + Send + 'static,
-) -> Result<WriteFailure> {
-    let failure = WriteFailure::default();
+) -> Result<RecordWriter> {
+    let failure = Arc::new(OnceLock::new());
     let to_set = Arc::clone(&failure);
+    let (end, running) = sync_channel(0);
     let writing = move || {
         if let Err(error) = work(&records) {
             let _ = to_set.set(error);
         }
+        drop(end);
     };
     let spawned = thread::Builder::new().name("records".to_owned()).spawn(writing);
-    spawned.map(|_| failure).io_context("keep records in", path)
+    let writer = RecordWriter { failure, running };
+    spawned.map(|_| writer).io_context("keep records in", path)
 }
 
 fn write_records(lines: &mut impl Write, records: &Receiver<Request>, redactor: &Redactor) -> io::Result<()> {
@@ -165,16 +188,32 @@ mod tests {
     #[test]
     fn a_full_disk_is_known_once_the_queue_is_closed() {
         let (sender, receiver) = sync_channel(1);
-        let failure = save_records_into(Path::new("/dev/full"), receiver);
+        let writer = save_records_into(Path::new("/dev/full"), receiver);
         let record = requests().swap_remove(0);
         // The writer gives up when its buffer is full.
         while sender.send(record.clone()).is_ok() {}
-        let kind = failure.get().map(io::Error::kind);
+        let kind = writer.failure().map(io::Error::kind);
         assert_eq!(kind, Some(io::ErrorKind::StorageFull));
     }
 
+    #[test]
+    fn after_the_wait_every_record_is_in_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("r.jsonl.partial");
+        let record = requests().swap_remove(0);
+        for _ in 0..20 {
+            let (sender, receiver) = sync_channel(200);
+            let writer = save_records(&path, receiver, Redactor::default()).unwrap();
+            (0..200).for_each(|_| sender.send(record.clone()).unwrap());
+            drop(sender);
+            writer.wait();
+            assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 200);
+            fs::remove_file(&path).unwrap();
+        }
+    }
+
     /// As [`save_records`] into a file that exists.
-    fn save_records_into(path: &Path, records: Receiver<Request>) -> WriteFailure {
+    fn save_records_into(path: &Path, records: Receiver<Request>) -> RecordWriter {
         let file = OpenOptions::new().write(true).open(path).unwrap();
         spawn_writer(path, records, move |records| {
             write_records(&mut BufWriter::new(file), records, &Redactor::default())

@@ -18,6 +18,7 @@ use crate::runner::cell::cell_run::{CellError, CellOutcome, CellRun};
 use crate::runner::load::{LoadOutcome, count_chunks};
 use crate::runner::prompt_store::PreparedWorkload;
 use crate::runner::ready_engine::ReadyEngine;
+use crate::runner::record_sink::OpenSink;
 use crate::runner::supervise::AbortReason;
 
 impl CellRun<'_> {
@@ -27,7 +28,7 @@ impl CellRun<'_> {
         mut load: LoadOutcome,
         workload: &Arc<PreparedWorkload>,
     ) -> CellOutcome {
-        if let Some(warning) = self.sink.take().and_then(|open| open.warning()) {
+        if let Some(warning) = self.sink.take().and_then(OpenSink::finish) {
             self.warn(warning);
         }
         // The client facts of a cell are the worst of all points, because every point affected the search.
