@@ -215,21 +215,21 @@ pub(super) fn adjust(found: Vec<Paired>, run: Option<&RunId>) -> Vec<AnswerCompa
         .collect()
 }
 
-/// Pairs the items of a task over the measurements of ours and as many of theirs. All of ours count, so that none is judged
-/// by others.
+/// Pairs the items of a task over the measurements of both sides. There must be as many of each, because the answers of
+/// those left out would pass unseen.
 pub(super) fn pair(
     ours: &[&GradedAnswers],
     theirs: &[&GradedAnswers],
     task: &str,
 ) -> Result<PairedItems, String> {
-    let Some(first_of_theirs) = theirs.get(..ours.len()) else {
+    if ours.len() != theirs.len() {
         return Err(format!(
-            "{} were graded, and only {} of the reference: give it as many starts and repeats",
-            pluralize(ours.len(), "measurement", "measurements"),
+            "{} graded, and {} of the reference: give both as many starts and repeats",
+            pluralize(ours.len(), "measurement was", "measurements were"),
             theirs.len()
         ));
-    };
-    let (ours, theirs) = (scores(ours, task), scores(first_of_theirs, task));
+    }
+    let (ours, theirs) = (scores(ours, task), scores(theirs, task));
     let (Some(ours), Some(theirs)) = (ours, theirs) else {
         return Err("the task was not graded in every measurement".to_owned());
     };

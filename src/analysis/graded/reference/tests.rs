@@ -176,7 +176,7 @@ fn what_cannot_be_compared_says_why_and_is_suspect() {
 }
 
 #[test]
-fn starts_are_paired_and_further_ones_of_one_side_are_left_out() {
+fn starts_are_paired_in_order() {
     let plan = plan(&["reference", "cell"]);
     let right = "1".repeat(20);
     let measured =
@@ -184,7 +184,6 @@ fn starts_are_paired_and_further_ones_of_one_side_are_left_out() {
     let run = [
         measured("reference", 2, "1100"),
         measured("reference", 1, "1111"),
-        measured("reference", 3, "0000"),
         measured("cell", 2, "1100"),
         measured("cell", 1, "1110"),
     ];
@@ -196,7 +195,7 @@ fn starts_are_paired_and_further_ones_of_one_side_are_left_out() {
 
 /// The answers of a start that nothing is paired with could be all wrong.
 #[test]
-fn starts_of_a_cell_beyond_those_of_the_reference_and_ungraded_ones_are_not_passed_over() {
+fn starts_of_one_side_alone_and_ungraded_ones_are_not_passed_over() {
     let plan = plan(&["reference", "cell"]);
     let right = "1".repeat(20);
     let wrong = "0".repeat(20);
@@ -209,7 +208,18 @@ fn starts_of_a_cell_beyond_those_of_the_reference_and_ungraded_ones_are_not_pass
     let why = |run: &[MeasurementSummary]| compare_answers(&plan, run, None).remove(0).result.unwrap_err();
     let text = why(&run);
     assert!(
-        text.contains("2 measurements were graded, and only 1 of the reference"),
+        text.contains("2 measurements were graded, and 1 of the reference"),
+        "{text}"
+    );
+    // Nor are those of the reference: its first start may be its worst.
+    let run = [
+        measured("reference", 1, &wrong),
+        measured("reference", 2, &right),
+        measured("cell", 1, &wrong),
+    ];
+    let text = why(&run);
+    assert!(
+        text.contains("1 measurement was graded, and 2 of the reference"),
         "{text}"
     );
     for (cell, expected) in [
