@@ -172,7 +172,7 @@ fn print_baseline_hint(args: &NightlyArgs, file: &Path, run: &Path) {
     ));
 }
 
-/// Adds the cells whose answers the page found worse than those of the baseline. An invalid cell has its finding already.
+/// Adds the cells whose answers the page found worse than those of the baseline, or could not compare. An invalid cell has its finding already.
 fn add_answer_findings(findings: &mut Vec<Finding>, page: Option<&WrittenPage>) {
     let is_invalid = |cell: &Option<CellKey>| {
         let mut known = findings.iter();
