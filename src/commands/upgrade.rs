@@ -158,7 +158,7 @@ fn exit(page: &UpgradePage, upgrade: &Upgrade, measured: Exit) -> Exit {
     let is_refused = upgrade.speed.rows.iter().any(|row| row.refusal_cause.is_some());
     match page.answer {
         MayUpgrade::No => Exit::Regression,
-        MayUpgrade::Undecided if is_refused => Exit::CellFailed,
+        MayUpgrade::Undecided if is_refused || measured == Exit::CellFailed => Exit::CellFailed,
         MayUpgrade::Undecided => Exit::NotJudged,
         MayUpgrade::Yes => measured,
     }

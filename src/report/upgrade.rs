@@ -10,6 +10,7 @@ use super::markdown;
 use super::table::{Row, Table, Value, single_line};
 use super::terminal::{self, PageLayout};
 use crate::analysis::compare::decision::{Answer, CONFIDENCE};
+use crate::analysis::compare::reliability::StartHistory;
 use crate::analysis::compare::resources::{READY_BOUND, READY_DIFFERENCE};
 use crate::analysis::graded::reference::AnswerComparison;
 use crate::analysis::upgrade::{Change, ChangeKind, Conclusion, MayUpgrade, Upgrade};
@@ -85,7 +86,11 @@ impl UpgradePage {
             answer,
             summary,
             reasons: reasons.iter().map(|reason| single_line(reason)).collect(),
-            warnings: simulated.into_iter().chain(sequential).collect(),
+            warnings: simulated
+                .into_iter()
+                .chain(sequential)
+                .chain(replaced_results(upgrade, &name))
+                .collect(),
             changes: changes_table(upgrade),
             figures: figures_table(upgrade, &name),
             answers: answers_table(upgrade, &name),
@@ -175,6 +180,25 @@ fn cells(upgrade: &Upgrade) -> impl Iterator<Item = &CellKey> {
     let rows = upgrade.speed.rows.iter().map(|row| &row.cell);
     let unpaired = upgrade.speed.unpaired_cells.iter().map(|unpaired| &unpaired.cell);
     rows.chain(unpaired)
+}
+
+/// Names the results that count against a side and that were measured again.
+fn replaced_results(upgrade: &Upgrade, name: &dyn Fn(&CellKey) -> String) -> Vec<String> {
+    let of_side = |history: &StartHistory, side: usize| {
+        let results = history.replaced[side].iter();
+        let words = |result: &String| {
+            single_line(&format!(
+                "Measured again for {} ({}): {result}.",
+                upgrade.sides[side],
+                name(&history.cell)
+            ))
+        };
+        results.map(words).collect::<Vec<String>>()
+    };
+    let histories = upgrade.speed.start_histories.iter();
+    histories
+        .flat_map(|history| [0, 1].map(|side| of_side(history, side)).concat())
+        .collect()
 }
 
 fn capitalized(word: &str) -> String {

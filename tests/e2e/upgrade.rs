@@ -134,6 +134,40 @@ fn wrong_answers_come_before_a_slower_start_and_the_help_texts_are_compared() {
     assert!(is_listed("default", "--jitter"), "{changes:?}");
 }
 
+/// Arguments for [`build`] that let its first start end in the middle of a load.
+fn dies_once(bench: &Bench, name: &str) -> String {
+    let mark = bench.path().join(format!("{name}-died"));
+    let mark = mark.display();
+    format!("$([ -e {mark} ] || {{ touch {mark}; echo --die-after 20requests; }})")
+}
+
+#[test]
+fn a_crash_on_both_sides_is_undecided_and_one_that_was_measured_again_still_counts() {
+    let matrix = matrix().replace("quality: { tasks: [arithmetic: { items: 20 }] }\n", "");
+    let only = ["--only", "args=old", "--floor", "80%"];
+    let bench = Bench::of(&matrix);
+    let old = build(&bench, "old", &dies_once(&bench, "old"), "");
+    let new = build(&bench, "new", &dies_once(&bench, "new"), "");
+    let [from, to] = [format!("program={old}"), format!("program={new}")];
+    upgrade(&bench, &[&["--from", &from, "--to", &to], &only[..]].concat())
+        .exits(3)
+        .shows("Undecided: starts of both sides crash: 1 of 5 starts crashed, baseline 1 of 5 (failed in ");
+
+    let bench = Bench::of(&matrix);
+    let old = build(&bench, "old", "", "");
+    let new = build(&bench, "new", &dies_once(&bench, "new"), "");
+    let [from, to] = [format!("program={old}"), format!("program={new}")];
+    let sides = ["--from", &from, "--to", &to];
+    upgrade(&bench, &[&sides, &only[..]].concat())
+        .exits(1)
+        .shows("No: less reliable: 1 of 5 starts crashed, baseline 0 of 5 (failed in ");
+    upgrade(&bench, &[&sides, &only[..], &["--resume", "--failed"]].concat())
+        .exits(1)
+        .shows("No: less reliable: 1 of 6 starts crashed, baseline 0 of 5")
+        .shows("Measured again for new (")
+        .shows("): start 1, repeat 1: failed in ");
+}
+
 #[test]
 fn what_cannot_be_upgraded_is_refused_before_anything_starts() {
     let bench = Bench::of(&matrix());

@@ -138,6 +138,7 @@ fn cell_stats(
         intervals: intervals(&counted, &figures),
         figures,
         excluded,
+        replaced: replaced_in_words(summaries),
         launch: Some(cell.launch.clone()),
         first_stage: plan
             .until
@@ -250,22 +251,39 @@ fn drained_gates(cell: &Cell, counted: &[&MeasurementSummary]) -> Facts {
     why.map(|why| (full.name(), why)).into_iter().collect()
 }
 
+/// Says which results of a cell others replaced, and why they did not count.
+fn replaced_in_words(summaries: &[&MeasurementSummary]) -> Vec<String> {
+    let of_summary = |summary: &&MeasurementSummary| {
+        let place = format!("start {}, repeat {}", summary.start, summary.repeat);
+        let results = summary.replaced.iter();
+        let in_words = results.map(|result| format!("{place}: {}", result.reason));
+        in_words.collect::<Vec<String>>()
+    };
+    summaries.iter().flat_map(of_summary).collect()
+}
+
 /// Counts how often a cell was tried. A failure of the host, the client or the matrix says nothing about the
-/// engine.
+/// engine. Crashes that another measurement replaced count as starts of their own.
 fn count_attempts(summaries: &[&MeasurementSummary]) -> ReliabilityCounts {
     let mut starts: BTreeMap<u32, bool> = BTreeMap::new();
     let mut by_start: BTreeMap<u32, [u64; 2]> = BTreeMap::new();
+    let mut replaced: BTreeMap<u32, usize> = BTreeMap::new();
     for summary in summaries {
+        let crashes = summary
+            .replaced
+            .iter()
+            .filter(|result| result.has_crashed)
+            .count();
+        let of_start = replaced.entry(summary.start).or_default();
+        *of_start = crashes.max(*of_start);
         let has_crashed = match &summary.status {
             MeasurementStatus::Done => false,
-            MeasurementStatus::Failed { class, .. } => match class {
-                FailureClass::Engine | FailureClass::Capacity => true,
-                FailureClass::Validity => false,
-                FailureClass::Spec
-                | FailureClass::Image
-                | FailureClass::Infrastructure
-                | FailureClass::Client => continue,
-            },
+            MeasurementStatus::Failed { class, .. } if class.is_of_engine() => true,
+            MeasurementStatus::Failed {
+                class: FailureClass::Validity,
+                ..
+            } => false,
+            MeasurementStatus::Failed { .. } => continue,
             MeasurementStatus::Skipped { .. } | MeasurementStatus::Interrupted => continue,
         };
         *starts.entry(summary.start).or_default() |= has_crashed;
@@ -277,9 +295,11 @@ fn count_attempts(summaries: &[&MeasurementSummary]) -> ReliabilityCounts {
             *requests += lost + count(Metric::Completed);
         }
     }
+    let replaced = replaced.values().sum::<usize>();
+    let crashed = starts.values().filter(|crashed| **crashed).count();
     ReliabilityCounts {
-        starts: starts.len() as u32,
-        crashed: starts.values().filter(|crashed| **crashed).count() as u32,
+        starts: (starts.len() + replaced) as u32,
+        crashed: (crashed + replaced) as u32,
         requests: by_start.values().map(|[_, requests]| requests).sum(),
         failed: by_start.values().map(|[failed, _]| failed).sum(),
         by_start: by_start.into_values().collect(),

@@ -10,7 +10,7 @@ use super::difference::{Difference, DifferenceKind};
 use super::environment_diff;
 use super::gates;
 use super::power;
-use super::reliability::{self, Failure};
+use super::reliability::{self, Failure, StartHistory};
 use super::verdict::{self, Verdict};
 use super::{question, stored};
 use crate::analysis::metrics::{Metric, Statistics};
@@ -42,6 +42,8 @@ pub(crate) struct Comparison {
     pub(crate) unpaired_cells: Vec<Unpaired>,
     /// Failures of the candidate that the baseline did not have, or had less often.
     pub(crate) failures: Vec<Failure>,
+    /// Crashed starts that are no such failures, and results that others replaced.
+    pub(crate) start_histories: Vec<StartHistory>,
     /// The floor that was applied, as a share.
     pub(crate) bound: f64,
 }
@@ -216,6 +218,7 @@ pub(crate) fn compare_pairs(
     Comparison {
         rows: rows.collect(),
         failures: reliability::failures(&pairs),
+        start_histories: reliability::start_histories(&pairs),
         unpaired_cells: unpaired_cells(first, second, &pairs),
         bound: options.bound,
         differences: grouped(&of_sides, of_pairs),
@@ -238,6 +241,7 @@ pub(crate) fn judged_pairs(
     Comparison {
         rows: rows.into_iter().filter(|row| is_part(&row.cell)).collect(),
         failures: reliability::failures(&pairs),
+        start_histories: reliability::start_histories(&pairs),
         unpaired_cells,
         bound,
         differences: grouped(&of_sides, of_pairs),
@@ -359,7 +363,7 @@ fn median_bounds(cell: &CellStats, figure: &str) -> Option<[f64; 2]> {
 }
 
 fn excluded_in_words<'a>(side: &'a str, cell: &'a CellStats) -> impl Iterator<Item = String> + 'a {
-    cell.excluded.iter().map(move |excluded| {
+    let excluded = cell.excluded.iter().map(move |excluded| {
         format!(
             "{side}, start {}, repeat {}: {}: {}",
             excluded.start,
@@ -367,5 +371,7 @@ fn excluded_in_words<'a>(side: &'a str, cell: &'a CellStats) -> impl Iterator<It
             excluded.cause.name(),
             excluded.reason
         )
-    })
+    });
+    let replaced = cell.replaced.iter();
+    excluded.chain(replaced.map(move |result| format!("{side}, {result}; it was measured again")))
 }

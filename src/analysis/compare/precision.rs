@@ -259,6 +259,7 @@ mod tests {
             )]),
             intervals: BTreeMap::new(),
             excluded: Vec::new(),
+            replaced: Vec::new(),
             launch: None,
             first_stage: Some(3),
             resolutions: BTreeMap::new(),

@@ -29,6 +29,49 @@ pub(crate) struct Failure {
     pub(crate) is_regression: bool,
 }
 
+/// Starts of a pair of cells that crashed without being a loss of reliability, and results that others replaced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StartHistory {
+    pub(crate) cell: CellKey,
+    /// Crashes of the candidate, which are no more than those of the baseline, as a sentence for users.
+    pub(crate) crashes: Option<String>,
+    /// Crashes of the baseline alone, as a sentence for users.
+    pub(crate) baseline_crashes: Option<String>,
+    /// Results of the baseline and of the candidate that others replaced, in words.
+    pub(crate) replaced: [Vec<String>; 2],
+}
+
+/// Returns the pairs with such starts or results.
+pub(crate) fn start_histories(pairs: &[(&CellKey, &CellStats, &CellStats)]) -> Vec<StartHistory> {
+    let history = |(key, baseline, candidate): &(&CellKey, &CellStats, &CellStats)| {
+        let (before, after) = (attempts(baseline), attempts(candidate));
+        let is_loss = crashed_starts(&before, &after).is_some();
+        let in_words = |cell: &CellStats| {
+            format!(
+                "{} of {} starts crashed, baseline {} of {}{}",
+                after.crashed,
+                after.starts,
+                before.crashed,
+                before.starts,
+                first_failure_reason(cell)
+            )
+        };
+        let replaced = [&baseline.replaced, &candidate.replaced].map(Clone::clone);
+        StartHistory {
+            cell: (*key).clone(),
+            crashes: (after.crashed > 0 && !is_loss).then(|| in_words(candidate)),
+            baseline_crashes: (before.crashed > 0 && after.crashed == 0).then(|| in_words(baseline)),
+            replaced,
+        }
+    };
+    let is_eventful = |history: &StartHistory| {
+        history.crashes.is_some()
+            || history.baseline_crashes.is_some()
+            || history.replaced.iter().any(|side| !side.is_empty())
+    };
+    pairs.iter().map(history).filter(is_eventful).collect()
+}
+
 /// Returns losses of reliability. Crashed starts count if the baseline had none, or if the increase is beyond
 /// chance. Starts without a good request count in the same way. Failed requests count if their share rose by
 /// more than [`REQUEST_BOUND`] and beyond chance among all cells.

@@ -49,6 +49,7 @@ fn cell(key: &str, starts: &[f64]) -> (CellKey, CellStats) {
         )]),
         intervals: BTreeMap::new(),
         excluded: Vec::new(),
+        replaced: Vec::new(),
         launch: None,
         first_stage: None,
         resolutions: BTreeMap::new(),

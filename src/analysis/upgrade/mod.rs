@@ -201,6 +201,14 @@ impl Upgrade {
                 name(&failure.cell)
             )
         }));
+        let histories = self.speed.start_histories.iter();
+        open.extend(histories.filter_map(|history| {
+            let crashes = history.crashes.as_ref()?;
+            Some(format!(
+                "starts of both sides crash: {crashes} ({})",
+                name(&history.cell)
+            ))
+        }));
         let not_judged = self.speed.rows.iter().filter(|row| row.verdict().is_none());
         open.extend(not_judged.map(|row| {
             let why = row.reason();
@@ -252,6 +260,8 @@ impl Upgrade {
             count(Verdict::Better)
         )];
         findings.push(self.answers_in_words());
+        let histories = self.speed.start_histories.iter();
+        findings.extend(histories.filter_map(|history| history.baseline_crashes.clone()));
         let unclear = self
             .resources
             .iter()

@@ -98,6 +98,9 @@ pub struct MeasurementSummary {
     /// Earlier attempts that failed because of the host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub retries: Vec<Retry>,
+    /// Results of the same measurement that this one replaced though the engine was at fault, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) replaced: Vec<ReplacedResult>,
     /// Other launches that ran on this host at the same time, on other GPUs.
     #[serde(
         rename = "concurrent_launches",
@@ -167,6 +170,7 @@ impl MeasurementSummary {
             graded: None,
             search: None,
             retries: Vec::new(),
+            replaced: Vec::new(),
             concurrent_launches: Vec::new(),
             pull_during: false,
             listener_unverified: None,
@@ -199,6 +203,15 @@ const RATE_METRICS: [[&str; 2]; 3] = [
     ["input_throughput_tok_s", "input_tokens"],
 ];
 
+/// A result that another measurement of the same cell, start and repeat replaced.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ReplacedResult {
+    /// Whether the engine crashed, hung or could not start. Otherwise the result was invalid.
+    pub(crate) has_crashed: bool,
+    /// How it failed, or the codes that made it invalid.
+    pub(crate) reason: String,
+}
+
 /// Allowed relative difference between a stored rate and the rate computed from its count; metrics are
 /// written with all digits.
 const RATE_TOLERANCE: f64 = 1e-6;
@@ -211,6 +224,34 @@ impl MeasurementSummary {
             cells.entry(&summary.cell).or_default().push(summary);
         }
         cells
+    }
+
+    /// What a measurement that replaces this one keeps of it: the results that count against the engine.
+    pub(crate) fn as_replaced(&self) -> Vec<ReplacedResult> {
+        let own = match &self.status {
+            MeasurementStatus::Failed {
+                class, phase, reason, ..
+            } if class.is_of_engine() => Some(ReplacedResult {
+                has_crashed: true,
+                reason: format!("failed in {}: {reason}", phase.name()),
+            }),
+            MeasurementStatus::Done => self.invalid_codes().map(|codes| ReplacedResult {
+                has_crashed: false,
+                reason: format!("invalid: {codes}"),
+            }),
+            _ => None,
+        };
+        self.replaced.iter().cloned().chain(own).collect()
+    }
+
+    /// The codes that make the measurement invalid; `None` if it is valid.
+    fn invalid_codes(&self) -> Option<String> {
+        let reasons = self.validity.iter().flat_map(|validity| &validity.reasons);
+        let codes: Vec<&str> = reasons
+            .filter(|reason| reason.weight == Verdict::Invalid)
+            .map(|reason| reason.code.name())
+            .collect();
+        (!codes.is_empty()).then(|| codes.join(", "))
     }
 
     /// Whether the measurement is invalid.

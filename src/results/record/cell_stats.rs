@@ -130,6 +130,9 @@ pub(crate) struct CellStats {
     /// Measurements that do not count.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) excluded: Vec<ExcludedMeasurement>,
+    /// Results that the engine was at fault for and that others replaced, in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) replaced: Vec<String>,
     /// The launch within its run. Cells of one launch share its starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) launch: Option<LaunchId>,

@@ -125,6 +125,11 @@ impl FailureClass {
         }
     }
 
+    /// Whether the failure counts against the engine.
+    pub(crate) const fn is_of_engine(self) -> bool {
+        matches!(self, Self::Engine | Self::Capacity)
+    }
+
     /// Whether another try may end otherwise though nothing is changed.
     pub(crate) const fn is_retryable(self) -> bool {
         matches!(self, Self::Infrastructure)

@@ -29,7 +29,7 @@ use crate::base::private_files::open_file;
 use crate::base::secrets::Redactor;
 use crate::plan::{Measurement, Plan};
 use crate::results::record::FORMAT;
-use crate::results::record::cell::MeasurementSummary;
+use crate::results::record::cell::{MeasurementSummary, ReplacedResult};
 use crate::results::record::client::Calibration;
 use crate::results::record::graded::GradedItem;
 use crate::results::record::histogram::SecondHistogram;
@@ -250,6 +250,13 @@ impl Store {
         self.folder()
             .join(layout::CELLS)
             .join(layout::cell_folder(measurement, &self.redactor))
+    }
+
+    /// Returns the results that count against the engine and that this measurement replaces.
+    pub(crate) fn replaced_results(&self, summary: &MeasurementSummary) -> Vec<ReplacedResult> {
+        let earlier = self.summary(&summary.measurement()).ok();
+        let of_same_cell = earlier.filter(|earlier| earlier.content == summary.content);
+        of_same_cell.map_or_else(Vec::new, |earlier| earlier.as_replaced())
     }
 
     /// Writes a measurement that ended, the summary last. On return it is synced; only then may the journal

@@ -224,13 +224,14 @@ impl<'a> LaunchRun<'a> {
         seconds: f64,
     ) -> Result<(), StoreError> {
         let CellOutcome {
-            summary,
+            mut summary,
             load,
             graded,
             ..
         } = measured;
         let (requests, samples) = load.map_or_else(Default::default, |load| (load.requests, load.samples));
         let run_context = self.context.run_context;
+        summary.replaced = run_context.store.replaced_results(&summary);
         let histograms = metrics::histograms_per_second(&requests);
         let doubt = invalid_reason(&summary);
         let is_invalid = doubt.is_some();
