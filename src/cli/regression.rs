@@ -188,7 +188,7 @@ Verdicts are those of `matrix compare`. The standard error includes the differen
 loss, the same nightly run starts baseline and candidate in turn, and only these starts decide. Losses that do not fit `--budget` stay `undecided`.\n\n\
 In simulations (tests/montecarlo.sh, 24 metrics, history of 20 nightly runs) with differences of up to 1 % between nightly runs, 0.1 % of nightly runs raise a false alarm, a \
 loss of 5 % is found in 92 to 100 %, and at most 4.7 % of unchanged cells need fresh starts.\n\n\
-Exit codes: 0 nothing got worse, or there is no baseline yet; 1 a metric, answers or the reliability got worse; 3 a cell failed, is missing or invalid; 5 there is a baseline, but nothing \
+Exit codes: 0 nothing got worse, or there is no baseline yet; 1 a metric, answers or the reliability got worse; 3 a cell failed, is missing or invalid; 5 there is a baseline, but answers could not be compared with it, or nothing \
 could be judged or a suspected loss stayed undecided.")]
 pub(crate) struct NightlyArgs {
     #[command(flatten)]

@@ -63,8 +63,7 @@ impl Upgrade {
                 cell: answers.cell.clone(),
                 of: LossOf::Answers(answers.task.clone()),
             };
-            let text = format!("answers of {} got worse: {}", answers.task, difference(compared));
-            (loss, text)
+            (loss, answers_in_words(&answers.task, compared))
         });
         let wrong = self.wrong_answers.iter().map(|(cell, why)| {
             let loss = Loss {
@@ -108,11 +107,11 @@ fn size(answer: &Answer) -> f64 {
     answer.estimate.map_or(0.0, |estimate| estimate.log_change.abs())
 }
 
-/// The difference of two shares of correct answers with its interval, in points.
-fn difference(compared: &ComparedAnswers) -> String {
+/// Says that answers to a task got worse, with the difference of the shares of correct answers and its interval, in points.
+pub(crate) fn answers_in_words(task: &str, compared: &ComparedAnswers) -> String {
     let [low, high] = compared.paired.interval().map(|bound| 100.0 * bound);
     format!(
-        "{:+.1} points, 95 % interval {low:+.1} to {high:+.1}, n = {}",
+        "answers of {task} got worse: {:+.1} points, 95 % interval {low:+.1} to {high:+.1}, n = {}",
         100.0 * compared.paired.difference(),
         compared.paired.items
     )

@@ -8,7 +8,8 @@ mod nightly;
 mod stored;
 
 pub(crate) use changes::{Change, ChangeKind, Changes, find_changes};
-pub(crate) use nightly::NightlyUpgrade;
+pub(crate) use losses::answers_in_words;
+pub(crate) use nightly::{NightlyAnswers, NightlyUpgrade};
 pub(crate) use stored::StoredUpgrade;
 
 use crate::analysis::compare::arm_comparison::{ArmsError, compare_arms};

@@ -10,6 +10,7 @@ use crate::analysis::compare::pairwise::row::Row;
 use crate::analysis::compare::pairwise::{forbidden_reason, judged_pairs, matched_keys};
 use crate::analysis::compare::resources::{ResourceQuestions, ResourceRow};
 use crate::analysis::compare::{baseline_starts, environment_diff};
+use crate::analysis::graded::reference::AnswerComparison;
 use crate::analysis::graded::sides::{GradedRun, SidePair, compare_sides};
 use crate::base::ids::CellKey;
 use crate::plan::Plan;
@@ -30,6 +31,14 @@ pub(crate) struct NightlyUpgrade<'a> {
     pub(crate) bound: f64,
 }
 
+/// Answers of a nightly run, compared with those of its baseline.
+#[derive(Clone, Debug)]
+pub(crate) struct NightlyAnswers {
+    pub(crate) comparisons: Vec<AnswerComparison>,
+    /// Why answers are wrong by themselves where those of the baseline are not, by cell.
+    wrong: Vec<(CellKey, String)>,
+}
+
 impl NightlyUpgrade<'_> {
     /// Returns the cells that were measured on another build than their baseline, each with the cell of the baseline.
     pub(crate) fn changed_cells(&self) -> Vec<(CellKey, CellKey)> {
@@ -41,9 +50,25 @@ impl NightlyUpgrade<'_> {
             let differences = environment_diff::cell_differences(baseline, candidate);
             is_measured && (is_renamed || differences.iter().any(is_of_engine))
         };
-        let mut pairs = matched_keys(self.baseline, self.candidate);
+        let mut pairs = self.cells();
         pairs.retain(is_changed);
         pairs
+    }
+
+    /// Returns the cells that the baseline has too, each with the cell of the baseline.
+    fn cells(&self) -> Vec<(CellKey, CellKey)> {
+        matched_keys(self.baseline, self.candidate)
+    }
+
+    /// Compares the answers of all cells with those of the baseline, also of cells whose build is the same as far as is known. Answers of
+    /// cells whose baseline was not started in this run are compared with those in `baseline_run`, which is the stored run of the baseline or
+    /// why it cannot be read.
+    pub(crate) fn compare_answers(&self, baseline_run: &Result<GradedRun<'_>, String>) -> NightlyAnswers {
+        let pairs = self.answer_pairs(baseline_run);
+        NightlyAnswers {
+            comparisons: compare_sides(&pairs),
+            wrong: wrong_answers(&pairs),
+        }
     }
 
     /// Returns the names of both sides: the versions that the engines report, or else those of the matrix, if each side has one and they
@@ -60,15 +85,14 @@ impl NightlyUpgrade<'_> {
         names.unwrap_or_else(|| ["the baseline".to_owned(), "this nightly run".to_owned()])
     }
 
-    /// Returns the upgrade of these cells, with the metrics as the nightly run judged them. Resources are judged if the baseline was
-    /// started in this run. Answers of cells whose baseline was not are compared with those in `baseline_run`, which is the stored run of the
-    /// baseline or why it cannot be read.
+    /// Returns the upgrade of these cells, with the metrics and answers as the nightly run judged them. Resources are judged if the
+    /// baseline was started in this run.
     pub(crate) fn judge(
         &self,
         record: &UpgradeRecord,
         changed: &[(CellKey, CellKey)],
         rows: Vec<Row>,
-        baseline_run: &Result<GradedRun<'_>, String>,
+        answers: NightlyAnswers,
     ) -> Upgrade {
         let is_changed = |key: &CellKey| changed.iter().any(|(_, candidate)| candidate == key);
         let speed = judged_pairs(self.baseline, self.candidate, &is_changed, rows, self.bound);
@@ -78,13 +102,18 @@ impl NightlyUpgrade<'_> {
             .map(|(_, candidate)| (baseline_key(self.plan.cell(candidate)), candidate.clone()))
             .filter(|(twin, _)| is_planned(twin))
             .collect();
-        let answers = self.answer_pairs(changed, baseline_run);
+        let NightlyAnswers {
+            mut comparisons,
+            mut wrong,
+        } = answers;
+        comparisons.retain(|comparison| is_changed(&comparison.cell));
+        wrong.retain(|(cell, _)| is_changed(cell));
         Upgrade {
             sides: record.values.clone(),
             changes: find_changes(&speed, record, self.summaries, &started, label_changes(changed)),
             resources: self.resources(&started),
-            answers: compare_sides(&answers),
-            wrong_answers: wrong_answers(&answers),
+            answers: comparisons,
+            wrong_answers: wrong,
             is_simulated: self.plan.launches.iter().any(|launch| launch.engine.simulated),
             is_sequential: false,
             is_nightly: true,
@@ -92,12 +121,8 @@ impl NightlyUpgrade<'_> {
         }
     }
 
-    /// The answers of these cells with those of the baseline that was started in this run, or else of its own run.
-    fn answer_pairs<'a>(
-        &'a self,
-        changed: &[(CellKey, CellKey)],
-        baseline_run: &Result<GradedRun<'a>, String>,
-    ) -> Vec<SidePair<'a>> {
+    /// The answers of all cells with those of the baseline that was started in this run, or else of its own run.
+    fn answer_pairs<'a>(&'a self, baseline_run: &Result<GradedRun<'a>, String>) -> Vec<SidePair<'a>> {
         let own = GradedRun {
             stored: None,
             plan: self.plan,
@@ -116,7 +141,7 @@ impl NightlyUpgrade<'_> {
             };
             Some(SidePair::new(candidate, &twin, other_build.map_or(Ok(own), Err)))
         };
-        changed.iter().filter_map(pair).collect()
+        self.cells().iter().filter_map(pair).collect()
     }
 
     fn resources(&self, started: &[(CellKey, CellKey)]) -> Vec<ResourceRow> {

@@ -31,7 +31,7 @@ use crate::results::store::nightly::NightlyStore;
 use crate::results::store::{self, StoreError};
 use crate::runner::job::JobCommand;
 use confirm::NightlyResults;
-use upgrade::WrittenPage;
+use upgrade::Additions;
 
 pub(crate) fn execute(args: &NightlyArgs, colors: Colors) -> Outcome {
     let prepare = || prepare_job(args, colors);
@@ -119,16 +119,19 @@ fn run_and_judge(args: &NightlyArgs, job_folder: Option<&Path>, colors: Colors) 
                 false => judge::judge_screened(args, &nightly)?,
             };
             judged.map(|verdicts| {
-                let page = upgrade::page_if_changed(&nightly, verdicts.rows, &measured.folder);
-                (verdicts.findings, Some(verdicts.judged), page)
+                let additions = upgrade::additions(&nightly, verdicts.rows, &measured.folder);
+                (verdicts.findings, Some(verdicts.judged), Some(additions))
             })
         }
     };
-    let Some((mut findings, judged, page)) = judgement else {
+    let Some((mut findings, judged, additions)) = judgement else {
         return Ok(Exit::Interrupted);
     };
-    add_answer_findings(&mut findings, page.as_ref());
-    let has_uncompared_answers = page.as_ref().is_some_and(|page| page.has_uncompared_answers);
+    let has_uncompared_answers = additions.as_ref().is_some_and(Additions::has_uncompared_answers);
+    let page = additions.and_then(|additions| {
+        add_answer_findings(&mut findings, additions.findings);
+        additions.page
+    });
     let night = NightlyRun {
         format: FORMAT,
         at: clock::timestamp(),
@@ -172,14 +175,15 @@ fn print_baseline_hint(args: &NightlyArgs, file: &Path, run: &Path) {
     ));
 }
 
-/// Adds the cells whose answers the page found worse than those of the baseline, or could not compare. An invalid cell has its finding already.
-fn add_answer_findings(findings: &mut Vec<Finding>, page: Option<&WrittenPage>) {
+/// Adds the cells whose answers are worse than those of the baseline, and those that could not be compared. That of an invalid cell cannot be
+/// expected to compare.
+fn add_answer_findings(findings: &mut Vec<Finding>, of_answers: Vec<Finding>) {
     let is_invalid = |cell: &Option<CellKey>| {
         let mut known = findings.iter();
         known.any(|known| known.kind == FindingKind::Invalid && known.cell == *cell)
     };
-    let found = page.into_iter().flat_map(|page| &page.findings);
-    let new: Vec<Finding> = found.filter(|worse| !is_invalid(&worse.cell)).cloned().collect();
+    let is_new = |found: &Finding| found.kind == FindingKind::Worse || !is_invalid(&found.cell);
+    let new: Vec<Finding> = of_answers.into_iter().filter(is_new).collect();
     findings.extend(new);
 }
 

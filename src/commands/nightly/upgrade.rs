@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use super::confirm::NightlyResults;
 use crate::analysis::compare::baseline_starts;
-use crate::analysis::compare::loss::LossOf;
 use crate::analysis::compare::pairwise::row::Row;
+use crate::analysis::graded::reference::AnswerComparison;
 use crate::analysis::graded::sides::GradedRun;
-use crate::analysis::upgrade::NightlyUpgrade;
+use crate::analysis::upgrade::{NightlyAnswers, NightlyUpgrade, answers_in_words};
 use crate::base::ids::CellKey;
 use crate::commands::compare::run_stats;
 use crate::commands::error::CommandError;
@@ -26,18 +26,28 @@ use crate::results::store::{self, Run};
 pub(super) struct WrittenPage {
     pub(super) page: UpgradePage,
     pub(super) path: PathBuf,
-    /// Cells that answer worse than the baseline, and those whose answers could not be compared with it.
-    pub(super) findings: Vec<Finding>,
-    /// Whether answers could not be compared, so that a loss of them would have gone unnoticed.
-    pub(super) has_uncompared_answers: bool,
 }
 
-/// Writes the page if a cell was measured on another build than its baseline. `rows` are the judged metrics, and `folder` is that of the run.
-pub(super) fn page_if_changed(
-    nightly: &NightlyResults<'_>,
-    rows: Vec<Row>,
-    folder: &Path,
-) -> Option<WrittenPage> {
+/// What a nightly run adds to the verdicts on its metrics.
+pub(super) struct Additions {
+    /// Cells that answer worse than the baseline, and those whose answers could not be compared with it.
+    pub(super) findings: Vec<Finding>,
+    /// The page, if a cell was measured on another build than its baseline.
+    pub(super) page: Option<WrittenPage>,
+}
+
+impl Additions {
+    /// Whether answers could not be compared, so that a loss of them would have gone unnoticed.
+    pub(super) fn has_uncompared_answers(&self) -> bool {
+        self.findings
+            .iter()
+            .any(|finding| finding.kind == FindingKind::NotJudged)
+    }
+}
+
+/// Compares the answers with those of the baseline, and writes the page if a cell was measured on another build. `rows` are the judged
+/// metrics, and `folder` is that of the run.
+pub(super) fn additions(nightly: &NightlyResults<'_>, rows: Vec<Row>, folder: &Path) -> Additions {
     let all_cells = run_stats(nightly.run, nightly.gates);
     let upgrade = NightlyUpgrade {
         plan: &nightly.run.plan,
@@ -47,27 +57,58 @@ pub(super) fn page_if_changed(
         all_cells: &all_cells,
         bound: nightly.view.min_change,
     };
+    let stored = baseline_run(nightly);
+    let graded = stored.as_ref().map_err(String::clone).map(|run| GradedRun {
+        stored: Some(&run.info.run),
+        plan: &run.plan,
+        summaries: &run.summaries,
+    });
+    let answers = upgrade.compare_answers(&graded);
+    let findings = answers.comparisons.iter().filter_map(answer_finding).collect();
     let changed = upgrade.changed_cells();
-    let first = changed.first()?;
-    match write_page(nightly, &upgrade, &changed, first, rows, folder) {
-        Ok(written) => Some(written),
+    let page = changed.first().and_then(|first| {
+        let builds = builds(nightly, first, stored.as_ref().ok());
+        let written =
+            builds.and_then(|builds| write_page(nightly, &upgrade, &changed, builds, rows, answers, folder));
         // The verdicts of the night do not depend on the page.
-        Err(error) => {
+        let warn = |error: CommandError| {
             eprint(&format!(
                 "warning: the page about the changed build was not written: {}\n",
                 error.message.trim()
             ));
-            None
+        };
+        written.map_err(warn).ok()
+    });
+    Additions { findings, page }
+}
+
+/// The finding that answers got worse or could not be compared.
+fn answer_finding(answers: &AnswerComparison) -> Option<Finding> {
+    let (kind, text) = match &answers.result {
+        Ok(compared) if compared.is_worse() => {
+            (FindingKind::Worse, answers_in_words(&answers.task, compared))
         }
-    }
+        Ok(_) => return None,
+        Err(why) => (
+            FindingKind::NotJudged,
+            format!("answers of {} were not compared: {why}", answers.task),
+        ),
+    };
+    Some(Finding {
+        kind,
+        cell: Some(answers.cell.clone()),
+        figure: None,
+        text,
+    })
 }
 
 fn write_page(
     nightly: &NightlyResults<'_>,
     upgrade: &NightlyUpgrade<'_>,
     changed: &[(CellKey, CellKey)],
-    first: &(CellKey, CellKey),
+    builds: [BuildFacts; 2],
     rows: Vec<Row>,
+    answers: NightlyAnswers,
     folder: &Path,
 ) -> Result<WrittenPage, CommandError> {
     let runs = [&nightly.baseline.side.run, &nightly.run.info.run];
@@ -78,35 +119,10 @@ fn write_page(
         axis: "version".to_owned(),
         values: upgrade.names(changed),
     };
-    let stored = baseline_run(nightly);
-    let record = record(sides, builds(nightly, first, stored.as_ref().ok())?);
-    let stored = stored.as_ref().map_err(String::clone).map(|run| GradedRun {
-        stored: Some(&run.info.run),
-        plan: &run.plan,
-        summaries: &run.summaries,
-    });
-    let judged = upgrade.judge(&record, changed, rows, &stored);
+    let record = record(sides, builds);
+    let judged = upgrade.judge(&record, changed, rows, answers);
     let (page, path) = write(folder, &record, &judged)?;
-    let losses = judged.losses().into_iter();
-    let of_answers = losses.filter(|(loss, _)| matches!(loss.of, LossOf::Answers(_)));
-    let worse = of_answers.map(|(loss, text)| (FindingKind::Worse, loss.cell, text));
-    let uncompared = judged.answers.iter().filter_map(|answers| {
-        let why = answers.result.as_ref().err()?;
-        let text = format!("answers of {} were not compared: {why}", answers.task);
-        Some((FindingKind::NotJudged, answers.cell.clone(), text))
-    });
-    let findings = worse.chain(uncompared).map(|(kind, cell, text)| Finding {
-        kind,
-        cell: Some(cell),
-        figure: None,
-        text,
-    });
-    Ok(WrittenPage {
-        page,
-        path,
-        findings: findings.collect(),
-        has_uncompared_answers: judged.answers.iter().any(|answers| answers.result.is_err()),
-    })
+    Ok(WrittenPage { page, path })
 }
 
 /// The engine of all of these cells; `None` if there are several.
