@@ -230,7 +230,7 @@ pub(crate) struct RunArgs {
     /// Continue a stopped run: the named one, or the newest run of this matrix. Finished cells are not measured again.
     #[arg(long, value_name = "RUN", num_args = 0..=1, default_missing_value = "latest")]
     pub(crate) resume: Option<String>,
-    /// With `--resume`: measure failed and invalid cells again.
+    /// With `--resume`: measure failed and invalid cells again, except for those whose answers are wrong.
     #[arg(long, requires = "resume")]
     pub(crate) failed: bool,
     /// Measure an invalid cell again, at most this many times. The report lists each attempt.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::Context;
 
 use crate::base::ids::RunId;
-use crate::base::text::one_line;
+use crate::base::text::{one_line, pluralize};
 use crate::cli::{RunArgs, command_line};
 use crate::commands::environment::{cache_dirs, environment, pull_policy};
 use crate::commands::error::CommandError;
@@ -102,6 +102,13 @@ pub(super) fn measure(request: RunRequest<'_>, view: RunView<'_>) -> Result<Meas
         )
         .context("the measurements are saved, but the report cannot be written")
         .map_err(|error| abort(&session, error))?;
+        let wrong = outcome.measurements.wrong;
+        if view.args.failed && wrong > 0 {
+            eprint(&format!(
+                "note: {} with wrong answers not measured again: that would only give the engine another chance; start a new run once it is repaired\n",
+                pluralize(wrong, "measurement", "measurements")
+            ));
+        }
         let exit = run_exit(&outcome);
         Ok(MeasuredRun {
             run: outcome.run,
@@ -239,7 +246,7 @@ pub(super) fn show(measured: &MeasuredRun, args: &RunArgs) {
 
 /// The kinds of measurements that can be repeated, in words.
 const fn describe_repeatable(counts: MeasurementCounts) -> Option<&'static str> {
-    match (counts.failed > 0, counts.invalid > 0) {
+    match (counts.failed > 0, counts.invalid > counts.wrong) {
         (true, true) => Some("failed and invalid cells"),
         (true, false) => Some("failed cells"),
         (false, true) => Some("invalid cells"),

@@ -132,6 +132,14 @@ fn wrong_answers_come_before_a_slower_start_and_the_help_texts_are_compared() {
     assert!(is_listed("removed flag", "--deluge"), "{changes:?}");
     assert!(is_listed("added flag", "--flood"), "{changes:?}");
     assert!(is_listed("default", "--jitter"), "{changes:?}");
+    // Wrong answers are not measured again until they are good ones by chance.
+    let again = [
+        "--from", &from, "--to", &to, "--only", "args=old", "--resume", "--failed",
+    ];
+    upgrade(&bench, &again)
+        .exits(1)
+        .shows("No: answers of arithmetic got worse: -")
+        .says("note: 5 measurements with wrong answers not measured again");
 }
 
 /// Arguments for [`build`] that let its first start end in the middle of a load.

@@ -25,7 +25,7 @@ use crate::results::record::provenance::Provenance;
 use crate::results::record::request::RequestFailureClass;
 use crate::results::record::search::SearchRecord;
 use crate::results::record::telemetry::Telemetry;
-use crate::results::record::validity::{Validity, Verdict};
+use crate::results::record::validity::{ReasonCode, Validity, Verdict};
 
 /// Everything known about one measurement of a cell except its requests: `summary.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -216,6 +216,14 @@ pub(crate) struct ReplacedResult {
 /// written with all digits.
 const RATE_TOLERANCE: f64 = 1e-6;
 
+/// Reasons for which the answers of the engine are wrong.
+const WRONG_ANSWERS: [ReasonCode; 4] = [
+    ReasonCode::AnswersDegenerate,
+    ReasonCode::AnswersWrongUnderLoad,
+    ReasonCode::AnswersBelowMinimum,
+    ReasonCode::AnswersWorseThanReference,
+];
+
 impl MeasurementSummary {
     /// All of each cell.
     pub(crate) fn by_cell(summaries: &[Self]) -> BTreeMap<&CellKey, Vec<&Self>> {
@@ -247,11 +255,20 @@ impl MeasurementSummary {
     /// The codes that make the measurement invalid; `None` if it is valid.
     fn invalid_codes(&self) -> Option<String> {
         let reasons = self.validity.iter().flat_map(|validity| &validity.reasons);
-        let codes: Vec<&str> = reasons
+        let mut codes: Vec<&str> = reasons
             .filter(|reason| reason.weight == Verdict::Invalid)
             .map(|reason| reason.code.name())
             .collect();
+        codes.dedup();
         (!codes.is_empty()).then(|| codes.join(", "))
+    }
+
+    /// Whether the measurement is invalid for reasons other than wrong answers. An engine that answers wrongly would get another chance.
+    pub(crate) fn is_repeatable(&self) -> bool {
+        let mut reasons = self.validity.iter().flat_map(|validity| &validity.reasons);
+        let is_wrong =
+            reasons.any(|reason| reason.weight == Verdict::Invalid && WRONG_ANSWERS.contains(&reason.code));
+        self.is_invalid() && !is_wrong
     }
 
     /// Whether the measurement is invalid.

@@ -211,8 +211,8 @@ impl<'a> LaunchRun<'a> {
             .engine_changes
             .iter()
             .any(|change| !change.is_model_list());
-        let Some(reason) = invalid_reason(summary).filter(|_| !shutdown.is_requested() && !has_changed)
-        else {
+        let may_repeat = !shutdown.is_requested() && !has_changed && summary.is_repeatable();
+        let Some(reason) = invalid_reason(summary).filter(|_| may_repeat) else {
             return false;
         };
         let Some(retry) = self.attempts.repeat_invalid(&reason) else {

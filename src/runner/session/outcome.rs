@@ -20,6 +20,8 @@ pub(crate) struct RunOutcome {
 pub(crate) struct MeasurementCounts {
     pub(crate) done: usize,
     pub(crate) invalid: usize,
+    /// Those of `invalid` that are not measured again, because the engine answered wrongly.
+    pub(crate) wrong: usize,
     pub(crate) failed: usize,
     pub(crate) interrupted: usize,
     pub(crate) missing: usize,
@@ -36,7 +38,10 @@ impl MeasurementCounts {
             count.missing = count.missing.saturating_sub(1);
             match &summary.status {
                 MeasurementStatus::Failed { .. } => count.failed += 1,
-                MeasurementStatus::Done if summary.is_invalid() => count.invalid += 1,
+                MeasurementStatus::Done if summary.is_invalid() => {
+                    count.invalid += 1;
+                    count.wrong += usize::from(!summary.is_repeatable());
+                }
                 MeasurementStatus::Done => count.done += 1,
                 MeasurementStatus::Interrupted => count.interrupted += 1,
                 MeasurementStatus::Skipped { .. } => {}

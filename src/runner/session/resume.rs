@@ -95,7 +95,7 @@ pub(super) fn confirm_replacement(
 }
 
 /// The unfinished parts of starts: cells that are missing, skipped, interrupted or failed because of the
-/// host. With `repeat_failed` also cells that failed otherwise or are invalid.
+/// host. With `repeat_failed` also cells that failed otherwise or are invalid, except for those whose answers are wrong.
 pub(super) fn remaining(
     starts: &[Start],
     finished: &BTreeMap<Measurement, MeasurementSummary>,
@@ -105,7 +105,7 @@ pub(super) fn remaining(
         None | Some(MeasurementStatus::Interrupted | MeasurementStatus::Skipped { .. }) => true,
         // A failure caused by the host says nothing about the engine.
         Some(MeasurementStatus::Failed { class, .. }) => repeat_failed || class.is_retryable(),
-        Some(MeasurementStatus::Done) => repeat_failed && finished[measurement].is_invalid(),
+        Some(MeasurementStatus::Done) => repeat_failed && finished[measurement].is_repeatable(),
     };
     let open = |start: &Start| Start {
         cells: start
