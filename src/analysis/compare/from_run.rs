@@ -256,7 +256,7 @@ fn replaced_in_words(summaries: &[&MeasurementSummary]) -> Vec<String> {
     let of_summary = |summary: &&MeasurementSummary| {
         let place = format!("start {}, repeat {}", summary.start, summary.repeat);
         let results = summary.replaced.iter();
-        let in_words = results.map(|result| format!("{place}: {}", result.reason));
+        let in_words = results.map(|result| format!("{place}: {}", result.in_words()));
         in_words.collect::<Vec<String>>()
     };
     summaries.iter().flat_map(of_summary).collect()
@@ -272,7 +272,7 @@ fn count_attempts(summaries: &[&MeasurementSummary]) -> ReliabilityCounts {
         let crashes = summary
             .replaced
             .iter()
-            .filter(|result| result.has_crashed)
+            .filter(|result| result.is_counted_crash())
             .count();
         let of_start = replaced.entry(summary.start).or_default();
         *of_start = crashes.max(*of_start);

@@ -210,6 +210,26 @@ pub(crate) struct ReplacedResult {
     pub(crate) has_crashed: bool,
     /// How it failed, or the codes that made it invalid.
     pub(crate) reason: String,
+    /// Whether it is that of another cell: the matrix changed since.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_of_other_matrix: bool,
+}
+
+impl ReplacedResult {
+    /// Whether it is a crash of the engine that is measured now.
+    pub(crate) const fn is_counted_crash(&self) -> bool {
+        self.has_crashed && !self.is_of_other_matrix
+    }
+
+    /// The reason, with what else has to be known.
+    pub(crate) fn in_words(&self) -> String {
+        let when = if self.is_of_other_matrix {
+            " (before the matrix changed)"
+        } else {
+            ""
+        };
+        format!("{}{when}", self.reason)
+    }
 }
 
 /// Allowed relative difference between a stored rate and the rate computed from its count; metrics are
@@ -234,22 +254,30 @@ impl MeasurementSummary {
         cells
     }
 
-    /// What a measurement that replaces this one keeps of it: the results that count against the engine.
-    pub(crate) fn as_replaced(&self) -> Vec<ReplacedResult> {
+    /// What `later`, which replaces this measurement, keeps of it: the results that count against the engine.
+    pub(crate) fn replaced_by(&self, later: &Self) -> Vec<ReplacedResult> {
+        let is_other = self.content != later.content;
         let own = match &self.status {
             MeasurementStatus::Failed {
                 class, phase, reason, ..
             } if class.is_of_engine() => Some(ReplacedResult {
                 has_crashed: true,
                 reason: format!("failed in {}: {reason}", phase.name()),
+                is_of_other_matrix: false,
             }),
             MeasurementStatus::Done => self.invalid_codes().map(|codes| ReplacedResult {
                 has_crashed: false,
                 reason: format!("invalid: {codes}"),
+                is_of_other_matrix: false,
             }),
             _ => None,
         };
-        self.replaced.iter().cloned().chain(own).collect()
+        let results = self.replaced.iter().cloned().chain(own);
+        let mark = |result: ReplacedResult| ReplacedResult {
+            is_of_other_matrix: result.is_of_other_matrix || is_other,
+            ..result
+        };
+        results.map(mark).collect()
     }
 
     /// The codes that make the measurement invalid; `None` if it is valid.

@@ -252,11 +252,17 @@ impl Store {
             .join(layout::cell_folder(measurement, &self.redactor))
     }
 
-    /// Returns the results that count against the engine and that this measurement replaces.
+    /// Returns the results that count against the engine and that this measurement replaces, also if a change of the matrix moved them aside.
     pub(crate) fn replaced_results(&self, summary: &MeasurementSummary) -> Vec<ReplacedResult> {
-        let earlier = self.summary(&summary.measurement()).ok();
-        let of_same_cell = earlier.filter(|earlier| earlier.content == summary.content);
-        of_same_cell.map_or_else(Vec::new, |earlier| earlier.as_replaced())
+        let folder = self.cell_dir(&summary.measurement());
+        let newest = match free_number(&folder) - 1 {
+            0 => folder.clone(),
+            number => numbered_backup(&folder, number),
+        };
+        let found = [folder, newest]
+            .into_iter()
+            .find_map(|folder| read_json::<MeasurementSummary>(&folder.join(layout::SUMMARY), "").ok());
+        found.map_or_else(Vec::new, |earlier| earlier.replaced_by(summary))
     }
 
     /// Writes a measurement that ended, the summary last. On return it is synced; only then may the journal
