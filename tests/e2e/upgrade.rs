@@ -175,7 +175,7 @@ fn a_crash_on_both_sides_is_undecided_and_one_that_was_measured_again_still_coun
         .shows("Measured again for new (")
         .shows("): start 1, repeat 1: failed in ");
     // Another load asks another question, but what it replaces is named.
-    bench.rewrite(&matrix.replace("prompts: 24", "prompts: 25"));
+    bench.rewrite(&matrix.replace("prompts: 24", "prompts: 32"));
     upgrade(&bench, &[&sides, &only[..], &["--resume", "--yes"]].concat())
         .exits(0)
         .shows("Measured again for new (")
