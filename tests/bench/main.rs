@@ -32,6 +32,8 @@ mod run;
 mod scripted;
 mod sessions;
 mod sglang;
+#[path = "../support/shared_memory.rs"]
+mod shared_memory;
 mod sharegpt;
 #[path = "../support/skip.rs"]
 mod skip;

@@ -1,5 +1,6 @@
 //! A real engine on CPU as a process group that ends with the test; `tests/engines/cpu.sh` installs both engines.
 
+use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
@@ -13,6 +14,7 @@ use matrix::cli::env_variable;
 use serde_json::Value;
 
 use crate::harness::{Desk, repository};
+use crate::shared_memory;
 
 /// How often an engine that loads is asked whether it is ready, and the pause between; together 600 s.
 const START_CHECKS: (usize, Duration) = (3000, Duration::from_millis(200));
@@ -74,6 +76,8 @@ pub fn cross_encoder(engines: &Path, out: &Path) {
 pub struct RealEngine {
     child: Child,
     pub port: String,
+    /// Its turn at the host's shared memory.
+    _turn: File,
 }
 
 impl RealEngine {
@@ -107,11 +111,12 @@ impl RealEngine {
 
     /// Starts it and waits until it is ready.
     fn start(mut command: Command, log: &Path) -> Self {
+        let turn = shared_memory::use_it();
         let port = {
             let free = TcpListener::bind("127.0.0.1:0").expect("a port is free");
             free.local_addr().expect("it has one").port().to_string()
         };
-        let file = std::fs::File::create(log).expect("a file can be made");
+        let file = File::create(log).expect("a file can be made");
         let child = command
             .args([
                 "--served-model-name",
@@ -128,7 +133,11 @@ impl RealEngine {
             .stderr(file)
             .spawn()
             .expect("the engine starts");
-        let mut engine = Self { child, port };
+        let mut engine = Self {
+            child,
+            port,
+            _turn: turn,
+        };
         let (checks, pause) = START_CHECKS;
         for _ in 0..checks {
             let page = engine.get("/health");

@@ -14,6 +14,7 @@ use matrix::results::record::cell::MeasurementStatus;
 
 use crate::daemon::{Daemon, folder};
 use crate::harness::{Bench, repository, summary};
+use crate::shared_memory;
 
 const SCENARIOS: [&str; 4] = ["sharegpt", "random-1k-1k", "random-2k-6k", "random-6k-2k"];
 
@@ -91,7 +92,8 @@ datasets: {{ sharegpt: data/conversations.json }}
     let home = folder(&bench).join("matrices/hf");
     hub(&engines, &home);
     let bench = bench.variable("HF_HOME", &home.display().to_string());
-    let before = shared_memory();
+    let _turn = shared_memory::look();
+    let before = names_in_shared_memory();
     let ran = bench.run(&[]).exits(0);
     assert!(!ran.stdout.contains("simulated"), "{}", ran.stdout);
     let run = bench.finished();
@@ -119,11 +121,11 @@ datasets: {{ sharegpt: data/conversations.json }}
         assert!(report.contains(scenario), "{scenario} is not in:\n{report}");
     }
     assert!(daemon.of_run(&bench).is_empty(), "nothing is left");
-    assert_eq!(shared_memory(), before, "nothing is left in /dev/shm");
+    assert_eq!(names_in_shared_memory(), before, "nothing is left in /dev/shm");
 }
 
 /// What lies in the host's shared memory.
-fn shared_memory() -> Vec<String> {
+fn names_in_shared_memory() -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir("/dev/shm")
         .expect("there is shared memory")
         .flatten()

@@ -26,6 +26,8 @@ mod refusals;
 mod registry;
 mod remote;
 mod runs;
+#[path = "../support/shared_memory.rs"]
+mod shared_memory;
 #[path = "../support/skip.rs"]
 mod skip;
 mod strangers;
