@@ -378,24 +378,15 @@ fn a_night_with_another_build_than_its_baseline_gets_the_page_and_its_answers_ar
 
 #[test]
 fn worse_answers_of_a_build_that_looks_the_same_fail_the_night() {
-    let bench = Bench::of("name: t");
-    let program = build(&bench, "engine", "", "");
+    let programs = Bench::of("name: t");
+    let program = build(&programs, "engine", "", "");
     let command = format!("[\"{program}\", sim, --model, \"{{served}}\", --port, \"{{port}}\"]");
     let night = one_engine(&format!("command: {command}, args: [--step, 4ms]"));
-    bench.rewrite(&format!("{night}repeats: {{ starts: 5 }}\n"));
-    let floor = ["--floor", "80%"];
-    nightly(&bench, &floor).exits(0);
-    let set = [
-        "baseline",
-        "set",
-        "matrices/m.yaml",
-        "--reason",
-        "the first night",
-    ];
-    bench.call(&set).exits(0);
-    nightly(&bench, &floor).exits(0);
-    build(&bench, "engine", "--wrong-answers 60%", "");
-    let ran = nightly(&bench, &floor)
+    let night = format!("{night}repeats: {{ starts: 5 }}\n");
+    let (bench, same) = second_night(&night, &night);
+    same.exits(0);
+    build(&programs, "engine", "--wrong-answers 60%", "");
+    let ran = nightly(&bench, &["--floor", "80%"])
         .exits(1)
         .shows("worse: engine=sim,")
         .shows("answers of arithmetic got worse: -");

@@ -15,7 +15,7 @@ pub fn look() -> File {
     file
 }
 
-/// Waits until nobody looks for what is left in shared memory. Nobody does while the file is open.
+/// Waits until no test looks for what is left in shared memory. None does while the file is open.
 #[allow(dead_code, reason = "each test program needs one of the two")]
 pub fn use_it() -> File {
     let file = file();
