@@ -331,7 +331,8 @@ fn what_was_found_is_imported_whichever_file_is_read_first() {
     }
 }
 
-/// Twenty requests at once for answers of 2 to 11 tokens, which come after a wait of their own, an event each 5 ms: what was said.
+/// Forty requests at once for answers of 2 to 11 tokens, which come after a wait of their own, an event each 5 ms: what was said. Twice as many
+/// as are needed: on a busy host the events of some take longer than their wait.
 fn waited(wait_ms: fn(usize) -> usize) -> Ran {
     let turn = |place: usize| {
         let count = 2 + place % 10;
@@ -342,12 +343,12 @@ fn waited(wait_ms: fn(usize) -> usize) -> Ran {
         let wait = format!("wait {}", wait_ms(count));
         [wait].into_iter().chain(stream(&events)).collect()
     };
-    let turns: Vec<Vec<String>> = (0..20).map(turn).collect();
+    let turns: Vec<Vec<String>> = (0..40).map(turn).collect();
     let more = [
         "--random-output-len",
         "11",
         "--num-prompts",
-        "20",
+        "40",
         "--warmup-requests",
         "0",
         "--disable-tqdm",
@@ -358,7 +359,7 @@ fn waited(wait_ms: fn(usize) -> usize) -> Ran {
 /// A gateway that replays whole answers shows by their lengths what their first events waited for.
 #[test]
 fn whole_answers_that_were_held_back_are_told_from_slow_prefills() {
-    waited(|tokens| 200 * tokens).says("grows by");
+    waited(|tokens| 400 + 200 * tokens).says("grows by");
     let prefill = waited(|_| 1000);
     assert!(!prefill.stderr.contains("chunked-tokens"), "{}", prefill.stderr);
 }
