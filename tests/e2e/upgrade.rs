@@ -174,12 +174,45 @@ fn a_crash_on_both_sides_is_undecided_and_one_that_was_measured_again_still_coun
         .shows("No: less reliable: 1 of 6 starts crashed, baseline 0 of 5")
         .shows("Measured again for new (")
         .shows("): start 1, repeat 1: failed in ");
-    // Another load asks another question, but what it replaces is named.
+    // Another load asks another question, but what it replaces is named. With the load from before, what was measured counts again.
+    let continued = [&sides, &only[..], &["--resume", "--yes"]].concat();
     bench.rewrite(&matrix.replace("prompts: 24", "prompts: 32"));
-    upgrade(&bench, &[&sides, &only[..], &["--resume", "--yes"]].concat())
+    upgrade(&bench, &continued)
         .exits(0)
         .shows("Measured again for new (")
-        .shows(" (before the matrix changed).");
+        .shows(" (of a matrix that said otherwise).");
+    bench.rewrite(&matrix);
+    upgrade(&bench, &continued)
+        .exits(1)
+        .shows("No: less reliable: 1 of 6 starts crashed, baseline 0 of 5");
+}
+
+#[test]
+fn wrong_answers_are_not_measured_again_by_changing_the_matrix_and_changing_it_back() {
+    let matrix = matrix();
+    let bench = Bench::of(&matrix);
+    let mark = bench.path().join("was-wrong");
+    let mark = mark.display();
+    let wrong_at_first = format!("$([ -e {mark} ] || {{ touch {mark}; echo --wrong-answers 60%; }})");
+    let old = build(&bench, "old", "", "");
+    let new = build(&bench, "new", &wrong_at_first, "");
+    let [from, to] = [format!("program={old}"), format!("program={new}")];
+    let arguments = [
+        "--from", &from, "--to", &to, "--only", "args=old", "--floor", "80%",
+    ];
+    upgrade(&bench, &arguments)
+        .exits(1)
+        .shows("No: answers of arithmetic got worse: -");
+    let continued = [&arguments[..], &["--resume", "--yes"]].concat();
+    bench.rewrite(&matrix.replace("prompts: 24", "prompts: 32"));
+    upgrade(&bench, &continued)
+        .exits(0)
+        .shows("Measured again for new (");
+    bench.rewrite(&matrix);
+    upgrade(&bench, &continued)
+        .exits(1)
+        .says("note: 10 measurements from before a change of the matrix count again")
+        .shows("No: answers of arithmetic got worse: -");
 }
 
 #[test]

@@ -251,15 +251,31 @@ fn drained_gates(cell: &Cell, counted: &[&MeasurementSummary]) -> Facts {
     why.map(|why| (full.name(), why)).into_iter().collect()
 }
 
-/// Says which results of a cell others replaced, and why they did not count.
+/// Says which results of a cell others replaced, and why they did not count. Results with the same words are one.
 fn replaced_in_words(summaries: &[&MeasurementSummary]) -> Vec<String> {
-    let of_summary = |summary: &&MeasurementSummary| {
-        let place = format!("start {}, repeat {}", summary.start, summary.repeat);
-        let results = summary.replaced.iter();
-        let in_words = results.map(|result| format!("{place}: {}", result.in_words()));
-        in_words.collect::<Vec<String>>()
+    let mut places: Vec<(String, Vec<[u32; 2]>)> = Vec::new();
+    for summary in summaries {
+        for words in summary.replaced_in_words() {
+            let place = [summary.start, summary.repeat];
+            match places.iter_mut().find(|(known, _)| *known == words) {
+                Some((_, places)) => places.push(place),
+                None => places.push((words, vec![place])),
+            }
+        }
+    }
+    let in_words = |(words, places): (String, Vec<[u32; 2]>)| match places[..] {
+        [[start, repeat]] => format!("start {start}, repeat {repeat}: {words}"),
+        _ => {
+            let starts: BTreeSet<u32> = places.iter().map(|[start, _]| *start).collect();
+            let starts: Vec<String> = starts.iter().map(u32::to_string).collect();
+            format!(
+                "{} measurements (starts {}): {words}",
+                places.len(),
+                starts.join(", ")
+            )
+        }
     };
-    summaries.iter().flat_map(of_summary).collect()
+    places.into_iter().map(in_words).collect()
 }
 
 /// Counts how often a cell was tried. A failure of the host, the client or the matrix says nothing about the
@@ -269,11 +285,7 @@ fn count_attempts(summaries: &[&MeasurementSummary]) -> ReliabilityCounts {
     let mut by_start: BTreeMap<u32, [u64; 2]> = BTreeMap::new();
     let mut replaced: BTreeMap<u32, usize> = BTreeMap::new();
     for summary in summaries {
-        let crashes = summary
-            .replaced
-            .iter()
-            .filter(|result| result.is_counted_crash())
-            .count();
+        let crashes = summary.replaced_crashes();
         let of_start = replaced.entry(summary.start).or_default();
         *of_start = crashes.max(*of_start);
         let has_crashed = match &summary.status {

@@ -206,30 +206,12 @@ const RATE_METRICS: [[&str; 2]; 3] = [
 /// A result that another measurement of the same cell, start and repeat replaced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ReplacedResult {
+    /// Hash of what it measured. A crash counts wherever the cell has this hash.
+    pub(crate) content: ContentHash,
     /// Whether the engine crashed, hung or could not start. Otherwise the result was invalid.
     pub(crate) has_crashed: bool,
     /// How it failed, or the codes that made it invalid.
     pub(crate) reason: String,
-    /// Whether it is that of another cell: the matrix changed since.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) is_of_other_matrix: bool,
-}
-
-impl ReplacedResult {
-    /// Whether it is a crash of the engine that is measured now.
-    pub(crate) const fn is_counted_crash(&self) -> bool {
-        self.has_crashed && !self.is_of_other_matrix
-    }
-
-    /// The reason, with what else has to be known.
-    pub(crate) fn in_words(&self) -> String {
-        let when = if self.is_of_other_matrix {
-            " (before the matrix changed)"
-        } else {
-            ""
-        };
-        format!("{}{when}", self.reason)
-    }
 }
 
 /// Allowed relative difference between a stored rate and the rate computed from its count; metrics are
@@ -254,30 +236,41 @@ impl MeasurementSummary {
         cells
     }
 
-    /// What `later`, which replaces this measurement, keeps of it: the results that count against the engine.
-    pub(crate) fn replaced_by(&self, later: &Self) -> Vec<ReplacedResult> {
-        let is_other = self.content != later.content;
+    /// What a measurement that replaces this one keeps of it: the results that count against the engine.
+    pub(crate) fn replaced_by_another(&self) -> Vec<ReplacedResult> {
+        let result = |has_crashed, reason| ReplacedResult {
+            content: self.content.clone(),
+            has_crashed,
+            reason,
+        };
         let own = match &self.status {
             MeasurementStatus::Failed {
                 class, phase, reason, ..
-            } if class.is_of_engine() => Some(ReplacedResult {
-                has_crashed: true,
-                reason: format!("failed in {}: {reason}", phase.name()),
-                is_of_other_matrix: false,
-            }),
-            MeasurementStatus::Done => self.invalid_codes().map(|codes| ReplacedResult {
-                has_crashed: false,
-                reason: format!("invalid: {codes}"),
-                is_of_other_matrix: false,
-            }),
+            } if class.is_of_engine() => Some(result(true, format!("failed in {}: {reason}", phase.name()))),
+            MeasurementStatus::Done => self
+                .invalid_codes()
+                .map(|codes| result(false, format!("invalid: {codes}"))),
             _ => None,
         };
-        let results = self.replaced.iter().cloned().chain(own);
-        let mark = |result: ReplacedResult| ReplacedResult {
-            is_of_other_matrix: result.is_of_other_matrix || is_other,
-            ..result
-        };
-        results.map(mark).collect()
+        self.replaced.iter().cloned().chain(own).collect()
+    }
+
+    /// Number of crashes on what this measurement measures that were replaced.
+    pub(crate) fn replaced_crashes(&self) -> usize {
+        let counts = |result: &&ReplacedResult| result.has_crashed && result.content == self.content;
+        self.replaced.iter().filter(counts).count()
+    }
+
+    /// The replaced results in words, with what else has to be known.
+    pub(crate) fn replaced_in_words(&self) -> impl Iterator<Item = String> + '_ {
+        self.replaced.iter().map(|result| {
+            let when = if result.content == self.content {
+                ""
+            } else {
+                " (of a matrix that said otherwise)"
+            };
+            format!("{}{when}", result.reason)
+        })
     }
 
     /// The codes that make the measurement invalid; `None` if it is valid.

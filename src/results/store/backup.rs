@@ -1,5 +1,6 @@
 //! Earlier versions of files, kept as `.old-<n>`.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -37,6 +38,30 @@ pub(super) fn free_number(path: &Path) -> u32 {
 pub(super) fn numbered_backup(path: &Path, number: u32) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(layout::backup_name(&name, number))
+}
+
+/// The numbers of all earlier versions in a folder, by the name of what they are versions of. A version that was moved back leaves a gap.
+pub(super) struct Backups(BTreeMap<String, BTreeSet<u32>>);
+
+impl Backups {
+    /// Those in a folder; none if it cannot be read.
+    pub(super) fn of_folder(folder: &Path) -> Self {
+        let mut versions: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        for entry in entries {
+            if let Some((name, number)) = layout::split_backup_name(&entry.file_name().to_string_lossy()) {
+                versions.entry(name.to_owned()).or_default().insert(number);
+            }
+        }
+        Self(versions)
+    }
+
+    /// The earlier versions of `path`, the one with the highest number first.
+    pub(super) fn of<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = PathBuf> + 'a {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let numbers = self.0.get(name.as_ref()).into_iter().flatten().rev();
+        numbers.map(|number| numbered_backup(path, *number))
+    }
 }
 
 pub(super) fn move_to_backup(path: &Path) -> Result<()> {

@@ -145,10 +145,19 @@ pub(crate) fn backup_name(name: &str, n: u32) -> String {
     format!("{name}.old-{n}")
 }
 
+/// The name and the number of an earlier version.
+pub(crate) fn split_backup_name(name: &str) -> Option<(&str, u32)> {
+    let (name, number) = name.rsplit_once(".old-")?;
+    let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
+    is_number
+        .then(|| number.parse().ok())
+        .flatten()
+        .map(|number| (name, number))
+}
+
 /// Whether the name is that of an earlier version.
 pub(crate) fn is_backup_name(name: &str) -> bool {
-    name.rsplit_once(".old-")
-        .is_some_and(|(_, n)| !n.is_empty() && n.bytes().all(|byte| byte.is_ascii_digit()))
+    split_backup_name(name).is_some()
 }
 
 /// Whether the name is that of raw data: records, histograms, samples, logs with their tails, or an earlier

@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::backup::{free_number, move_to_backup, numbered_backup, replace_with_backup};
+use super::backup::{Backups, free_number, move_to_backup, numbered_backup, replace_with_backup};
 use super::error::{IoContext, Result, StoreError};
 use super::files::read_json;
 use super::journal::Journal;
@@ -255,14 +255,10 @@ impl Store {
     /// Returns the results that count against the engine and that this measurement replaces, also if a change of the matrix moved them aside.
     pub(crate) fn replaced_results(&self, summary: &MeasurementSummary) -> Vec<ReplacedResult> {
         let folder = self.cell_dir(&summary.measurement());
-        let newest = match free_number(&folder) - 1 {
-            0 => folder.clone(),
-            number => numbered_backup(&folder, number),
-        };
-        let found = [folder, newest]
-            .into_iter()
-            .find_map(|folder| read_json::<MeasurementSummary>(&folder.join(layout::SUMMARY), "").ok());
-        found.map_or_else(Vec::new, |earlier| earlier.replaced_by(summary))
+        let read = |folder: &Path| read_json::<MeasurementSummary>(&folder.join(layout::SUMMARY), "").ok();
+        let backups = || Backups::of_folder(&self.folder().join(layout::CELLS));
+        let earlier = read(&folder).or_else(|| backups().of(&folder).find_map(|version| read(&version)));
+        earlier.map_or_else(Vec::new, |earlier| earlier.replaced_by_another())
     }
 
     /// Writes a measurement that ended, the summary last. On return it is synced; only then may the journal

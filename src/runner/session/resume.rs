@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::base::ids::RunId;
+use crate::base::text::pluralize;
 use crate::plan::arms::noise_name;
 use crate::plan::{Measurement, Plan, Start};
 use crate::results::record::cell::{MeasurementStatus, MeasurementSummary};
 use crate::results::store::{self, Store};
 use crate::runner::session::error::{ResumeError, SessionError};
-use crate::runner::session::observer::{Observer, OutdatedMeasurements};
+use crate::runner::session::observer::{Notice, Observer, OutdatedMeasurements};
 use crate::runner::session::request::RunRequest;
 
 /// The run that a request resumes; `None` for a new run.
@@ -74,7 +75,14 @@ pub(super) fn confirm_replacement(
     plan: &Plan,
     observer: &dyn Observer,
 ) -> Result<(), SessionError> {
-    let measurements = store.outdated(plan).map_err(SessionError::Results)?;
+    let changes = store.changes(plan).map_err(SessionError::Results)?;
+    if changes.moved_back > 0 {
+        observer.notice(Notice::Note(format!(
+            "{} from before a change of the matrix count again, as the matrix is again what they measured; start a new run to measure anew",
+            pluralize(changes.moved_back, "measurement", "measurements")
+        )));
+    }
+    let measurements = changes.outdated;
     if measurements.is_empty() {
         return Ok(());
     }

@@ -336,6 +336,33 @@ fn a_changed_cell_is_set_aside_and_an_unchanged_one_stays() {
 }
 
 #[test]
+fn a_plan_that_is_changed_back_gets_the_measurements_from_before() {
+    let root = tempfile::tempdir().unwrap();
+    let before = plan();
+    let store = create_and_begin(root.path(), "r", &before, no_secrets());
+    write_all_cells(&store, &before);
+    let measured = store.finished(&before).unwrap();
+    let after = with_changed_cell(before.clone(), 0);
+    assert_eq!(store.changes(&after).unwrap().outdated.len(), 1);
+    begin(&store, &after);
+    // Killed while the changed cell was measured, and after it was.
+    let folder = store.cell_dir(&measurement(&after.cells[0].key));
+    fs::create_dir_all(&folder).unwrap();
+    begin(&store, &before);
+    assert_eq!(store.finished(&before).unwrap(), measured);
+    begin(&store, &after);
+    store
+        .write_cell(&summary(&after.cells[0]), &requests(), &[], "changed")
+        .unwrap();
+    let changes = store.changes(&before).unwrap();
+    assert_eq!((changes.outdated.len(), changes.moved_back), (0, 1));
+    begin(&store, &before);
+    assert_eq!(store.finished(&before).unwrap(), measured);
+    begin(&store, &after);
+    assert_eq!(store.finished(&after).unwrap().len(), 2);
+}
+
+#[test]
 fn a_measurement_that_the_plan_dropped_is_kept_apart() {
     let root = tempfile::tempdir().unwrap();
     let mut plan = plan();
