@@ -55,6 +55,7 @@ pub fn measure(work: &Work) -> Measured {
         body: serde_json::Map::new(),
         stop_at_eos: false,
         sink: None,
+        watch: None,
         spill: None,
         threads: NonZeroUsize::MIN,
     };

@@ -3,9 +3,9 @@
 
 pub mod aggregate;
 pub(crate) mod calibration;
+pub(crate) mod capacity;
 pub mod compare;
 pub mod graded;
 pub mod metrics;
-pub(crate) mod slo_search;
 pub(crate) mod upgrade;
 pub mod validity;

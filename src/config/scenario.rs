@@ -126,7 +126,7 @@ impl Default for LoadLimits {
 }
 
 /// Limits that a good request meets, all of those that are set.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Slo {
     /// Maximum time to the first token, such as `500ms`.

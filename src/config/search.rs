@@ -38,7 +38,8 @@ impl SearchVariable {
 }
 
 /// A search for the highest rate or concurrency that meets the SLO. It doubles the value from `from` until a
-/// point fails, then halves the interval until it is narrow enough.
+/// point fails, then probes just below and just above where the capacity seems to lie. A point ends as soon as its
+/// requests show whether the target is met.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Search {
@@ -53,17 +54,17 @@ pub(crate) struct Search {
     /// Share of all requests that must meet the SLO; failed requests count as misses. Default 0.99.
     #[serde(default = "default_target")]
     pub(crate) target: f64,
-    /// Share by which the lowest failing value may exceed the highest passing one when the search ends; default
-    /// 0.05. For a concurrency the search ends at the latest when they differ by 1.
+    /// Share by which the ends of the interval of the capacity may differ; default 0.05. The interval is wider if the
+    /// points are too short for that. For a concurrency the search ends at the latest when the ends differ by 1.
     #[serde(default = "default_resolution")]
     pub(crate) resolution: f64,
     /// Maximum number of measured points; default 24.
     #[serde(default = "default_points")]
     pub(crate) points: u32,
-    /// Number of requests per point; default: all prompts of the scenario.
+    /// Largest number of requests of a point; default: all prompts of the scenario.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) prompts: Option<u32>,
-    /// Time that a point sends requests, instead of `prompts`.
+    /// Longest time that a point sends requests, instead of `prompts`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) duration: Option<HumanDuration>,
 }
@@ -88,7 +89,50 @@ const fn default_points() -> u32 {
     24
 }
 
+/// Requests that would miss at the target, of which none is beyond chance for a point that is to show that fewer miss.
+const MIN_EXPECTED_MISSES: f64 = 6.8;
+/// Requests are judged in multiples of this number, and in twice as many at least.
+const JUDGED_STEP: f64 = 32.0;
+/// Requests per judged one: those at the start are not.
+const STARTED_SHARE: f64 = 8.0 / 7.0;
+/// Highest target. No number of requests shows that all of them meet the SLO.
+const MAX_TARGET: f64 = 0.9999;
+
 impl Search {
+    /// Returns the fewest requests with which a point can show that the target is met.
+    pub(crate) fn min_requests(&self) -> u64 {
+        let judged = (MIN_EXPECTED_MISSES / (1.0 - self.target) / JUDGED_STEP)
+            .ceil()
+            .max(2.0)
+            * JUDGED_STEP;
+        (judged * STARTED_SHARE).ceil() as u64
+    }
+
+    /// Describes why no point can show that the target is met.
+    fn find_short_point(&self) -> Option<String> {
+        let needed = self.min_requests();
+        let seconds = self.duration.map(|duration| duration.duration().as_secs_f64());
+        let target = self.target * 100.0;
+        let (what, needs) = match (self.prompts, seconds, self.by) {
+            (Some(prompts), ..) if u64::from(prompts) < needed => (
+                format!("a point of {prompts} requests"),
+                format!("{needed} requests"),
+            ),
+            (None, Some(seconds), SearchVariable::Rate) if self.from * seconds < needed as f64 => (
+                format!("a point of {seconds} s at {} req/s", self.from),
+                format!(
+                    "{needed} requests, which take {:.0} s",
+                    (needed as f64 / self.from).ceil()
+                ),
+            ),
+            _ => return None,
+        };
+        Some(format!(
+            "{what} cannot show that {target} % of requests meet the SLO: it needs {needs}; allow longer points, begin at a higher value, or lower the \
+             target"
+        ))
+    }
+
     /// A search with default bounds, target and points.
     pub(crate) const fn new(by: SearchVariable) -> Self {
         Self {
@@ -130,9 +174,9 @@ impl Search {
                 "`from` {from} and `to` {to} are not a range of a concurrency; write whole numbers"
             ));
         }
-        if !(self.target > 0.0 && self.target <= 1.0) {
+        if !(self.target > 0.0 && self.target <= MAX_TARGET) {
             return Some(format!(
-                "`target` is {}; write a share above 0 and at most 1",
+                "`target` is {}; write a share above 0 and at most {MAX_TARGET}",
                 self.target
             ));
         }
@@ -151,8 +195,10 @@ impl Search {
         {
             return Some("`duration` must be longer than 0s".to_owned());
         }
-        (self.prompts.is_some() && self.duration.is_some())
-            .then(|| "both `prompts` and `duration` limit a point; remove one of them".to_owned())
+        if self.prompts.is_some() && self.duration.is_some() {
+            return Some("both `prompts` and `duration` limit a point; remove one of them".to_owned());
+        }
+        self.find_short_point()
     }
 }
 
@@ -219,6 +265,28 @@ mod tests {
                 "`resolution` is 0",
             ),
             (Search { points: 0, ..usual() }, "must be at least 1"),
+            (
+                Search {
+                    prompts: Some(100),
+                    ..usual()
+                },
+                "a point of 100 requests cannot show that 99 % of requests meet the SLO: it needs 805 requests",
+            ),
+            (
+                Search {
+                    duration: Some(HumanDuration::from_secs(10)),
+                    target: 0.95,
+                    ..Search::new(SearchVariable::Rate)
+                },
+                "a point of 10 s at 1 req/s cannot show that 95 % of requests meet the SLO: it needs 183 requests, which take 183 s",
+            ),
+            (
+                Search {
+                    target: 1.0,
+                    ..usual()
+                },
+                "`target` is 1; write a share above 0 and at most 0.9999",
+            ),
             (
                 Search {
                     duration: Some(HumanDuration::from_secs(0)),

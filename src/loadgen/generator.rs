@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::cancellation::CancelPlan;
 pub(crate) use self::load_result::{Lag, LoadError, LoadResult, ThreadUsage};
-pub use self::load_spec::{LoadSpec, PlannedRequest};
+pub use self::load_spec::{LoadSpec, LoadWatch, PlannedRequest};
 pub(crate) use self::progress::Progress;
 use self::request_outcome::unreachable_result;
 use self::shared::Shared;

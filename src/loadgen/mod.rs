@@ -29,6 +29,7 @@ pub use connections::Connections;
 pub use dataset::Content;
 pub use generator::CancelPlan;
 pub use generator::LoadSpec;
+pub use generator::LoadWatch;
 pub use generator::PlannedRequest;
 pub use generator::run_load;
 pub(crate) use generator::{LoadError, LoadResult, Progress, ThreadUsage};

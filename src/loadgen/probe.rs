@@ -107,6 +107,7 @@ pub(crate) async fn probe(target: &Target, limit: Duration) -> Result<ProbeAnswe
         // An answer that may end at the model's end token might be empty and would prove nothing.
         stop_at_eos: false,
         sink: None,
+        watch: None,
         spill: None,
         threads: NonZeroUsize::MIN,
     };

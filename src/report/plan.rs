@@ -299,9 +299,9 @@ fn load_in_words(cell: &Cell) -> String {
         Some(search) => {
             let prompts = search
                 .prompts
-                .map(|prompts| format!("{prompts} requests per point"));
+                .map(|prompts| format!("at most {prompts} requests per point"));
             let span = search.duration.or(scenario.limits.duration);
-            span.map(|span| format!("{span} per point")).or(prompts)
+            span.map(|span| format!("at most {span} per point")).or(prompts)
         }
         None => scenario.limits.duration.map(|span| format!("for {span}")),
     });

@@ -21,6 +21,7 @@ use crate::results::record::telemetry::{Sample, Telemetry};
 use crate::runner::answers;
 use crate::runner::answers::checks::AnswerChecks;
 use crate::runner::calibrate;
+use crate::runner::probe_monitor::{ProbeGoal, ProbeMonitor};
 use crate::runner::prompt_store::{PreparedWorkload, repeated_share};
 use crate::runner::ready_engine::ReadyEngine;
 use crate::runner::requests::{
@@ -45,6 +46,8 @@ pub(crate) struct PreparedLoad {
     pub(crate) schedule: ContentHash,
     /// When one more request would fall due.
     pub(crate) next: Option<Duration>,
+    /// What the load must show, if it is a probe of a search, which ends once it does.
+    pub(crate) goal: Option<ProbeGoal>,
 }
 
 impl PreparedLoad {
@@ -81,6 +84,7 @@ impl PreparedLoad {
             first_prompt: part.first_prompt,
             schedule: sending.schedule,
             next: sending.next,
+            goal: None,
         })
     }
 }
@@ -132,6 +136,8 @@ pub(crate) struct LoadOutcome {
     pub(crate) prompts: usize,
     /// Why the load was cut short, if it was.
     pub(crate) abort: Option<AbortReason>,
+    /// Number of judged requests after which the load was ended because it had shown what it must.
+    pub(crate) decided: Option<usize>,
     /// Whether the load ended early because too many requests failed.
     pub(crate) is_aborted: bool,
     /// Where responses went that exceed the memory budget.
@@ -153,7 +159,15 @@ pub(crate) async fn measure(
     let rows = load.items.len();
     let checks = load.checks;
     let kept = SentPrompts::keep(&load.scenario, &load.priming, &load.items);
+    // A conversation has several records, of which no order is known beforehand.
+    let is_single = load.items.iter().all(|item| item.rounds() == 1);
+    let watched = load
+        .goal
+        .filter(|_| is_single)
+        .map(|goal| ProbeMonitor::start(goal, rows));
+    let (monitor, watch) = watched.unzip();
     let sent = LoadSpec {
+        watch,
         sink: context.sink,
         spill: context.spill.clone(),
         cancel: load.scenario.cancel.map(|cancel| CancelPlan {
@@ -164,6 +178,7 @@ pub(crate) async fn measure(
     };
     let (driven, abort) = supervise::drive(&mut engine.running, sent, &mut context.control).await?;
     let ended = clock::now();
+    let decided = monitor.and_then(ProbeMonitor::finish);
     engine.measurement_count += 1;
     let window = load_window(&driven);
     let is_sampled = match abort {
@@ -172,7 +187,7 @@ pub(crate) async fn measure(
         Some(_) => false,
     };
     let (telemetry, samples) = engine.sampling.sample_after_load(window, is_sampled).await;
-    let ran_out = prompts_exhausted(&load.scenario, rows, load.next, &driven);
+    let ran_out = prompts_exhausted(&load.scenario, rows, load.next, &driven).filter(|_| decided.is_none());
     let client = calibrate::client_facts(&driven, context.calibration);
     // A conversation is one prompt with several requests. If time ran out, not every prompt was sent.
     let prompts = rows.min(driven.records.len());
@@ -193,6 +208,7 @@ pub(crate) async fn measure(
         first_prompt: load.first_prompt,
         prompts,
         abort,
+        decided,
         is_aborted: context.control.progress.is_aborted(),
         spill: context.spill,
         requests: read_answers(requests, workload, checks).await,
@@ -234,6 +250,7 @@ pub(crate) fn load_spec(target: &Target, scenario: &Scenario, items: Vec<Planned
         body: scenario.body.clone(),
         stop_at_eos: scenario.stop_at_eos,
         sink: None,
+        watch: None,
         spill: None,
         threads: NonZeroUsize::MIN,
     }

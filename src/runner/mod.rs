@@ -27,6 +27,7 @@ mod pauses;
 mod post_mortem;
 mod prefetch;
 pub(crate) mod preflight;
+pub(crate) mod probe_monitor;
 pub(crate) mod profiler;
 mod prompt_store;
 pub(crate) mod ready_engine;

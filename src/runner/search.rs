@@ -1,16 +1,17 @@
 //! The loop of a search: the load of each point and its judgement. The caller measures the points.
 
+use crate::analysis::capacity::{Next, SloSearch, judge_concurrency, judge_point};
 use crate::analysis::metrics::{self, DefinitionSet, Metric, MetricInputs};
-use crate::analysis::slo_search::{Next, SloSearch, judge, judge_concurrency};
 use crate::base::ids::ContentHash;
 use crate::base::units::HumanDuration;
-use crate::config::scenario::{Scenario, Slo};
+use crate::config::scenario::Scenario;
 use crate::config::search::{Search, SearchVariable};
 use crate::plan::Protocol;
 use crate::results::record::request::count_failures;
 use crate::results::record::search::{Point, SearchRecord};
 use crate::results::record::validity::Reason;
 use crate::runner::load::{LoadOutcome, PreparedLoad};
+use crate::runner::probe_monitor::ProbeGoal;
 use crate::runner::prompt_store::PreparedWorkload;
 use crate::runner::requests::PromptRange;
 
@@ -86,7 +87,7 @@ pub(crate) async fn run<M: PointMeasurement>(
             }
         };
         used += measured.load.as_ref().prompts;
-        let point = judge_point(search, value, schedule, &measured);
+        let point = new_point(search, scenario, value, schedule, &measured);
         state.add_point(point.clone());
         points.point_judged(point, measured.load, &state).await?;
     }
@@ -125,27 +126,33 @@ fn load_at(
             .map(HumanDuration::duration),
     };
     let mut draws = workload.prepared.rng.clone();
-    PreparedLoad::for_range(scenario, workload, protocol, part, &mut draws)
+    let goal = ProbeGoal {
+        slo: scenario.slo.clone().unwrap_or_default(),
+        target: search.target,
+        is_closed: scenario.arrival.rate.is_infinite(),
+    };
+    let load = PreparedLoad::for_range(scenario, workload, protocol, part, &mut draws)?;
+    Ok(PreparedLoad {
+        goal: Some(goal),
+        ..load
+    })
 }
 
 /// Judges a point by its requests and the SLO of the basis; without an SLO every completed answer is good. If
-/// prompts run out, a rate was not held for the time of the point; a concurrency was.
-fn judge_point<M: AsRef<LoadOutcome>>(
+/// prompts run out before anything is decided, a rate was not held for the time of the point; a concurrency was.
+fn new_point<M: AsRef<LoadOutcome>>(
     search: &Search,
+    scenario: &Scenario,
     value: f64,
     schedule: ContentHash,
     measured: &MeasuredPoint<M>,
 ) -> Point {
     let (basis, outcome) = (&measured.metric_inputs, measured.load.as_ref());
     let (requests, ran_out) = (&outcome.requests, outcome.ran_out.as_ref());
-    let every = Slo {
-        ttft: None,
-        tpot: None,
-        e2e: None,
-    };
-    let slo = basis.slo.as_ref().unwrap_or(&every);
+    let slo = basis.slo.clone().unwrap_or_default();
     let [figures] = metrics::compute_sets(requests, basis, [DefinitionSet::Matrix]);
-    let judged = judge(requests, slo, search);
+    let is_closed = search.arrival_at(&scenario.arrival, value).rate.is_infinite();
+    let judged = judge_point(requests, &slo, search, outcome.decided, is_closed);
     let judged = match search.by {
         SearchVariable::Concurrency => metrics::metric_value(&figures, Metric::PeakConcurrency)
             .map_or(judged, |peak| judge_concurrency(judged, value, peak)),

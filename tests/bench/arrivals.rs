@@ -1,6 +1,6 @@
 //! Several loads in one call, rates that change, searches against an engine of known capacity, the steady state.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::harness::{Desk, Sim};
 use crate::recorder::Recorder;
@@ -17,7 +17,7 @@ fn engine(step: &str) -> [&str; 6] {
     ]
 }
 
-fn ours(line: &serde_json::Map<String, Value>) -> &Value {
+fn ours(line: &Map<String, Value>) -> &Value {
     &line["matrix"]
 }
 
@@ -143,21 +143,23 @@ fn points_whose_data_set_has_no_other_prompts_say_so() {
 
 #[test]
 fn a_search_for_a_rate_counts_the_wait_for_a_slot() {
-    // Two at once of 120 ms each are 16.7 requests a second: a busy machine still reaches 10, and none reaches 20.
-    let (sim, desk) = (Sim::start("vllm", &engine("15ms")), Desk::new());
+    // Two at once of 32 ms each are 62 requests a second: a busy machine still reaches 40, and none reaches 80.
+    let (sim, desk) = (Sim::start("vllm", &engine("4ms")), Desk::new());
     let more = [
         "--num-prompts",
         "200",
         "--search",
         "rate",
         "--search-from",
-        "5",
+        "20",
         "--search-to",
-        "80",
+        "320",
         "--search-prompts",
-        "100",
+        "120",
+        "--search-target",
+        "0.9",
         "--search-points",
-        "3",
+        "4",
         "--spacing",
         "constant",
         "--max-concurrency",
@@ -169,18 +171,19 @@ fn a_search_for_a_rate_counts_the_wait_for_a_slot() {
     let ran = desk.random("vllm", sim.port, &more).exits(0);
     let lines = desk.lines();
     let result = &ours(lines.last().expect("there are points"))["search"]["result"];
-    assert_eq!(result["found"], 10.0, "{}", ran.stdout);
+    assert_eq!(result["found"], 40.0, "{}", ran.stdout);
+    assert_eq!(result["capacity"], Value::Null, "{result}");
     let failed = lines
         .iter()
         .map(|line| &ours(line)["search"])
         .find(|search| search["judged"]["holds"] == false)
         .expect("the bound is within the range");
-    assert_eq!(failed["value"], 20.0);
+    assert_eq!(failed["value"], 80.0);
     let unreached = &failed["judged"]["unreached"];
-    assert_eq!(unreached["due_per_s"].as_f64().map(f64::round), Some(20.0));
-    assert!(unreached["sent_per_s"].as_f64().is_some_and(|sent| sent < 19.0));
+    assert_eq!(unreached["due_per_s"].as_f64().map(f64::round), Some(80.0));
+    assert!(unreached["sent_per_s"].as_f64().is_some_and(|sent| sent < 76.0));
     assert!(
-        ran.stderr.contains(" of 20.00 requests/s were sent"),
+        ran.stderr.contains(" of 80.00 requests/s were sent"),
         "{}",
         ran.stderr
     );
@@ -234,23 +237,23 @@ fn a_ramp_and_stages_send_at_their_rates() {
 
 #[test]
 fn a_search_for_a_concurrency_finds_how_many_keep_the_slo() {
-    // A step takes 1 ms and 25 ms for each sequence in it, so that TPOT is 26 ms of one request, 51 of two and 76 of three.
-    // The threshold has 11 ms a token to either side, and half of the requests decide: a busy host does not change what is found.
-    let engine = ["--step", "1ms", "--step-per-sequence=25ms", "--no-prefix-cache"];
+    // A step takes 1 ms and 8 ms for each sequence in it, so that TPOT is 9 ms of one request, 17 of two and 25 of three.
+    // The threshold has 4 ms a token to either side, and half of the requests decide: a busy host does not change what is found.
+    let engine = ["--step", "1ms", "--step-per-sequence=8ms", "--no-prefix-cache"];
     let (sim, desk) = (Sim::start("vllm", &engine), Desk::new());
     let more = [
         "--num-prompts",
-        "100",
+        "700",
         "--search",
         "concurrency",
         "--search-prompts",
-        "20",
+        "80",
         "--search-target",
         "0.5",
         "--search-to",
         "64",
         "--goodput",
-        "tpot:62",
+        "tpot:21",
         "--disable-warmup",
     ];
     let ran = desk.random("vllm", sim.port, &more).exits(0);
@@ -259,17 +262,24 @@ fn a_search_for_a_concurrency_finds_how_many_keep_the_slo() {
         .iter()
         .map(|line| ours(line)["search"]["value"].as_f64().unwrap())
         .collect();
-    assert_eq!(tried, [1.0, 2.0, 4.0, 3.0], "{}", ran.stderr);
+    // The first failure is repeated, and both ends of the interval.
+    assert_eq!(tried[..5], [1.0, 2.0, 4.0, 4.0, 3.0], "{}", ran.stderr);
+    let times = |value: f64| tried.iter().filter(|other| **other == value).count();
     let result = &ours(lines.last().unwrap())["search"]["result"];
     assert_eq!(
         (&result["ending"], &result["found"]),
         (&"bracketed".into(), &2.0.into()),
         "{result}"
     );
-    assert_eq!(result["fails_at"], 3.0);
+    // Requests of a busy host seldom run at the same time, so that three may be too close to call.
+    let fails_at = result["fails_at"].as_f64().unwrap();
+    assert!(fails_at == 3.0 || fails_at == 4.0, "{result}");
+    assert!(times(2.0) >= 2 && times(fails_at) >= 2, "{}", ran.stderr);
     assert!(
         ran.stdout
-            .contains("the highest concurrency that holds 50 % attainment is 2 at once, with ")
+            .contains(&format!(" at once, between 2 and {fails_at} (95 % confidence")),
+        "{}",
+        ran.stdout
     );
     // Every point has its own prompts.
     assert!(!ran.stderr.contains("were sent twice"), "{}", ran.stderr);
@@ -282,14 +292,14 @@ fn a_search_for_a_concurrency_finds_how_many_keep_the_slo() {
 
 #[test]
 fn a_search_for_a_rate_finds_the_capacity() {
-    let (sim, desk) = (Sim::start("vllm", &engine("20ms")), Desk::new());
+    let (sim, desk) = (Sim::start("vllm", &engine("5ms")), Desk::new());
     let more = [
         "--num-prompts",
-        "400",
+        "4000",
         "--search",
         "rate",
         "--search-from",
-        "10",
+        "40",
         "--search-seconds",
         "3",
         "--search-target",
@@ -299,24 +309,35 @@ fn a_search_for_a_rate_finds_the_capacity() {
         "--spacing",
         "constant",
         "--goodput",
-        "ttft:250",
+        "ttft:200",
         "--disable-warmup",
     ];
     let ran = desk.random("vllm", sim.port, &more).exits(0);
     let lines = desk.lines();
     let result = &ours(lines.last().unwrap())["search"]["result"];
     assert_eq!(result["ending"], "bracketed", "{}", ran.stdout);
-    let (found, fails) = (
-        result["found"].as_f64().unwrap(),
-        result["fails_at"].as_f64().unwrap(),
+    let end = |name: &str| result["capacity"][name].as_f64().unwrap();
+    // 100 a second is what runs.
+    assert!(
+        (40.0..=120.0).contains(&end("low")) && end("high") <= 164.0,
+        "{}",
+        ran.stdout
     );
-    // 25 a second is what runs; a queue that has only begun to grow within three seconds may still hold.
-    assert!((15.0..=32.0).contains(&found) && fails <= 41.0, "{}", ran.stdout);
-    // Each point sends for three seconds at its rate.
-    for line in &lines {
-        let rate = line["request_rate"].as_f64().unwrap();
-        assert_eq!(ours(line)["due_requests"], (rate * 3.0).ceil() as u64);
-    }
+    assert!(
+        end("low") <= end("value") && end("value") <= end("high"),
+        "{result}"
+    );
+    // Each point sends for three seconds at its rate, or until it is decided.
+    let due = |line: &Map<String, Value>| {
+        let all = (line["request_rate"].as_f64().unwrap() * 3.0).ceil() as u64;
+        (ours(line)["due_requests"].as_u64().unwrap(), all)
+    };
+    assert!(lines.iter().map(due).all(|(due, all)| due <= all));
+    assert!(
+        lines.iter().map(due).any(|(due, all)| due < all),
+        "{}",
+        ran.stdout
+    );
 }
 
 #[test]
@@ -324,7 +345,17 @@ fn a_bound_outside_of_the_range_is_said_not_to_be_bracketed() {
     // Its points send the same prompts.
     let (sim, desk) = (Sim::start("vllm", &["--no-prefix-cache"]), Desk::new());
     let search = |more: &[&str]| {
-        let usual = ["--search", "concurrency", "--search-to", "2", "--disable-warmup"];
+        let usual = [
+            "--search",
+            "concurrency",
+            "--search-to",
+            "2",
+            "--search-target",
+            "0.5",
+            "--num-prompts",
+            "80",
+            "--disable-warmup",
+        ];
         desk.random("vllm", sim.port, &[&usual[..], more].concat())
             .exits(0)
     };
@@ -332,7 +363,7 @@ fn a_bound_outside_of_the_range_is_said_not_to_be_bracketed() {
     assert!(
         above
             .stdout
-            .ends_with("that is the highest that was allowed, and the bound is not bracketed\n")
+            .ends_with("the highest that was allowed: the capacity lies above and is not bracketed\n")
     );
     let below = search(&["--goodput", "ttft:0.001"]);
     assert!(
@@ -344,7 +375,7 @@ fn a_bound_outside_of_the_range_is_said_not_to_be_bracketed() {
 
 #[test]
 fn a_search_by_seconds_does_not_count_what_nobody_came_to() {
-    let (sim, desk) = (Sim::start("vllm", &engine("20ms")), Desk::new());
+    let (sim, desk) = (Sim::start("vllm", &engine("1ms")), Desk::new());
     let more = [
         "--num-prompts",
         "500",
@@ -354,6 +385,8 @@ fn a_search_by_seconds_does_not_count_what_nobody_came_to() {
         "2",
         "--search-seconds",
         "1",
+        "--search-target",
+        "0.5",
         "--goodput",
         "ttft:60000",
         "--disable-warmup",
@@ -368,7 +401,7 @@ fn a_search_by_seconds_does_not_count_what_nobody_came_to() {
             (&1.0.into(), &serde_json::json!({}))
         );
         let requests = judged["requests"].as_u64().unwrap();
-        assert!((1..100).contains(&requests), "{}", ran.stderr);
+        assert!((74..500).contains(&requests), "{}", ran.stderr);
     }
 }
 
@@ -412,7 +445,7 @@ fn the_steady_state_has_a_block_and_a_line() {
         ("2", "4")
     );
     let line = std::fs::read_to_string(desk.path().join("steady.jsonl")).unwrap();
-    let steady: serde_json::Map<String, Value> = serde_json::from_str(&line).unwrap();
+    let steady: Map<String, Value> = serde_json::from_str(&line).unwrap();
     let keys: Vec<&str> = steady.keys().map(String::as_str).collect();
     assert_eq!(
         keys,

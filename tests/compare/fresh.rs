@@ -263,7 +263,7 @@ fn streams(at: f64, fails_at: f64) -> Row {
     };
     let record = json!({ "search": {
         "by": "concurrency", "target": 0.95, "points": [point(at, true), point(fails_at, false)], "found": at,
-        "attainment": 0.983, "fails_at": fails_at, "ending": "bracketed",
+        "attainment": 0.983, "fails_at": fails_at, "capacity": { "value": at, "low": at, "high": fails_at }, "resolution": 0.05, "ending": "bracketed",
     } });
     let scenario = merged(burst("streams"), &slo);
     Row::measured("tgi", "falcon", scenario, "found_concurrency_requests", &[at; 5]).summed(record)

@@ -17,16 +17,16 @@ use crate::harness::{Bench, sims, summary};
 const MATRIX: &str = "
 name: capacity
 engines:
-  - sim: { variant: vllm, args: [--max-running, \"4\", --step, 20ms, --step-per-sequence, 0ms] }
+  - sim: { variant: vllm, args: [--max-running, \"4\", --step, 5ms, --step-per-sequence, 0ms] }
 models:
   - tiny: { tokenizer: data/tokenizer.json }
 scenarios:
   - random-1k-1k:
-      prompts: 200
+      prompts: 1500
       input_len: 32
       output_len: 8
-      slo: { ttft: 90ms }
-      search: { by: concurrency, to: 32, target: 0.9, prompts: 20 }
+      slo: { ttft: 50ms }
+      search: { by: concurrency, from: 2, to: 32, target: 0.9, prompts: 128 }
   - climbing:
       dataset: random
       input_len: 32
@@ -50,9 +50,10 @@ fn a_matrix_finds_a_capacity_and_keeps_every_point() {
         (record.by, record.ending),
         (SearchVariable::Concurrency, SearchStopReason::Bracketed)
     );
-    assert_eq!(
-        (record.found, record.fails_at),
-        (Some(4.0), Some(5.0)),
+    let capacity = record.capacity.unwrap_or_else(|| panic!("{}", record.describe()));
+    // Four wait for nobody, eight about as long as they may, and sixteen for much longer; a busy host widens the interval.
+    assert!(
+        (2.0..=9.0).contains(&capacity.low) && (3.0..=16.0).contains(&capacity.high),
         "{}",
         record.describe()
     );
@@ -60,33 +61,46 @@ fn a_matrix_finds_a_capacity_and_keeps_every_point() {
         record
             .points
             .iter()
-            .all(|point| point.judged.requests == 20 && !point.figures.is_empty())
+            .all(|point| point.judged.requests <= 128 && !point.figures.is_empty())
+    );
+    // The first failure is repeated, and both ends of the interval.
+    let probes = |value: f64| record.points.iter().filter(|point| point.value == value).count();
+    let failure = record.points.iter().find(|point| !point.judged.holds);
+    let repeated = [
+        capacity.low,
+        capacity.high,
+        failure.expect("a bound has one").value,
+    ];
+    assert!(
+        repeated.iter().all(|value| probes(*value) >= 2),
+        "{:#?}",
+        record.points
     );
     // Requests and figures are those of the point that was found.
     let figures = &search.figures[&Definitions::Matrix];
     assert_eq!(
         metrics::metric_value(figures, Metric::Found(SearchVariable::Concurrency)),
-        Some(4.0)
+        Some(capacity.value)
     );
+    assert!(metrics::metric_value(figures, Metric::Attainment) >= Some(0.9));
     assert_eq!(
-        metrics::metric_value(figures, Metric::Attainment),
-        record.attainment
+        metrics::metric_value(figures, Metric::PeakConcurrency),
+        Some(capacity.low)
     );
-    assert_eq!(metrics::metric_value(figures, Metric::PeakConcurrency), Some(4.0));
     let best = record
         .points
         .iter()
-        .find(|point| point.value == 4.0)
+        .find(|point| point.value == capacity.low)
         .expect("it was measured");
     assert_eq!(search.schedule_hash.as_ref(), Some(&best.schedule_hash));
     let measurements = &run.plan.starts[0].cells;
-    assert_eq!(
-        run.read_requests(&measurements[0])
-            .expect("requests are kept")
-            .len(),
-        20
+    let requests = run.read_requests(&measurements[0]).expect("requests are kept");
+    assert!((110..=128).contains(&requests.len()), "{}", requests.len());
+    let shown = format!(
+        "{} at once [{} .. {}]",
+        capacity.value, capacity.low, capacity.high
     );
-    assert!(ran.stdout.contains("4 at once ("), "{}", ran.stdout);
+    assert!(ran.stdout.contains(&shown), "{}", ran.stdout);
 
     // As many prompts as the stages come to, at their times; what happened in each second is kept.
     assert_eq!(stages.prompts, Some(15));
@@ -123,10 +137,12 @@ fn the_plan_of_a_search_tells_its_slo_and_how_much_a_point_sends() {
         bench.rewrite(matrix);
         bench.call(&["plan", "matrices/m.yaml"]).exits(0)
     };
-    let attainment = "from 1 to 32 at 90 % attainment";
-    planned(MATRIX).shows(&format!("{attainment}, 20 requests per point, SLO TTFT 90ms,"));
-    planned(&MATRIX.replace("prompts: 20 }", "duration: 90s }"))
-        .shows(&format!("{attainment}, 1m 30s per point, SLO TTFT 90ms,"));
+    let attainment = "from 2 to 32 at 90 % attainment";
+    planned(MATRIX).shows(&format!(
+        "{attainment}, at most 128 requests per point, SLO TTFT 50ms,"
+    ));
+    planned(&MATRIX.replace("prompts: 128 }", "duration: 90s }"))
+        .shows(&format!("{attainment}, at most 1m 30s per point, SLO TTFT 50ms,"));
     planned(&MATRIX.replace(
         "stages: [{ rate: 5, duration: 1s }, { rate: 20, duration: 500ms }]",
         "rate: 5\n      duration: 10s",
@@ -136,7 +152,11 @@ fn the_plan_of_a_search_tells_its_slo_and_how_much_a_point_sends() {
 
 #[test]
 fn a_bound_that_was_not_bracketed_is_said_beside_the_figures() {
-    let bench = Bench::of(&MATRIX.replace("to: 32", "to: 2"));
+    let bench = Bench::of(
+        &MATRIX
+            .replace("to: 32", "to: 2")
+            .replace("ttft: 50ms", "ttft: 5s"),
+    );
     let ran = bench.run(&["--only", "scenario=random-1k-1k"]).exits(0);
     assert!(ran.stdout.contains("not bracketed"), "{}", ran.stdout);
     let run = bench.finished();
@@ -149,16 +169,16 @@ fn a_bound_that_was_not_bracketed_is_said_beside_the_figures() {
         run.summaries[0]
             .warnings
             .iter()
-            .any(|warning| warning.contains("the bound is not bracketed"))
+            .any(|warning| warning.contains("the capacity lies above and is not bracketed"))
     );
 }
 
 /// An engine that stops listening in the middle of a point is not one that holds no more than the point before.
 #[test]
 fn a_server_that_goes_away_during_a_search_has_no_capacity_and_wins_nothing() {
-    let scenarios = "  - random-1k-1k: { prompts: 400, input_len: 16, output_len: 4, warmup: 0, slo: { ttft: 10s }, search: { by: concurrency, to: 32, prompts: 60, target: 0.9 } }\n";
+    let scenarios = "  - random-1k-1k: { prompts: 400, input_len: 16, output_len: 4, warmup: 0, slo: { ttft: 10s }, search: { by: concurrency, to: 32, prompts: 110, target: 0.9 } }\n";
     let matrix = sims(
-        &[("stays", "vllm", ""), ("goes", "vllm", "--refuse, \"200\"")],
+        &[("stays", "vllm", ""), ("goes", "vllm", "--refuse, \"250\"")],
         scenarios,
     );
     let bench = Bench::of(&format!(
@@ -187,7 +207,7 @@ fn searched_twice(variant: &str, args: &str) -> Bench {
     let matrix = sims(
         &[("kept", variant, args)],
         &format!(
-            "  - random-1k-1k: {{ prompts: 8, input_len: 400, output_len: 8, warmup: 0, {slo}, search: {{ by: concurrency, to: 4, target: 0.5 }} }}\n  - again: {{ dataset: random, prompts: 8, input_len: 400, output_len: 8, range_ratio: 1.0, concurrency: 2, {slo} }}\n"
+            "  - random-1k-1k: {{ prompts: 80, input_len: 400, output_len: 8, warmup: 0, {slo}, search: {{ by: concurrency, to: 4, target: 0.5 }} }}\n  - again: {{ dataset: random, prompts: 8, input_len: 400, output_len: 8, range_ratio: 1.0, concurrency: 2, {slo} }}\n"
         ),
     );
     Bench::of(&format!(
@@ -250,7 +270,7 @@ fn a_point_on_a_warm_cache_ends_the_search_and_counts_for_nothing() {
 fn a_search_with_a_duration_has_prompts_for_its_highest_rate() {
     let bench = Bench::of(&sims(
         &[("a", "vllm", "")],
-        "  - ids: { dataset: random-ids, input_len: 16, output_len: 2, slo: { ttft: 500ms }, search: { by: rate, from: 1, to: 64, target: 0.99, duration: 60s } }\n",
+        "  - ids: { dataset: random-ids, input_len: 16, output_len: 2, slo: { ttft: 500ms }, search: { by: rate, from: 16, to: 64, target: 0.99, duration: 60s } }\n",
     ));
     bench
         .call(&["check", "matrices/m.yaml"])
@@ -271,13 +291,13 @@ models:
 scenarios:
   - found:
       dataset: random-ids
-      prompts: 200
+      prompts: 800
       input_len: 32
       output_len: 16
       range_ratio: 1.0
       seed: 2
       slo: { e2e: 2s }
-      search: { by: concurrency, to: 8, target: 0.9, prompts: 24 }
+      search: { by: concurrency, to: 8, target: 0.9, prompts: 110 }
 validity: { send_lag: 10s, client_cpu: 1.0 }
 ",
     );
@@ -295,7 +315,7 @@ validity: { send_lag: 10s, client_cpu: 1.0 }
 /// The example itself is of a standard scenario, which has a number of its own where that is enough.
 #[test]
 fn a_standard_scenario_has_prompts_for_its_arrivals_too() {
-    let scenarios = "  - random-1k-1k: { slo: { ttft: 500ms, tpot: 50ms }, search: { by: rate, from: 1, to: 64, target: 0.99, duration: 60s } }
+    let scenarios = "  - random-1k-1k: { slo: { ttft: 500ms, tpot: 50ms }, search: { by: rate, from: 16, to: 64, target: 0.99, duration: 60s } }
   - random-2k-6k: { rate: 400, duration: 12s, spacing: constant }
   - random-6k-2k: { rate: 1, duration: 60s }
   - sharegpt: { stages: [{ rate: 300, duration: 60s }], spacing: constant }
@@ -313,33 +333,33 @@ fn a_rate_whose_prompts_ran_out_neither_holds_nor_fails() {
     let bench = Bench::of(&sims(
         &[("a", "vllm", "")],
         "  - ids: { dataset: random-ids, input_len: 16, output_len: 2, prompts: 60, spacing: constant, slo: { ttft: 5s }, \
-         search: { by: rate, from: 10, to: 80, target: 0.5, duration: 3s } }\n",
+         search: { by: rate, from: 30, to: 240, target: 0.9, duration: 4s } }\n",
     ));
     bench.run(&[]).exits(0);
     let run = bench.finished();
     let record = run.summaries[0].search.as_ref().expect("the search is recorded");
-    let points: Vec<_> = record
-        .points
-        .iter()
-        .map(|point| (point.value, point.judged.holds, point.judged.ran_out_s.is_some()))
-        .collect();
-    assert_eq!(
-        points,
-        [(10.0, true, false), (20.0, true, false), (40.0, false, true)]
-    );
     assert_eq!(
         (record.ending, record.found, record.fails_at),
-        (SearchStopReason::OutOfPrompts, Some(20.0), None)
+        (SearchStopReason::OutOfPrompts, None, None)
     );
-    let due = record.points[2].judged.due_per_s.unwrap();
+    let [point] = record.points.as_slice() else {
+        panic!("one point is expected: {record:?}");
+    };
+    let judged = &point.judged;
+    assert_eq!(
+        (judged.holds, judged.ran_out_s.is_some()),
+        (false, true),
+        "{judged:?}"
+    );
+    let due = judged.due_per_s.expect("the rate is varied");
     assert!(
-        (due - 40.0).abs() < 1.0,
+        (due - 30.0).abs() < 1.0,
         "{due} fell due each second until the prompts ran out"
     );
     assert!(
         record
             .describe()
-            .contains("the prompts of the next point ran out"),
+            .contains("the prompts of the first point, 30 req/s, ran out"),
         "{}",
         record.describe()
     );
@@ -350,7 +370,7 @@ fn a_rate_whose_prompts_ran_out_neither_holds_nor_fails() {
 fn a_client_that_was_stopped_during_another_point_marks_the_search() {
     let matrix = sims(
         &[("a", "vllm", "--step, 40ms")],
-        "  - random-1k-1k: { prompts: 40, input_len: 16, output_len: 10, warmup: 0, slo: { ttft: 20s }, search: { by: concurrency, from: 1, to: 2, prompts: 16, target: 0.5 } }\n",
+        "  - random-1k-1k: { prompts: 160, input_len: 16, output_len: 2, warmup: 0, slo: { ttft: 20s }, search: { by: concurrency, from: 1, to: 2, prompts: 80, target: 0.5 } }\n",
     );
     let bench = Bench::of(&matrix);
     let child = bench.begin(&["run", "matrices/m.yaml", "--no-calibration"]);

@@ -597,8 +597,8 @@ fn counters_are_held_against_answers_beside_failures_and_in_searches() {
         ..failing
     };
     let (cutting, shared) = (Fake::start(cutting), Fake::start(shared));
-    let search = "  - capacity: { dataset: random-ids, prompts: 64, input_len: 64, output_len: 40, range_ratio: 0.5, tokenize_prompt: true, \
-                  error_share: 0.5, slo: { ttft: 500ms }, search: { by: concurrency, from: 1, to: 2, target: 0.5, prompts: 20 } }\n";
+    let search = "  - capacity: { dataset: random-ids, prompts: 240, input_len: 64, output_len: 40, range_ratio: 0.5, tokenize_prompt: true, \
+                  error_share: 0.5, slo: { ttft: 500ms }, search: { by: concurrency, from: 1, to: 2, target: 0.5, prompts: 80 } }\n";
     let bench = Bench::of(&format!(
         "name: t\nengines:\n  - attach: {{ as: cutting, url: \"{}\" }}\n  - attach: {{ as: shared, url: \"{}\" }}\nmodels:\n  - m: {{ tokenizer: \
          data/tokenizer.json }}\nscenarios:\n{}{search}datasets: {{ sharegpt: data/conversations.json }}\n{BOUNDS}",

@@ -10,8 +10,7 @@ const MIN_PRINTED_FIGURES: usize = 3;
 
 /// Returns the largest relative error of a metric in these measurements, in either direction.
 ///
-/// The result of a search is anywhere in its bracket: the error is half of the bracket, or the deviation of
-/// the drawn arrivals from their rate if that is larger. The value that another tool printed can be off by
+/// The result of a search is anywhere in its interval: the error is the distance to its further end. The value that another tool printed can be off by
 /// half of its last digit.
 pub(crate) fn resolution<'a>(
     summaries: impl Iterator<Item = &'a MeasurementSummary>,
@@ -68,10 +67,8 @@ pub(crate) fn raise_zeros(starts: &[Vec<f64>], min_value: Option<f64>) -> Vec<Ve
 }
 
 fn search_resolution(summary: &MeasurementSummary) -> Option<f64> {
-    let search = summary.search.as_ref()?;
-    let half = (search.fails_at? / search.found?).sqrt() - 1.0;
-    // The deviation of the drawn arrivals from their rates counts if it is larger than the bracket.
-    Some(half.max(search.draw_deviation().unwrap_or(0.0)))
+    let capacity = summary.search.as_ref()?.capacity?;
+    Some((capacity.high / capacity.value).max(capacity.value / capacity.low) - 1.0)
 }
 
 /// Returns half of the last printed digit, relative to the value. All values of a unit are assumed to have as

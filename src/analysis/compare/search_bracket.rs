@@ -1,24 +1,20 @@
 //! Checks whether the result of a search is reliable enough for a ratio to another result.
 
-use crate::results::record::search::{SearchRecord, SearchStopReason};
+use crate::results::record::search::SearchRecord;
 
-/// Says why the result of a search gives no ratio: it has no bracket, or an end of the bracket rests on too
-/// few requests to decide whether the target is met (five may miss it). `None` if it gives one.
+/// Says why the result of a search gives no ratio: it has no interval. `None` if it gives one. Searches of older
+/// versions have none: they compared the attainment of one point with the target.
 pub(crate) fn unreliable_search_reason(record: &SearchRecord) -> Option<String> {
-    if record.ending != SearchStopReason::Bracketed {
-        return Some("the search did not bracket its result".to_owned());
-    }
-    if record
-        .found
-        .zip(record.fails_at)
-        .is_none_or(|(best, fails_at)| fails_at <= best)
-    {
-        return Some("the value that the search found is not below the value that failed".to_owned());
-    }
-    let (fewest, needed) = record.few_requests()?;
-    Some(format!(
-        "a point that bounds the search has only {fewest} requests, and {needed:.0} are needed"
-    ))
+    let Some(capacity) = record.capacity else {
+        return Some(match record.resolution {
+            Some(_) => "the search did not bracket its result".to_owned(),
+            None => {
+                "the search is of a version of `matrix` that gave no interval; measure it again".to_owned()
+            }
+        });
+    };
+    (capacity.high <= capacity.low)
+        .then(|| "the value that the search found is not below the value that failed".to_owned())
 }
 
 #[cfg(test)]
@@ -30,7 +26,7 @@ mod tests {
         let record = |best: f64, fails_at: f64| -> SearchRecord {
             serde_json::from_value(serde_json::json!({
                 "by": "concurrency", "target": 0.9, "points": [], "found": best, "attainment": 1.0,
-                "fails_at": fails_at, "ending": "bracketed",
+                "fails_at": fails_at, "capacity": { "value": best, "low": best, "high": fails_at }, "ending": "bracketed",
             }))
             .unwrap()
         };

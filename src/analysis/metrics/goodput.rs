@@ -49,35 +49,28 @@ pub(super) fn add_correct_rate(metrics: &mut MetricSet, requests: &[Request]) {
     }
 }
 
-/// Returns the number of requests that met every target under the definitions of `matrix`.
-pub(super) fn good_requests(requests: &[Request], slo: &Slo) -> usize {
-    let limits = limits_ms(slo);
-    target_values(requests)
-        .iter()
-        .filter(|value| is_good(value, &limits))
-        .count()
-}
-
 /// Returns the values of completed requests in milliseconds, in the order of [`Target::ALL`].
 fn target_values(requests: &[Request]) -> Vec<TargetValues> {
     requests
         .iter()
         .filter(|request| request.is_completed())
-        .map(|request| {
-            let times = Times::from_due(request);
-            let missed = f64::INFINITY;
-            TargetValues {
-                times: [
-                    times.ttft.unwrap_or(missed),
-                    times
-                        .tpot
-                        .unwrap_or(if is_coalesced(request) { missed } else { 0.0 }),
-                    times.e2e.unwrap_or(missed),
-                ],
-                may_be_good: may_be_good(request),
-            }
-        })
+        .map(request_values)
         .collect()
+}
+
+fn request_values(request: &Request) -> TargetValues {
+    let times = Times::from_due(request);
+    let missed = f64::INFINITY;
+    TargetValues {
+        times: [
+            times.ttft.unwrap_or(missed),
+            times
+                .tpot
+                .unwrap_or(if is_coalesced(request) { missed } else { 0.0 }),
+            times.e2e.unwrap_or(missed),
+        ],
+        may_be_good: may_be_good(request),
+    }
 }
 
 /// What makes a request good.
@@ -86,6 +79,21 @@ struct TargetValues {
     times: [f64; 3],
     /// Whether the answer is correct, or is not checked.
     may_be_good: bool,
+}
+
+/// Returns the largest share of a limit that a request used, counted from when it was due: above 1 it misses the
+/// SLO. Infinite if it failed or its answer is wrong.
+pub(crate) fn slo_severity(request: &Request, slo: &Slo) -> f64 {
+    if !request.is_completed() {
+        return f64::INFINITY;
+    }
+    let value = request_values(request);
+    if !value.may_be_good {
+        return f64::INFINITY;
+    }
+    let used = value.times.into_iter().zip(limits_ms(slo));
+    used.filter_map(|(time, limit)| limit.map(|limit| time / limit))
+        .fold(0.0, f64::max)
 }
 
 fn meets_limit(value: &TargetValues, limits: &[Option<f64>; 3], target: usize) -> bool {

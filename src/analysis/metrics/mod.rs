@@ -50,6 +50,7 @@ pub use confidence::order_interval;
 pub(crate) use confidence::percentile_intervals;
 pub(crate) use dimensions::{LatencyKind, Quantity, Statistic, Target, TokenCount};
 pub(crate) use engine::theoretical_hit_share;
+pub(crate) use goodput::slo_severity;
 pub use histograms::summarize_window;
 pub(crate) use histograms::{HistogramKind, histograms_per_second, values_at_shares};
 pub(crate) use inputs::MetricInputs;
@@ -163,12 +164,6 @@ fn compute_figures(requests: &[Request], inputs: &MetricInputs, set: DefinitionS
 /// Returns the TPOT of a request under the definitions of `matrix`, in milliseconds.
 pub(crate) fn tpot_ms(request: &Request) -> Option<f64> {
     latency::Times::from_sending(request).tpot
-}
-
-/// Returns the number of requests that met every target of an SLO, counted from when they were due. A failed
-/// request never does.
-pub(crate) fn good_requests(requests: &[Request], slo: &Slo) -> usize {
-    goodput::good_requests(requests, slo)
 }
 
 /// Returns the limits of an SLO in milliseconds, by target. Targets without a limit are left out.

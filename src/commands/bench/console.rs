@@ -171,7 +171,7 @@ impl<'a> Console<'a> {
         ) = match outcome {
             BenchOutcome::Done => return Ok(self.exit),
             BenchOutcome::Stopped => return Ok(Exit::Interrupted),
-            BenchOutcome::Search { outcome, prompts } => (outcome, prompts),
+            BenchOutcome::Search { outcome, prompts } => (*outcome, prompts),
         };
         if used > prompts && self.config.cache_reset.is_none() {
             eprint(&format!(
@@ -180,7 +180,6 @@ impl<'a> Console<'a> {
             ));
         }
         print(&sweep::search_lines(&record));
-        eprint(&sweep::few_requests_note(&record));
         Ok(match record.ending {
             SearchStopReason::Stopped => Exit::Interrupted,
             _ => self.exit,

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::config::BenchConfig;
-use crate::results::record::search::{Point, SearchRecord, SearchStopReason};
+use crate::results::record::search::{Point, PointDecision, SearchRecord, SearchStopReason};
 use crate::runner::bench::Session;
 
 /// Share of a point's prompts that may begin like prompts of earlier points without a warning.
@@ -52,29 +52,18 @@ pub(super) fn search_lines(record: &SearchRecord) -> String {
     format!("{}{}\n", points_table(record), record.describe())
 }
 
-/// Returns a note if a search has too few requests per point to judge its target; else an empty text.
-pub(super) fn few_requests_note(record: &SearchRecord) -> String {
-    let few = record.few_requests().filter(|(_, needed)| needed.is_finite()).map(|(fewest, needed)| {
-        format!(
-            "note: the result is based on points with {fewest} requests, but {needed} are needed to measure {} % attainment; raise \
-             `--search-seconds` or `--num-prompts`\n",
-            record.target * 100.0
-        )
-    });
-    few.unwrap_or_default()
-}
-
 /// Returns `holds` or `fails`, or another phrase if a point neither meets nor fails the target.
 fn point_word(point: &Point, holds: &'static str, fails: &'static str) -> &'static str {
     let judged = &point.judged;
     if point.has_warm_cache() {
         return "met a warm cache";
     }
-    match (judged.holds, judged.ran_out_s, judged.peak_concurrency) {
-        (true, ..) => holds,
-        (false, Some(_), _) => "ran out of prompts",
-        (false, _, Some(_)) => "was not reached",
-        (false, None, None) => fails,
+    match (judged.decision(), judged.ran_out_s, judged.peak_concurrency) {
+        (PointDecision::Holds, ..) => holds,
+        (PointDecision::Fails, ..) => fails,
+        (_, Some(_), _) => "ran out of prompts",
+        (_, _, Some(_)) => "was not reached",
+        (_, None, None) => "is too close to call",
     }
 }
 
@@ -116,6 +105,7 @@ pub(super) fn searched(point: &Point, record: &SearchRecord) -> Value {
 
 fn search_json(record: &SearchRecord) -> Value {
     json!({
+        "capacity": record.capacity,
         "found": record.found,
         "attainment": record.attainment,
         "fails_at": record.fails_at,

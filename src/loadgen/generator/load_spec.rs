@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
+use tokio_util::sync::CancellationToken;
 
 use super::cancellation::CancelPlan;
 use crate::config::connections::LoadConnections;
@@ -69,6 +70,15 @@ impl PlannedRequest {
     }
 }
 
+/// What watches a load while it runs.
+#[derive(Clone, Debug)]
+pub struct LoadWatch {
+    /// Receives records as requests end, without texts.
+    pub records: Sink,
+    /// Once this is cancelled, no further request falls due, as after the duration of a load.
+    pub enough: CancellationToken,
+}
+
 /// All requests of a load and how to send them.
 #[derive(Clone, Debug)]
 pub struct LoadSpec {
@@ -92,6 +102,8 @@ pub struct LoadSpec {
     pub stop_at_eos: bool,
     /// Receives records as requests end.
     pub sink: Option<Sink>,
+    /// Sees records as requests end, and may end the load early.
+    pub watch: Option<LoadWatch>,
     /// Takes answers that exceed the memory budget; without it, memory holds all answers.
     pub spill: Option<Arc<Spill>>,
     /// Number of sending threads. One is enough for about 100 000 events per second.

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::cancellation::Cancellations;
 use super::concurrency_limit::Slots;
-use super::load_spec::{LoadSpec, PlannedRequest};
+use super::load_spec::{LoadSpec, LoadWatch, PlannedRequest};
 use super::progress::Progress;
 use super::request_bytes::request_lead;
 use crate::config::connections::LoadConnections;
@@ -36,6 +36,7 @@ pub(super) struct Shared {
     /// Whether a request is due when a slot is free for it, instead of at its own time.
     pub(super) is_closed_loop: bool,
     pub(super) sink: Option<Sink>,
+    pub(super) watch: Option<LoadWatch>,
     pub(super) spill: Option<Arc<Spill>>,
     pub(super) progress: Arc<Progress>,
     pub(super) threads: NonZeroUsize,
@@ -62,6 +63,7 @@ impl Shared {
             stop_at_eos: load.stop_at_eos,
             route,
             sink: load.sink,
+            watch: load.watch,
             spill: load.spill,
             progress,
             threads: load.threads,
@@ -79,6 +81,9 @@ impl Shared {
     /// Counts a request that ended, and passes its record to the sink.
     pub(super) fn finish_request(&self, request: &Request) {
         self.progress.count_end(request);
+        if let Some(watch) = &self.watch {
+            watch.records.push(request);
+        }
         if let Some(sink) = &self.sink {
             sink.push(request);
         }

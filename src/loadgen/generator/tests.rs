@@ -47,6 +47,7 @@ pub(super) fn load(port: u16, dues_ms: &[u64]) -> LoadSpec {
         body: Map::new(),
         stop_at_eos: false,
         sink: None,
+        watch: None,
         spill: None,
         threads: NonZeroUsize::MIN,
     }

@@ -344,7 +344,7 @@ fn check_rate_profile(named: &Named<ScenarioEntry>, diagnostics: &mut Vec<Diagno
     if let Some(why) = search.find_error() {
         reject(
             why,
-            "for example `search: { by: rate, from: 1, to: 64, target: 0.99, duration: 60s }`",
+            "for example `search: { by: rate, from: 16, to: 64, target: 0.99, duration: 10m }`",
         );
     }
     if entry.slo.is_none() {

@@ -1,13 +1,16 @@
 //! The columns that tables share, and the values of a cell in them.
 
+use std::collections::BTreeMap;
+
 use super::report_cell::{ReportCell, is_unknown, metric_value, status_in_words};
+use crate::analysis::capacity::capacity_over_starts;
 use crate::analysis::compare::gates::Load;
 use crate::analysis::compare::percentile;
 use crate::analysis::metrics::{LatencyKind, Metric, Quantity, Statistic};
 use crate::report::table::Value;
 use crate::report::table::{Align, Column};
 use crate::results::record::provenance::UnknownFact;
-use crate::results::record::search::SearchStopReason;
+use crate::results::record::search::{Capacity, SearchRecord};
 
 /// A metric column: metric, heading, digits after the point, and rank.
 pub(super) type MetricColumn<'h> = (Metric, &'h str, usize, u8);
@@ -211,34 +214,65 @@ pub(super) fn search_column() -> Column {
     text_column("highest that meets the SLO", 0)
 }
 
-/// The results of a cell's searches: the value with its attainment, and whether the limit was bracketed.
+/// The results of a cell's searches: the capacity with its interval, of each start or, from three starts on, over
+/// all of them; with the capacity of each GPU if there are several.
 pub(super) fn search_value(cell: &ReportCell<'_>) -> Value {
-    let values: Vec<String> = cell
-        .summaries
-        .iter()
-        .filter_map(|summary| summary.search.as_ref())
-        .map(|record| {
-            let what = match record.found.zip(record.attainment) {
-                Some((values, attainment)) => {
-                    let due = record
-                        .due_rate_found()
-                        .map_or_else(String::new, |due| format!(", {due:.2} fell due"));
-                    format!("{values} {}{due} ({:.2} %)", record.by.unit(), attainment * 100.0)
-                }
-                None => "none".to_owned(),
-            };
-            match record.ending {
-                SearchStopReason::Bracketed => match record.describe_failed_above() {
-                    Some(failed) => format!("{what}; above it {failed}"),
-                    None => what,
-                },
-                _ => format!("{what}, not bracketed"),
-            }
-        })
+    let searches = || {
+        let searching = cell.summaries.iter();
+        searching.filter_map(|summary| Some((summary.start, summary.search.clone()?)))
+    };
+    let gpus = cell.launch.gpus().filter(|gpus| *gpus > 1);
+    let starts: BTreeMap<u32, Capacity> = searches()
+        .filter_map(|(start, record)| Some((start, record.capacity?)))
         .collect();
+    let starts: Vec<Capacity> = starts.into_values().collect();
+    let over_starts = capacity_over_starts(&starts).zip(searches().next());
+    let values: Vec<String> = match over_starts {
+        Some((capacity, (_, record))) => {
+            let text = capacity_text(&capacity, record.by.unit(), gpus);
+            vec![format!("{text} over {} starts", starts.len())]
+        }
+        None => searches().map(|(_, record)| search_text(&record, gpus)).collect(),
+    };
     match values.is_empty() {
         true => Value::Missing,
         false => Value::Text(values.join("; ")),
+    }
+}
+
+fn search_text(record: &SearchRecord, gpus: Option<u32>) -> String {
+    let unit = record.by.unit();
+    let what = match (&record.capacity, record.found) {
+        (Some(capacity), _) => capacity_text(capacity, unit, gpus),
+        (None, Some(found)) => return format!("holds at {found} {unit}, not bracketed"),
+        (None, None) => return "none, not bracketed".to_owned(),
+    };
+    match record.describe_failed_above() {
+        Some(failed) => format!("{what}; above it {failed}"),
+        None => what,
+    }
+}
+
+/// The capacity with its interval, and that of each GPU if there are several.
+fn capacity_text(capacity: &Capacity, unit: &str, gpus: Option<u32>) -> String {
+    let text = |scale: f64| {
+        let [value, low, high] =
+            [capacity.value, capacity.low, capacity.high].map(|value| significant(value / scale));
+        format!("{value} {unit} [{low} .. {high}]")
+    };
+    match gpus {
+        Some(gpus) => format!("{}, {} per GPU", text(1.0), text(f64::from(gpus))),
+        None => text(1.0),
+    }
+}
+
+/// Returns a number with four significant digits, without zeros at its end.
+fn significant(value: f64) -> String {
+    let decimals = (3 - value.abs().log10().floor() as i32).clamp(0, 6) as usize;
+    let text = format!("{value:.decimals$}");
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
     }
 }
 

@@ -17,19 +17,41 @@ pub struct SearchRecord {
     pub by: SearchVariable,
     /// Required attainment: the share of requests that must meet the SLO.
     pub(crate) target: f64,
+    /// Share by which the ends of the interval may differ; absent in records of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) resolution: Option<f64>,
     /// Every point, in the order of measurement.
     pub points: Vec<Point>,
-    /// The highest value that met the SLO; `None` if none did.
+    /// The highest value that met the SLO, below every one that failed; `None` if none did.
     pub found: Option<f64>,
-    /// Attainment at `found`.
+    /// The lowest attainment measured at `found`.
     pub attainment: Option<f64>,
-    /// The lowest value above `found` that failed; `None` if none failed.
+    /// The lowest value that failed, above every one that met the SLO; `None` if none failed.
     pub fails_at: Option<f64>,
+    /// The capacity with its interval; `None` unless two probes agree on each end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<Capacity>,
     /// Why the search ended.
     pub ending: SearchStopReason,
     /// Token counts reported in the answers of all points, if the engine's counters cover all points.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) reported: Option<ReportedTokens>,
+}
+
+/// The highest load that meets the SLO, for one start of an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Capacity {
+    /// The estimate: where the probes suggest that the target is just met.
+    pub value: f64,
+    /// The highest load at which two probes showed that the target is met.
+    pub low: f64,
+    /// The lowest load at which two probes showed that it is missed.
+    pub high: f64,
+}
+
+impl Capacity {
+    /// Largest probability that the capacity is not within the interval.
+    pub(crate) const ERROR: f64 = 0.05;
 }
 
 /// Token counts reported in answers, for comparison with the engine's counters.
@@ -95,8 +117,11 @@ impl ReportedTokens {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SearchStopReason {
-    /// The bound lies between two points, within the resolution.
+    /// Two probes each showed the ends of an interval, which is as narrow as the resolution or as the probes can
+    /// decide.
     Bracketed,
+    /// The lowest or the highest allowed value was too close to call.
+    Undecided,
     /// The highest allowed value still met the SLO: the bound lies above it.
     AllHeld,
     /// The lowest value already failed: the bound lies below it.
@@ -160,6 +185,18 @@ impl Point {
     }
 }
 
+/// What a point shows of its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PointDecision {
+    /// The target is met.
+    Holds,
+    /// The target is missed.
+    Fails,
+    /// It is too close to call, or there were too few requests.
+    Undecided,
+}
+
 /// How a point met its SLO.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PointJudgement {
@@ -169,11 +206,21 @@ pub struct PointJudgement {
     pub(crate) good: u64,
     /// `good` / `requests`.
     pub(crate) attainment: f64,
-    /// 95 % confidence interval of the attainment, by Wilson's method; assumes independent requests.
+    /// 95 % confidence interval of the attainment, by means of batches.
     pub(crate) interval: [f64; 2],
-    /// Whether attainment reaches the target, and the rate or concurrency was reached for the whole time of
-    /// the point.
+    /// Whether it is shown that the target is met, and the rate or concurrency was reached.
     pub holds: bool,
+    /// What the point shows; absent in records of older versions, which only compared the attainment with the
+    /// target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<PointDecision>,
+    /// The share of a limit of the SLO that the target share of requests does not exceed; absent if it is
+    /// infinite.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) severity: Option<f64>,
+    /// Requests that count as one, because their misses come together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) dispersion: Option<f64>,
     /// Rate of the drawn due times; only if the rate is varied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_per_s: Option<f64>,
@@ -183,23 +230,27 @@ pub struct PointJudgement {
     /// The largest number of concurrent requests, if it is below the planned concurrency.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) peak_concurrency: Option<f64>,
-    /// Time in seconds after which the prompts ran out, at a rate that met the SLO until then. The point
-    /// neither meets nor fails the SLO.
+    /// Time in seconds after which the prompts ran out, if nothing was decided until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ran_out_s: Option<f64>,
 }
 
 impl PointJudgement {
-    /// Returns the judgement of a point whose prompts ran out after `seconds`. Requests fell due only until
-    /// then. A point that failed before that still fails.
+    /// What the point shows.
+    pub(crate) fn decision(&self) -> PointDecision {
+        self.decision.unwrap_or(match (self.holds, self.ran_out_s) {
+            (true, _) => PointDecision::Holds,
+            (false, Some(_)) => PointDecision::Undecided,
+            (false, None) => PointDecision::Fails,
+        })
+    }
+
+    /// Returns the judgement of a point whose prompts ran out after `seconds`.
     #[must_use]
     pub(crate) fn cut_short(self, seconds: f64) -> Self {
+        let is_undecided = self.decision() == PointDecision::Undecided;
         Self {
-            holds: false,
-            due_per_s: self
-                .due_per_s
-                .and((seconds > 0.0).then(|| self.requests as f64 / seconds)),
-            ran_out_s: self.holds.then_some(seconds),
+            ran_out_s: is_undecided.then_some(seconds),
             ..self
         }
     }
@@ -215,39 +266,6 @@ pub(crate) struct UnreachedRate {
 }
 
 impl SearchRecord {
-    /// Returns the requests of the smaller of the two points around the result, and the number that is needed
-    /// to judge the target: enough for five misses. `None` if there are enough.
-    pub(crate) fn few_requests(&self) -> Option<(u64, f64)> {
-        const MISSES: f64 = 5.0;
-        let needed = (MISSES / (1.0 - self.target) - 1e-9).ceil();
-        let bounds = [self.found, self.fails_at];
-        let points = self
-            .points
-            .iter()
-            .filter(|point| bounds.contains(&Some(point.value)));
-        let fewest = points.map(|point| point.judged.requests).min()?;
-        ((fewest as f64) < needed).then_some((fewest, needed))
-    }
-
-    /// Returns the rate at which requests fell due at the found point.
-    pub(crate) fn due_rate_found(&self) -> Option<f64> {
-        let value = self.found?;
-        let point = self.points.iter().find(|point| point.value == value)?;
-        point.judged.due_per_s
-    }
-
-    /// Returns the largest relative deviation of the drawn from the nominal rates, of the points around the
-    /// result; `None` if no rate was drawn.
-    pub(crate) fn draw_deviation(&self) -> Option<f64> {
-        let bounds = [self.found, self.fails_at];
-        let points = self
-            .points
-            .iter()
-            .filter(|point| bounds.contains(&Some(point.value)));
-        let apart = |point: &Point| Some((point.judged.due_per_s? / point.value - 1.0).abs());
-        points.filter_map(apart).reduce(f64::max)
-    }
-
     /// Describes the point that did not reach its concurrency, and the fix.
     fn describe_not_reached(&self) -> String {
         let short = |point: &Point| Some((point.judged.peak_concurrency?, point.value));
@@ -279,37 +297,37 @@ impl SearchRecord {
     pub fn describe(&self) -> String {
         let (name, unit) = (self.by.name(), self.by.unit());
         let target = format_percent(self.target);
-        let Some((found_value, attainment)) = self.found.zip(self.attainment) else {
+        let Some(found) = self.found else {
             return self.describe_nothing_found();
         };
-        let due = match self.due_rate_found() {
-            Some(due) if (due / found_value - 1.0).abs() > 0.005 => format!(" ({due:.2} {unit} fell due)"),
-            _ => String::new(),
-        };
-        let at = format!(
-            "the highest {name} that holds {target} attainment is {found_value} {unit}{due}, with {}",
-            format_percent(attainment)
-        );
-        let coarse = match (self.fails_at, self.draw_deviation()) {
-            (Some(fails_at), Some(error)) if error > fails_at / found_value - 1.0 => format!(
-                ", and the arrivals as they were drawn differ from these rates by up to {}, more than the two lie apart: longer \
-                 points tell them apart",
-                format_percent((error * 1000.0).round() / 1000.0)
-            ),
-            _ => String::new(),
-        };
-        let fails = self.fails_at.map_or_else(String::new, |value| {
-            let failed = self
-                .describe_failed_above()
-                .map_or_else(String::new, |failed| format!(", where {failed}"));
-            format!("; {value} {unit} does not hold{failed}{coarse}")
-        });
+        let failed = self
+            .describe_failed_above()
+            .map_or_else(String::new, |failed| format!(", where {failed}"));
+        if let Some(Capacity { value, low, high }) = self.capacity {
+            let confidence = format_percent(1.0 - Capacity::ERROR);
+            let wide = match self.is_wide() {
+                true => {
+                    "; what lies between is too close to call, and longer points tell it apart (`duration` or `prompts` of the search)"
+                }
+                false => "",
+            };
+            return format!(
+                "the highest {name} that holds {target} attainment is {value} {unit}, between {low} and {high} ({confidence} confidence, for this \
+                 start){failed}{wide}"
+            );
+        }
+        let at = format!("{target} attainment holds at {found} {unit}");
+        let fails = self
+            .fails_at
+            .map_or_else(String::new, |value| format!(" and not at {value}{failed}"));
         match self.ending {
-            SearchStopReason::Bracketed | SearchStopReason::NoneHeld => format!("{at}{fails}"),
             SearchStopReason::AllHeld => {
-                format!("{at}; that is the highest that was allowed, and the bound is not bracketed")
+                format!("{at}, the highest that was allowed: the capacity lies above and is not bracketed")
             }
-            SearchStopReason::OutOfPoints
+            SearchStopReason::Bracketed
+            | SearchStopReason::NoneHeld
+            | SearchStopReason::Undecided
+            | SearchStopReason::OutOfPoints
             | SearchStopReason::Stopped
             | SearchStopReason::CacheWarm
             | SearchStopReason::NotReached
@@ -327,14 +345,38 @@ impl SearchRecord {
                             .to_owned()
                     }
                     SearchStopReason::Unanswered => self.describe_unanswered().unwrap_or_default(),
-                    _ => "the points ran out".to_owned(),
+                    SearchStopReason::OutOfPoints => "the points ran out".to_owned(),
+                    _ => self.describe_undecided(),
                 };
-                let open = match self.fails_at {
-                    Some(_) => "the bound is known less well than asked for",
-                    None => "the bound is not bracketed",
-                };
-                format!("{at}{fails}; {why}, and {open}")
+                format!("{at}{fails}; {why}, and the capacity is not bracketed")
             }
+        }
+    }
+
+    /// Whether the interval is wider than asked for.
+    pub(crate) fn is_wide(&self) -> bool {
+        let width = self.capacity.map(|capacity| capacity.high / capacity.low - 1.0);
+        let is_next = self.by == SearchVariable::Concurrency
+            && self
+                .capacity
+                .is_some_and(|capacity| capacity.high - capacity.low <= 1.0);
+        !is_next
+            && width
+                .zip(self.resolution)
+                .is_some_and(|(width, asked)| width > 1.01 * asked)
+    }
+
+    /// Describes the last point that shows nothing, and the fix.
+    fn describe_undecided(&self) -> String {
+        let undecided = |point: &&Point| point.judged.decision() == PointDecision::Undecided;
+        let (unit, target) = (self.by.unit(), format_percent(self.target));
+        match self.points.iter().rev().find(undecided) {
+            Some(Point { value, judged, .. }) => format!(
+                "{value} {unit} is too close to call: {} of {} requests meet the SLO, and {target} should; raise `duration` or `prompts` of \
+                 the search",
+                judged.good, judged.requests
+            ),
+            None => "its points contradict each other".to_owned(),
         }
     }
 
@@ -360,6 +402,9 @@ impl SearchRecord {
                     "no {name} was found: {}",
                     self.describe_unanswered().unwrap_or_default()
                 )
+            }
+            Some(_) if self.ending == SearchStopReason::Undecided => {
+                format!("no {name} was found: {}", self.describe_undecided())
             }
             Some(lowest) => format!(
                 "no {name} was found that holds {target} attainment: already {lowest} {unit} does not; the bound lies below \

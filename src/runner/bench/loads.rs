@@ -1,6 +1,6 @@
 //! Measures the loads of a bench as cells: every arrival, or the points of a search.
 
-use crate::analysis::slo_search::SloSearch;
+use crate::analysis::capacity::SloSearch;
 use crate::analysis::validity::{self, Evidence};
 use crate::config::scenario::Scenario;
 use crate::config::search::Search;
@@ -137,7 +137,7 @@ impl Bench<'_> {
         };
         match search::run(search, scenario, workload, protocol, &mut points).await {
             Ok(outcome) => Ok(BenchOutcome::Search {
-                outcome,
+                outcome: Box::new(outcome),
                 prompts: session.prompts(),
             }),
             Err(SearchAbort::Failed(error)) => Err(error),

@@ -26,7 +26,10 @@ pub(crate) enum BenchOutcome {
     /// Every arrival was measured.
     Done,
     /// The search ended; `prompts` is the number of prompts that it could use.
-    Search { outcome: SearchOutcome, prompts: usize },
+    Search {
+        outcome: Box<SearchOutcome>,
+        prompts: usize,
+    },
     /// It was stopped, or its observer refused to continue.
     Stopped,
 }

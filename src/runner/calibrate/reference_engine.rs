@@ -265,6 +265,7 @@ impl<'a> ReferenceEngine<'a> {
             body: serde_json::Map::new(),
             stop_at_eos: false,
             sink: None,
+            watch: None,
             spill: None,
             threads: NonZeroUsize::MIN,
         };

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use crate::analysis::capacity::SloSearch;
 use crate::analysis::metrics::{Metric, MetricInputs};
-use crate::analysis::slo_search::SloSearch;
 use crate::analysis::validity::{self, CacheEvidence};
 use crate::config::search::Search;
 use crate::results::record::cell::{CacheResetRecord, Definitions, Phase};
 use crate::results::record::client::ClientFacts;
-use crate::results::record::search::{Point, ReportedTokens, SearchStopReason};
+use crate::results::record::search::{Point, ReportedTokens};
 use crate::results::record::telemetry::Sample;
 use crate::results::record::validity::Reason;
 use crate::runner::cell::cell_run::{CellError, CellOutcome, CellRun};
@@ -195,10 +195,11 @@ impl CellRun<'_> {
                 "the points sent {used} prompts, but only {prompts} exist: some were sent twice, and the caches were not emptied in between"
             ));
         }
-        if record.ending != SearchStopReason::Bracketed {
+        if record.capacity.is_none() || record.is_wide() {
             self.summary.warnings.push(record.describe());
         }
-        let found = (Metric::Found(search.by).name(), record.found);
+        let capacity = record.capacity.map(|capacity| capacity.value);
+        let found = (Metric::Found(search.by).name(), capacity);
         self.summary.search = Some(record);
         self.summary.cache_reset = reset;
         let mut measured = self.completed(outcome, workload).await;

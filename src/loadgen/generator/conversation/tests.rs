@@ -42,6 +42,7 @@ fn load(port: u16, planned_requests: Vec<PlannedRequest>, limits: LoadLimits) ->
         body: Map::new(),
         stop_at_eos: false,
         sink: None,
+        watch: None,
         spill: None,
         threads: NonZeroUsize::MIN,
     }

@@ -4,12 +4,14 @@ use std::task::Context;
 
 use super::LoopState;
 use crate::base::clock;
+use crate::loadgen::generator::load_spec::LoadWatch;
 use crate::loadgen::generator::request_outcome::{CloseReason, record_unsent};
 
 impl LoopState {
     /// Checks whether more requests may be sent. If not, drops those that will never be due.
     pub(super) fn close_if_over(&mut self) {
         let before = self.close_reason;
+        self.end_if_enough();
         if self.is_stopped() {
             self.close_reason = Some(CloseReason::Stopped);
             self.cancel_all();
@@ -31,6 +33,17 @@ impl LoopState {
         if closed == CloseReason::Stopped {
             self.next_rounds.clear();
             self.give_up_waiting();
+        }
+    }
+
+    /// Ends the time of sending now if who watches the load has seen enough.
+    fn end_if_enough(&mut self) {
+        let shared = &self.event_loop.shared;
+        let is_enough = |watch: &LoadWatch| watch.enough.is_cancelled();
+        let now = clock::now();
+        if shared.watch.as_ref().is_some_and(is_enough) && self.ends_at.is_none_or(|end| end > now) {
+            self.ends_at = Some(now);
+            self.drain_deadline = Some(now.plus(shared.limits.drain.duration()));
         }
     }
 

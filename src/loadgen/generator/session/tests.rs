@@ -54,6 +54,7 @@ fn load(port: u16, requests: Vec<PlannedRequest>) -> LoadSpec {
         body: Map::new(),
         stop_at_eos: false,
         sink: None,
+        watch: None,
         spill: None,
         threads: NonZeroUsize::MIN,
     }
