@@ -15,6 +15,7 @@ use crate::base::clock::{self, MonotonicTime};
 use crate::base::ids::CellKey;
 use crate::base::text::{is_control, one_line, pluralize};
 use crate::results::record::event::Event;
+use crate::results::record::search::PointDecision;
 use cells::Cells;
 
 pub(crate) struct Progress {
@@ -226,8 +227,10 @@ impl State {
                 running,
                 failed,
                 elapsed_s,
+                point,
                 ..
             } => {
+                let point = point.map_or_else(String::new, |point| format!("{}; ", point.describe()));
                 let failed = if *failed > 0 {
                     format!(", {failed} failed")
                 } else {
@@ -236,7 +239,26 @@ impl State {
                 let remaining = self
                     .remaining_time()
                     .map_or_else(String::new, |remaining| format!("; run: about {remaining} left"));
-                self.print_progress(&format!("    {phase}: {ended}/{requests} ended, {running} running{failed}, {elapsed_s:.0}s{remaining}"), false);
+                self.print_progress(&format!("    {phase}: {point}{ended}/{requests} ended, {running} running{failed}, {elapsed_s:.0}s{remaining}"), false);
+            }
+            Event::PointJudged {
+                point,
+                target,
+                decision,
+                ..
+            } => {
+                let shown = match decision {
+                    Some(PointDecision::Holds) => "holds",
+                    Some(PointDecision::Fails) => "does not hold",
+                    Some(PointDecision::Undecided) => "is too close to call",
+                    None => "met a warm cache",
+                };
+                self.print_line(&format!(
+                    "    {} ({:.2} %, target {} %): {shown}",
+                    point.describe(),
+                    100.0 * point.good as f64 / point.judged.max(1) as f64,
+                    100.0 * target
+                ));
             }
             Event::CellEnded {
                 measurement,

@@ -92,22 +92,30 @@ struct ProgressReporter<'a> {
 
 impl CellObserver for ProgressReporter<'_> {
     fn event(&mut self, event: CellEvent<'_>) {
-        let CellEvent::Progress {
-            phase,
-            progress,
-            requests,
-        } = event
-        else {
-            return;
-        };
-        self.events.emit(Event::CellProgress {
-            measurement: self.measurement.clone(),
-            phase: phase.name().to_owned(),
-            ended: progress.ended() as usize,
-            requests,
-            running: progress.running() as usize,
-            failed: progress.failed() as usize,
-            elapsed_s: clock::now().since(self.began).as_secs_f64(),
+        let measurement = self.measurement.clone();
+        self.events.emit(match event {
+            CellEvent::Progress {
+                phase,
+                progress,
+                requests,
+                point,
+            } => Event::CellProgress {
+                measurement,
+                phase: phase.name().to_owned(),
+                ended: progress.ended() as usize,
+                requests,
+                running: progress.running() as usize,
+                failed: progress.failed() as usize,
+                elapsed_s: clock::now().since(self.began).as_secs_f64(),
+                point,
+            },
+            CellEvent::PointJudged { point, by, target } => Event::PointJudged {
+                measurement,
+                point: point.counts(by),
+                target,
+                decision: (!point.has_warm_cache()).then(|| point.judged.decision()),
+            },
+            _ => return,
         });
     }
 }
@@ -271,7 +279,7 @@ impl<'a> CellRun<'a> {
             phase: PHASE,
             items: &items,
         });
-        let control = self.control(PHASE, requests);
+        let control = self.control(PHASE, requests, None);
         let warmed = warm_up::warm_up(ready, scenario, items, control).await;
         self.warn_about_silent_daemon(ready);
         let mut warmed = warmed.map_err(|error| CellError::NotSent(PHASE, error))?;
@@ -301,7 +309,7 @@ impl<'a> CellRun<'a> {
             return Ok(());
         }
         let cell = self.cell;
-        let control = self.control(PHASE, items.len());
+        let control = self.control(PHASE, items.len(), None);
         let primed = warm_up::warm_up(ready, &cell.scenario, items, control).await;
         let primed = primed.map_err(|error| CellError::NotSent(PHASE, error))?;
         if let Some(failure) = primed.failure() {
@@ -410,7 +418,8 @@ impl<'a> CellRun<'a> {
             procedure,
             ..
         } = self.context;
-        let control = self.control(PHASE, load.items.len());
+        let point = load.goal.as_ref().map(|goal| Arc::clone(&goal.progress));
+        let control = self.control(PHASE, load.items.len(), point);
         let progress = Arc::clone(&control.progress);
         let context = LoadContext {
             sink,

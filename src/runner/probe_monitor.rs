@@ -1,5 +1,7 @@
 //! Watches a probe of a search while it runs, and ends it once its requests show whether the SLO is met.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Receiver;
 use std::thread::JoinHandle;
 
@@ -7,8 +9,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::analysis::capacity::{self, EndedRequest, ProbeDecision};
 use crate::config::scenario::Slo;
+use crate::config::search::SearchVariable;
 use crate::loadgen::{LoadWatch, Sink};
 use crate::results::record::request::Request;
+use crate::results::record::search::PointProgress;
 
 /// What a probe must show.
 #[derive(Clone, Debug)]
@@ -18,6 +22,41 @@ pub(crate) struct ProbeGoal {
     pub(crate) target: f64,
     /// Whether requests have no due times of their own: the end of one starts the next.
     pub(crate) is_closed: bool,
+    pub(crate) progress: Arc<ProbeProgress>,
+}
+
+/// How far a probe is, readable while it runs.
+#[derive(Debug)]
+pub(crate) struct ProbeProgress {
+    by: SearchVariable,
+    value: f64,
+    judged: AtomicU64,
+    good: AtomicU64,
+}
+
+impl ProbeProgress {
+    pub(crate) const fn new(by: SearchVariable, value: f64) -> Self {
+        Self {
+            by,
+            value,
+            judged: AtomicU64::new(0),
+            good: AtomicU64::new(0),
+        }
+    }
+
+    fn count(&self, request: &EndedRequest) {
+        self.good.fetch_add(u64::from(request.is_good()), Ordering::Relaxed);
+        self.judged.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn snapshot(&self) -> PointProgress {
+        PointProgress {
+            by: self.by,
+            value: self.value,
+            judged: self.judged.load(Ordering::Relaxed),
+            good: self.good.load(Ordering::Relaxed),
+        }
+    }
 }
 
 /// Judges a load on a thread of its own.
@@ -62,7 +101,9 @@ fn watch_records(
         let Some(place) = place.filter(|_| decided.is_none() && is_known) else {
             continue;
         };
-        *place = Some(EndedRequest::new(&request, &goal.slo));
+        let request = EndedRequest::new(&request, &goal.slo);
+        goal.progress.count(&request);
+        *place = Some(request);
         complete += ended[complete..]
             .iter()
             .take_while(|ended| ended.is_some())

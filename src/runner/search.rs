@@ -1,5 +1,7 @@
 //! The loop of a search: the load of each point and its judgement. The caller measures the points.
 
+use std::sync::Arc;
+
 use crate::analysis::capacity::{Next, SloSearch, judge_concurrency, judge_point};
 use crate::analysis::metrics::{self, DefinitionSet, Metric, MetricInputs};
 use crate::base::ids::ContentHash;
@@ -11,7 +13,7 @@ use crate::results::record::request::count_failures;
 use crate::results::record::search::{Point, SearchRecord};
 use crate::results::record::validity::Reason;
 use crate::runner::load::{LoadOutcome, PreparedLoad};
-use crate::runner::probe_monitor::ProbeGoal;
+use crate::runner::probe_monitor::{ProbeGoal, ProbeProgress};
 use crate::runner::prompt_store::PreparedWorkload;
 use crate::runner::requests::PromptRange;
 
@@ -130,6 +132,7 @@ fn load_at(
         slo: scenario.slo.clone().unwrap_or_default(),
         target: search.target,
         is_closed: scenario.arrival.rate.is_infinite(),
+        progress: Arc::new(ProbeProgress::new(search.by, value)),
     };
     let load = PreparedLoad::for_range(scenario, workload, protocol, part, &mut draws)?;
     Ok(PreparedLoad {

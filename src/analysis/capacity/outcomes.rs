@@ -30,6 +30,11 @@ impl EndedRequest {
             is_cancelled: request.cancelled,
         }
     }
+
+    /// Whether it met the SLO.
+    pub(crate) fn is_good(&self) -> bool {
+        self.severity <= 1.0
+    }
 }
 
 /// Returns the outcomes of requests in the order in which they were due. Failed requests are misses; requests that the

@@ -77,7 +77,7 @@ impl CellObserver for Console<'_> {
                 print_line(&console::warm_up_completed(self.config.profile, count, duration));
             }
             CellEvent::Profiler(event) => print_profiler_event(event),
-            CellEvent::Counters(_) => {}
+            CellEvent::Counters(_) | CellEvent::PointJudged { .. } => {}
             CellEvent::Warning(warning) => eprint(&format!("note: {warning}\n")),
         }
     }

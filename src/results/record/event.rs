@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::ids::{LaunchId, RunId};
 use crate::plan::Measurement;
+use crate::results::record::search::{PointDecision, PointProgress};
 use crate::results::record::validity::{ReasonCode, Verdict};
 
 /// Something that happened in a run.
@@ -98,6 +99,21 @@ pub enum Event {
         failed: usize,
         /// Seconds since it began.
         elapsed_s: f64,
+        /// The point that is measured, in a search.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        point: Option<PointProgress>,
+    },
+    /// A point of a search was judged.
+    PointJudged {
+        /// The measurement that searches.
+        measurement: Measurement,
+        /// The point with its judged requests.
+        #[serde(flatten)]
+        point: PointProgress,
+        /// Share of requests that must meet the SLO.
+        target: f64,
+        /// What it shows; absent if it says nothing about its value.
+        decision: Option<PointDecision>,
     },
     /// A measurement ended and its summary is on disk.
     CellEnded {

@@ -164,6 +164,16 @@ pub struct Point {
 }
 
 impl Point {
+    /// Its judged requests.
+    pub(crate) const fn counts(&self, by: SearchVariable) -> PointProgress {
+        PointProgress {
+            by,
+            value: self.value,
+            judged: self.judged.requests,
+            good: self.judged.good,
+        }
+    }
+
     /// Whether its prompts were in the engine's cache, so that it neither meets nor fails the SLO.
     pub fn has_warm_cache(&self) -> bool {
         self.caches.iter().any(|reason| reason.weight == Verdict::Invalid)
@@ -182,6 +192,27 @@ impl Point {
         let failed: u32 = self.failures.values().sum();
         let classes = format_failures(self.failures.iter().map(|(class, count)| (*class, *count)));
         (failed > 0).then(|| format!("{failed} of {} requests failed ({classes})", self.judged.requests))
+    }
+}
+
+/// How far a point of a search is.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PointProgress {
+    /// The variable of the search.
+    pub by: SearchVariable,
+    /// Requests per second, or concurrent requests.
+    pub value: f64,
+    /// Requests that were judged so far.
+    pub judged: u64,
+    /// Those of `judged` that met the SLO.
+    pub good: u64,
+}
+
+impl PointProgress {
+    /// The load and its requests, such as `8 req/s: 118 of 120 requests are good`.
+    pub(crate) fn describe(&self) -> String {
+        let Self { value, judged, good, .. } = self;
+        format!("{value} {}: {good} of {judged} requests are good", self.by.unit())
     }
 }
 

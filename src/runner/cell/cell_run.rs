@@ -17,6 +17,7 @@ use crate::results::record::request::Failure;
 use crate::runner::cell::context::CellContext;
 use crate::runner::cell::observer::{CellEvent, CellObserver};
 use crate::runner::load::LoadOutcome;
+use crate::runner::probe_monitor::ProbeProgress;
 use crate::runner::record_sink::OpenSink;
 use crate::runner::supervise::{AbortReason, DriveControl};
 
@@ -94,8 +95,13 @@ impl CellRun<'_> {
         self.phase_began = now;
     }
 
-    /// The control that stops the requests of a phase and reports their progress.
-    pub(super) fn control(&mut self, phase: Phase, requests: usize) -> DriveControl<'_> {
+    /// The control that stops the requests of a phase and reports their progress, and that of the point of a search.
+    pub(super) fn control(
+        &mut self,
+        phase: Phase,
+        requests: usize,
+        point: Option<Arc<ProbeProgress>>,
+    ) -> DriveControl<'_> {
         let observer = &mut *self.observer;
         DriveControl {
             shutdown: self.context.stop,
@@ -106,6 +112,7 @@ impl CellRun<'_> {
                     phase,
                     progress,
                     requests,
+                    point: point.as_ref().map(|point| point.snapshot()),
                 });
             }),
         }

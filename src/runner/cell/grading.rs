@@ -272,7 +272,7 @@ impl CellRun<'_> {
         scenario: &Scenario,
         requests: Vec<PlannedRequest>,
     ) -> Result<Vec<Request>, CellError> {
-        let control = self.control(PHASE, requests.len());
+        let control = self.control(PHASE, requests.len(), None);
         let sent = warm_up::warm_up(ready, scenario, requests, control).await;
         let sent = sent.map_err(|error| CellError::NotSent(PHASE, error))?;
         match sent.abort {

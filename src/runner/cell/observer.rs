@@ -6,9 +6,11 @@ use serde_json::{Map, Value};
 
 use crate::base::clock::MonotonicTime;
 use crate::base::control_client::ControlError;
+use crate::config::search::SearchVariable;
 use crate::loadgen::{PlannedRequest, Progress};
 use crate::results::record::cell::Phase;
 use crate::results::record::request::Request;
+use crate::results::record::search::{Point, PointProgress};
 
 /// Receives the events of a measurement in order.
 pub(crate) trait CellObserver {
@@ -26,6 +28,14 @@ pub(crate) enum CellEvent<'a> {
         phase: Phase,
         progress: &'a Progress,
         requests: usize,
+        /// The point of a search that is measured.
+        point: Option<PointProgress>,
+    },
+    /// A point of a search was judged.
+    PointJudged {
+        point: &'a Point,
+        by: SearchVariable,
+        target: f64,
     },
     /// The requests have ended; the timestamps of their records are relative to `zero`.
     Sent {

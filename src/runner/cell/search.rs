@@ -11,6 +11,7 @@ use crate::results::record::client::ClientFacts;
 use crate::results::record::search::{Point, ReportedTokens};
 use crate::results::record::telemetry::Sample;
 use crate::results::record::validity::Reason;
+use crate::runner::cell::observer::CellEvent;
 use crate::runner::cell::cell_run::{CellError, CellOutcome, CellRun};
 use crate::runner::load::{LoadOutcome, PreparedLoad};
 use crate::runner::prompt_store::PreparedWorkload;
@@ -103,6 +104,11 @@ impl PointMeasurement for CellPoints<'_, '_> {
         outcome: LoadOutcome,
         _search: &SloSearch,
     ) -> Result<(), CellOutcome> {
+        self.run.observer.event(CellEvent::PointJudged {
+            point: &point,
+            by: self.search.by,
+            target: self.search.target,
+        });
         let mut client = outcome.client;
         // The point itself reports that its rate was not reached.
         if point.judged.unreached.is_some() {

@@ -167,6 +167,7 @@ impl CellObserver for Console<'_> {
                 }
             }
             CellEvent::Counters(page) => self.pages.push(page),
+            CellEvent::PointJudged { .. } => {}
             CellEvent::Profiler(event) => {
                 self.profiler_event(&event);
                 if let ProfilerEvent::Asked { to_start: true, .. } = event {
