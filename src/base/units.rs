@@ -212,6 +212,86 @@ impl schemars::JsonSchema for RequestRate {
     }
 }
 
+/// Output tokens per second of one answer, above zero. On disk and in YAML such as `30 tok/s`.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub(crate) struct TokenSpeed(f64);
+
+impl TokenSpeed {
+    /// The time per token.
+    pub(crate) fn per_token(self) -> Duration {
+        Duration::from_secs_f64(1.0 / self.0)
+    }
+}
+
+impl fmt::Display for TokenSpeed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} tok/s", self.0)
+    }
+}
+
+impl std::str::FromStr for TokenSpeed {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        /// Slower and faster answers cannot be timed.
+        const POSSIBLE: std::ops::RangeInclusive<f64> = 0.001..=1_000_000.0;
+        let number = text.trim().strip_suffix("tok/s").unwrap_or(text).trim();
+        let speed = number
+            .parse::<f64>()
+            .ok()
+            .filter(|speed| POSSIBLE.contains(speed));
+        speed.map(Self).ok_or_else(|| {
+            format!(
+                "`{text}` is not a speed of an answer; write output tokens per second, such as `30 tok/s`"
+            )
+        })
+    }
+}
+
+impl Serialize for TokenSpeed {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for TokenSpeed {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = TokenSpeed;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("output tokens per second, such as `30 tok/s`")
+            }
+            fn visit_f64<E: de::Error>(self, value: f64) -> Result<TokenSpeed, E> {
+                self.visit_str(&value.to_string())
+            }
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<TokenSpeed, E> {
+                self.visit_f64(value as f64)
+            }
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<TokenSpeed, E> {
+                self.visit_f64(value as f64)
+            }
+            fn visit_str<E: de::Error>(self, value: &str) -> Result<TokenSpeed, E> {
+                value.parse().map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+impl schemars::JsonSchema for TokenSpeed {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "TokenSpeed".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "type": ["number", "string"],
+            "description": "Output tokens per second of one answer, such as `30 tok/s`."
+        })
+    }
+}
+
 /// A size in bytes as users write it: `32GiB`, `512 MiB`, `1GB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Bytes(pub u64);

@@ -293,8 +293,9 @@ with_dataset_options! {
         /// Number of tokens beyond the requested output length after which an answer is cut off as endless;
         /// default 1024.
         pub(crate) excess_tokens: Option<u32>,
-        /// Limits that a good request meets.
-        pub(crate) slo: Option<Slo>,
+        /// Limits that a good request meets; with `search` also a list of tiers, such as
+        /// `[{ ttft: 15s, speed: 30 tok/s }, { ttft: 15s, speed: 100 tok/s }]`, of which each gets its capacity.
+        pub(crate) slo: Option<Spanned<OneOrMany<Slo>>>,
         /// Fields added to every request body; `null` removes a field.
         pub(crate) body: BodyFields,
         /// Whether an answer may end where the model ends it; default `false`: the requested output length is

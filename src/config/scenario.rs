@@ -5,7 +5,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::base::units::HumanDuration;
+use crate::base::units::{HumanDuration, TokenSpeed};
 use crate::config::api::ClientStyle;
 use crate::config::arrival::Arrival;
 use crate::config::cancel::Cancel;
@@ -44,8 +44,11 @@ pub struct Scenario {
     pub(crate) check_answers: bool,
     /// Limits and timeouts of the load.
     pub(crate) limits: LoadLimits,
-    /// The limits that make a request good.
+    /// The limits that make a request good: the first tier, if a search has several.
     pub(crate) slo: Option<Slo>,
+    /// The further tiers of a search.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) further_tiers: Vec<Slo>,
     /// The search that replaces a single arrival.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) search: Option<Search>,
@@ -64,7 +67,14 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// The client whose warm-up and order of draws apply.
+    /// Every tier of the SLO. Without an SLO, one that has no limits.
+    pub(crate) fn tiers(&self) -> Vec<Slo> {
+        let first = self.slo.clone().unwrap_or_default();
+        std::iter::once(first)
+            .chain(self.further_tiers.iter().cloned())
+            .collect()
+    }
+
     /// The mean time from the first request to the last one at a constant rate; `None` if the load or the engine decides it.
     pub(crate) fn sending_time(&self) -> Option<Duration> {
         let arrival = &self.arrival;
@@ -77,6 +87,7 @@ impl Scenario {
         Some(window.map_or(all, |window| window.min(all)))
     }
 
+    /// The client whose warm-up and order of draws apply.
     pub(crate) fn client_style(&self) -> ClientStyle {
         self.workload.facts().style
     }
@@ -135,17 +146,40 @@ pub(crate) struct Slo {
     /// Maximum time per output token after the first, such as `50ms`.
     #[serde(default)]
     pub(crate) tpot: Option<HumanDuration>,
+    /// Minimum speed of the answer after the first token, such as `30 tok/s`; another way to write `tpot`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) speed: Option<TokenSpeed>,
     /// Maximum time to the end of the answer, such as `30s`.
     #[serde(default)]
     pub(crate) e2e: Option<HumanDuration>,
 }
 
+impl Slo {
+    /// Its limits, each with its name.
+    pub(crate) fn limits_in_words(&self) -> Vec<String> {
+        let time = |name: &str, limit: Option<HumanDuration>| limit.map(|limit| format!("{name} {limit}"));
+        let speed = self.speed.map(|speed| format!("speed {speed}"));
+        [
+            time("TTFT", self.ttft),
+            time("TPOT", self.tpot),
+            speed,
+            time("E2E", self.e2e),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+
+    /// The maximum time per output token, which `tpot` or `speed` sets.
+    pub(crate) fn max_tpot(&self) -> Option<Duration> {
+        let by_speed = self.speed.map(TokenSpeed::per_token);
+        let given = self.tpot.map(HumanDuration::duration);
+        given.into_iter().chain(by_speed).min()
+    }
+}
+
 impl std::fmt::Display for Slo {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let targets = [("TTFT", self.ttft), ("TPOT", self.tpot), ("E2E", self.e2e)];
-        let targets = targets
-            .iter()
-            .filter_map(|(name, limit)| limit.map(|limit| format!("{name} {limit}")));
-        f.write_str(&targets.collect::<Vec<_>>().join(" and "))
+        f.write_str(&self.limits_in_words().join(" and "))
     }
 }

@@ -37,6 +37,31 @@ impl SearchVariable {
     }
 }
 
+/// A tier of an SLO, counted from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
+pub struct Tier(u8);
+
+impl Tier {
+    pub(crate) const FIRST: Self = Self(1);
+    /// Largest number of tiers.
+    pub(crate) const MAX: u8 = 6;
+
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        (1..=Self::MAX).map(Self)
+    }
+
+    /// The place among the tiers, from 0.
+    pub(crate) const fn index(self) -> usize {
+        self.0 as usize - 1
+    }
+}
+
+impl std::fmt::Display for Tier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// A search for the highest rate or concurrency that meets the SLO. It doubles the value from `from` until a
 /// point fails, then probes just below and just above where the capacity seems to lie. A point ends as soon as its
 /// requests show whether the target is met.
@@ -58,7 +83,7 @@ pub(crate) struct Search {
     /// points are too short for that. For a concurrency the search ends at the latest when the ends differ by 1.
     #[serde(default = "default_resolution")]
     pub(crate) resolution: f64,
-    /// Maximum number of measured points; default 24.
+    /// Maximum number of measured points for each tier of the SLO; default 24.
     #[serde(default = "default_points")]
     pub(crate) points: u32,
     /// Largest number of requests of a point; default: all prompts of the scenario.

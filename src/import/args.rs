@@ -156,6 +156,7 @@ pub(super) fn parse_number(value: &Value) -> Option<f64> {
 /// The SLO from limits in milliseconds by target; `None` if there is no limit.
 pub(super) fn slo_from_limits(limits: impl Iterator<Item = (String, f64)>) -> Option<Slo> {
     let mut slo = Slo {
+        speed: None,
         ttft: None,
         tpot: None,
         e2e: None,

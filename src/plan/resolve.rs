@@ -153,7 +153,12 @@ impl ResolveContext<'_> {
                 excess_tokens: entry.excess_tokens.unwrap_or(defaults.excess_tokens),
                 ..defaults
             },
-            slo: entry.slo.clone(),
+            slo: entry.slo.as_ref().and_then(|tiers| tiers.first().cloned()),
+            further_tiers: entry
+                .slo
+                .iter()
+                .flat_map(|tiers| tiers.iter().skip(1).cloned())
+                .collect(),
             search: entry.search.as_ref().map(|search| search.value.clone()),
             body: entry.body.0.clone(),
             check_answers: entry

@@ -9,6 +9,7 @@ use crate::config::connections::ConnectionLifetime;
 use crate::config::dataset::PromptForm;
 use crate::config::quality::probes;
 use crate::config::repeats::StartOrder;
+use crate::config::scenario::Slo;
 use crate::plan::command::{self, StartValues};
 use crate::plan::{AttachedServer, Cell, ExecutorSpec, Launch, OrderCost, Plan, Start};
 use crate::report::connection_notes;
@@ -330,7 +331,10 @@ fn load_in_words(cell: &Cell) -> String {
             )
         }));
     }
-    words.extend(scenario.slo.as_ref().map(|slo| format!("SLO {slo}")));
+    if scenario.slo.is_some() {
+        let tiers: Vec<String> = scenario.tiers().iter().map(Slo::to_string).collect();
+        words.push(format!("SLO {}", tiers.join(" or ")));
+    }
     words.extend(
         scenario
             .arrival

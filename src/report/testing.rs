@@ -161,6 +161,7 @@ fn cell(launch: &Launch) -> Cell {
             },
             limits: LoadLimits::default(),
             slo: None,
+            further_tiers: Vec::new(),
             search: None,
             body: serde_json::Map::new(),
             stop_at_eos: false,

@@ -109,9 +109,14 @@ impl CellObserver for ProgressReporter<'_> {
                 elapsed_s: clock::now().since(self.began).as_secs_f64(),
                 point,
             },
-            CellEvent::PointJudged { point, by, target } => Event::PointJudged {
+            CellEvent::PointJudged {
+                point,
+                by,
+                tier,
+                target,
+            } => Event::PointJudged {
                 measurement,
-                point: point.counts(by),
+                point: point.counts(by, tier),
                 target,
                 decision: (!point.has_warm_cache()).then(|| point.judged.decision()),
             },

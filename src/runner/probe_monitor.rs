@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::analysis::capacity::{self, EndedRequest, ProbeDecision};
 use crate::config::scenario::Slo;
-use crate::config::search::SearchVariable;
+use crate::config::search::{SearchVariable, Tier};
 use crate::loadgen::{LoadWatch, Sink};
 use crate::results::record::request::Request;
 use crate::results::record::search::PointProgress;
@@ -30,22 +30,25 @@ pub(crate) struct ProbeGoal {
 pub(crate) struct ProbeProgress {
     by: SearchVariable,
     value: f64,
+    tier: Option<Tier>,
     judged: AtomicU64,
     good: AtomicU64,
 }
 
 impl ProbeProgress {
-    pub(crate) const fn new(by: SearchVariable, value: f64) -> Self {
+    pub(crate) const fn new(by: SearchVariable, value: f64, tier: Option<Tier>) -> Self {
         Self {
             by,
             value,
+            tier,
             judged: AtomicU64::new(0),
             good: AtomicU64::new(0),
         }
     }
 
     fn count(&self, request: &EndedRequest) {
-        self.good.fetch_add(u64::from(request.is_good()), Ordering::Relaxed);
+        self.good
+            .fetch_add(u64::from(request.is_good()), Ordering::Relaxed);
         self.judged.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -53,6 +56,7 @@ impl ProbeProgress {
         PointProgress {
             by: self.by,
             value: self.value,
+            tier: self.tier,
             judged: self.judged.load(Ordering::Relaxed),
             good: self.good.load(Ordering::Relaxed),
         }
@@ -96,7 +100,7 @@ fn watch_records(
     let (mut complete, mut look, mut decided) = (0, capacity::first_look(goal.target), None);
     for request in records {
         // Without reported tokens, the time per token is known only after the load.
-        let is_known = goal.slo.tpot.is_none() || request.usage.is_some() || request.is_failed();
+        let is_known = goal.slo.max_tpot().is_none() || request.usage.is_some() || request.is_failed();
         let place = ended.get_mut(request.index as usize);
         let Some(place) = place.filter(|_| decided.is_none() && is_known) else {
             continue;

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::analysis::capacity::{Next, SloSearch, judge_concurrency, judge_point};
+use crate::analysis::capacity::{NextPoint, TieredSearch, judge_concurrency, judge_point};
 use crate::analysis::metrics::{self, DefinitionSet, Metric, MetricInputs};
 use crate::base::ids::ContentHash;
 use crate::base::units::HumanDuration;
-use crate::config::scenario::Scenario;
-use crate::config::search::{Search, SearchVariable};
+use crate::config::scenario::{Scenario, Slo};
+use crate::config::search::{Search, SearchVariable, Tier};
 use crate::plan::Protocol;
 use crate::results::record::request::count_failures;
 use crate::results::record::search::{Point, SearchRecord};
@@ -31,16 +31,24 @@ pub(crate) trait PointMeasurement {
         &mut self,
         value: f64,
         load: PreparedLoad,
-        search: &SloSearch,
+        search: &TieredSearch,
     ) -> Result<PointResult<Self::Measured>, Self::Failure>;
 
     /// Receives a judged point; `search` includes it.
     async fn point_judged(
         &mut self,
-        point: Point,
+        point: JudgedPoint,
         measured: Self::Measured,
-        search: &SloSearch,
+        search: &TieredSearch,
     ) -> Result<(), Self::Failure>;
+}
+
+/// A point with its judgements.
+pub(crate) struct JudgedPoint {
+    /// As every tier of the SLO judges it.
+    pub(crate) tiers: Vec<Point>,
+    /// Index of the tier for which it was measured.
+    pub(crate) tier: usize,
 }
 
 /// Result of sending the load of a point.
@@ -75,13 +83,14 @@ pub(crate) async fn run<M: PointMeasurement>(
     protocol: Protocol,
     points: &mut M,
 ) -> Result<SearchOutcome, M::Failure> {
-    let mut state = SloSearch::new(search.clone());
+    let tiers = scenario.tiers();
+    let mut state = TieredSearch::new(search, tiers.len());
     let mut used = 0;
-    while let Next::Try(value) = state.next() {
-        let load = load_at(scenario, search, workload, protocol, value, used);
+    while let Some(next) = state.next() {
+        let load = load_at(scenario, search, workload, protocol, next, used);
         let load = load.map_err(|reason| points.not_prepared(reason))?;
         let schedule = load.schedule.clone();
-        let measured = match points.measure(value, load, &state).await? {
+        let measured = match points.measure(next.value, load, &state).await? {
             PointResult::Measured(measured) => measured,
             PointResult::Stopped { prompts } => {
                 used += prompts;
@@ -89,8 +98,13 @@ pub(crate) async fn run<M: PointMeasurement>(
             }
         };
         used += measured.load.as_ref().prompts;
-        let point = new_point(search, scenario, value, schedule, &measured);
-        state.add_point(point.clone());
+        let judge = |slo: &Slo| new_point(search, scenario, slo, next.value, schedule.clone(), &measured);
+        let judged: Vec<Point> = tiers.iter().map(judge).collect();
+        state.add_point(next.tier, judged.clone());
+        let point = JudgedPoint {
+            tiers: judged,
+            tier: next.tier,
+        };
         points.point_judged(point, measured.load, &state).await?;
     }
     Ok(SearchOutcome {
@@ -99,7 +113,7 @@ pub(crate) async fn run<M: PointMeasurement>(
     })
 }
 
-/// The load of a point at a value. It continues after the `used` prompts of earlier points, and repeats the
+/// The load of a point. It continues after the `used` prompts of earlier points, and repeats the
 /// data set at its end. While prompts suffice, no point finds the prompts of another one in a cache. Fails
 /// with a message if the prompts cannot contain images.
 fn load_at(
@@ -107,9 +121,11 @@ fn load_at(
     search: &Search,
     workload: &PreparedWorkload,
     protocol: Protocol,
-    value: f64,
+    NextPoint { tier, value }: NextPoint,
     used: usize,
 ) -> Result<PreparedLoad, String> {
+    let mut slos = scenario.tiers();
+    let shown_tier = (slos.len() > 1).then(|| Tier::all().nth(tier)).flatten();
     let mut scenario = scenario.clone();
     scenario.arrival = search.arrival_at(&scenario.arrival, value);
     let prompts = workload.prepared.prompts.len();
@@ -129,10 +145,10 @@ fn load_at(
     };
     let mut draws = workload.prepared.rng.clone();
     let goal = ProbeGoal {
-        slo: scenario.slo.clone().unwrap_or_default(),
+        slo: slos.swap_remove(tier),
         target: search.target,
         is_closed: scenario.arrival.rate.is_infinite(),
-        progress: Arc::new(ProbeProgress::new(search.by, value)),
+        progress: Arc::new(ProbeProgress::new(search.by, value, shown_tier)),
     };
     let load = PreparedLoad::for_range(scenario, workload, protocol, part, &mut draws)?;
     Ok(PreparedLoad {
@@ -141,21 +157,21 @@ fn load_at(
     })
 }
 
-/// Judges a point by its requests and the SLO of the basis; without an SLO every completed answer is good. If
+/// Judges a point by its requests and a tier of the SLO; without limits every completed answer is good. If
 /// prompts run out before anything is decided, a rate was not held for the time of the point; a concurrency was.
 fn new_point<M: AsRef<LoadOutcome>>(
     search: &Search,
     scenario: &Scenario,
+    slo: &Slo,
     value: f64,
     schedule: ContentHash,
     measured: &MeasuredPoint<M>,
 ) -> Point {
     let (basis, outcome) = (&measured.metric_inputs, measured.load.as_ref());
     let (requests, ran_out) = (&outcome.requests, outcome.ran_out.as_ref());
-    let slo = basis.slo.clone().unwrap_or_default();
     let [figures] = metrics::compute_sets(requests, basis, [DefinitionSet::Matrix]);
     let is_closed = search.arrival_at(&scenario.arrival, value).rate.is_infinite();
-    let judged = judge_point(requests, &slo, search, outcome.decided, is_closed);
+    let judged = judge_point(requests, slo, search, outcome.decided, is_closed);
     let judged = match search.by {
         SearchVariable::Concurrency => metrics::metric_value(&figures, Metric::PeakConcurrency)
             .map_or(judged, |peak| judge_concurrency(judged, value, peak)),

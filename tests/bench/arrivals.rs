@@ -241,7 +241,10 @@ fn a_search_for_a_concurrency_finds_how_many_keep_the_slo() {
     // The threshold has 4 ms a token to either side, and half of the requests decide: a busy host does not change what is found.
     let engine = ["--step", "1ms", "--step-per-sequence=8ms", "--no-prefix-cache"];
     let (sim, desk) = (Sim::start("vllm", &engine), Desk::new());
+    // The conversations are too few for the prompts of all points.
     let more = [
+        "--dataset-name",
+        "random-ids",
         "--num-prompts",
         "700",
         "--search",

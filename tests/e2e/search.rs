@@ -79,7 +79,10 @@ fn a_matrix_finds_a_capacity_and_keeps_every_point() {
     // Requests and figures are those of the point that was found.
     let figures = &search.figures[&Definitions::Matrix];
     assert_eq!(
-        metrics::metric_value(figures, Metric::Found(SearchVariable::Concurrency)),
+        metrics::metric_value(
+            figures,
+            Metric::from_name("found_concurrency_requests").expect("it is one")
+        ),
         Some(capacity.value)
     );
     assert!(metrics::metric_value(figures, Metric::Attainment) >= Some(0.9));
@@ -406,4 +409,60 @@ fn a_client_that_was_stopped_during_another_point_marks_the_search() {
         "{reasons:#?}"
     );
     bench.leaves_no_process();
+}
+
+/// Alone, the slower tier is met by more requests at once.
+#[test]
+fn every_tier_of_an_slo_gets_its_capacity_and_points_are_shown() {
+    let tiers = "slo: [{ ttft: 100ms }, { ttft: 100ms, speed: 80 tok/s }]";
+    let args = "args: [--max-running, \"8\", --step, 2ms, --step-per-sequence, 4ms]";
+    let matrix = MATRIX.replace("slo: { ttft: 50ms }", tiers).replace(
+        "args: [--max-running, \"4\", --step, 5ms, --step-per-sequence, 0ms]",
+        args,
+    );
+    let climbing = matrix.find("  - climbing:").expect("it is there");
+    let data = matrix.find("datasets:").expect("it is there");
+    let matrix = format!("{}{}", &matrix[..climbing], &matrix[data..]);
+    let bench = Bench::of(&matrix);
+    bench
+        .call(&["plan", "matrices/m.yaml"])
+        .exits(0)
+        .shows("SLO TTFT 100ms or TTFT 100ms and speed 80 tok/s");
+    let ran = bench
+        .run(&[])
+        .exits(0)
+        .says("requests are good for tier 2 (")
+        .shows("speed 80 tok/s: ");
+    let run = bench.finished();
+    let record = run.summaries[0].search.as_ref().expect("the search is recorded");
+    let capacities: Vec<_> = std::iter::once(record)
+        .chain(&record.further_tiers)
+        .map(|record| record.capacity.unwrap_or_else(|| panic!("{}", record.describe())))
+        .collect();
+    // 80 tok/s leave 12.5 ms for a token. Two at once take 10 ms, three 14.
+    assert!(
+        capacities[1].low <= 3.0 && capacities[1].high <= 5.0,
+        "{capacities:?}"
+    );
+    assert!(capacities[0].low > capacities[1].low, "{capacities:?}");
+    let figures = &run.summaries[0].figures[&Definitions::Matrix];
+    for (name, capacity) in ["found_concurrency_requests", "found_concurrency_tier2_requests"]
+        .into_iter()
+        .zip(&capacities)
+    {
+        assert_eq!(
+            figures.get(name).copied().flatten(),
+            Some(capacity.value),
+            "{}",
+            ran.stdout
+        );
+    }
+    // Tiers without a search are none.
+    let start = matrix.find("      search:").expect("it is there");
+    let end = start + matrix[start..].find('\n').expect("a line ends") + 1;
+    bench.rewrite(&format!("{}{}", &matrix[..start], &matrix[end..]));
+    bench
+        .call(&["plan", "matrices/m.yaml"])
+        .exits(2)
+        .says("tiers are for a search, which finds the capacity of each");
 }

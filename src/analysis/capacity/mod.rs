@@ -6,8 +6,10 @@ mod probe_test;
 mod search;
 mod starts;
 mod strategy;
+mod tiers;
 
 pub(crate) use outcomes::{EndedRequest, outcomes};
 pub(crate) use point::{judge_concurrency, judge_point};
 pub(crate) use probe_test::{ProbeDecision, first_look, judge, next_look};
-pub(crate) use search::{Next, SloSearch, capacity_over_starts};
+pub(crate) use search::capacity_over_starts;
+pub(crate) use tiers::{NextPoint, TieredSearch};

@@ -111,6 +111,7 @@ impl SloSearch {
                 Next::Finished(ending) => ending,
                 Next::Try(_) => SearchStopReason::Stopped,
             },
+            further_tiers: Vec::new(),
             reported: None,
         }
     }

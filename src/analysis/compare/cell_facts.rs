@@ -165,21 +165,21 @@ pub(crate) fn limit_facts(scenario: &Scenario) -> Facts {
 pub(crate) const SLO: &str = "SLO";
 
 pub(crate) fn slo_in_words(scenario: &Scenario) -> String {
-    let Some(slo) = &scenario.slo else {
+    if scenario.slo.is_none() {
         return "none".to_owned();
-    };
-    let targets = [("TTFT", slo.ttft), ("TPOT", slo.tpot), ("E2E", slo.e2e)];
-    let limits: Vec<String> = targets
+    }
+    let tiers: Vec<String> = scenario
+        .tiers()
         .iter()
-        .filter_map(|(name, target)| Some(format!("{name} {}", (*target)?)))
+        .map(|slo| slo.limits_in_words().join(", "))
         .collect();
-    limits.join(", ")
+    tiers.join("; ")
 }
 
 /// Says why a metric that depends on the SLO cannot be compared. `None` for other metrics, and if both SLOs
 /// are the same.
 pub(crate) fn slo_difference(metric: Metric, first_value: &str, second_value: &str) -> Option<String> {
-    let depends = matches!(metric, Metric::Goodput | Metric::Attainment | Metric::Found(_));
+    let depends = matches!(metric, Metric::Goodput | Metric::Attainment | Metric::Found(..));
     (depends && first_value != second_value).then(|| format!("{SLO} {first_value} against {second_value}"))
 }
 

@@ -19,6 +19,7 @@ use crate::results::record::cell_stats::{
 };
 use crate::results::record::machine::Machine;
 use crate::results::record::run::RunInfo;
+use crate::results::record::search::SearchRecord;
 use crate::results::record::validity::MetricFamily;
 
 /// Returns the metrics that a side stores.
@@ -43,7 +44,7 @@ fn stored_metrics() -> Vec<Metric> {
         Metric::Goodput,
         Metric::CorrectShare,
     ];
-    let search_metrics = Metric::all().filter(|metric| matches!(metric, Metric::Found(_)));
+    let search_metrics = Metric::all().filter(|metric| matches!(metric, Metric::Found(..)));
     flows.into_iter().chain(search_metrics).chain(times).collect()
 }
 
@@ -208,10 +209,12 @@ fn resolutions(summaries: &[&MeasurementSummary], gates: &[Metric]) -> BTreeMap<
 /// Returns the results of searches without a reliable bracket, with the reason.
 fn searches_without_ratio(summaries: &[&MeasurementSummary]) -> Facts {
     let searches = summaries.iter().filter_map(|summary| summary.search.as_ref());
-    let doubts = searches.filter_map(|search| {
-        let why = unreliable_search_reason(search)?;
-        Some((Metric::Found(search.by).name(), why))
-    });
+    let doubts = searches
+        .flat_map(SearchRecord::tiers)
+        .filter_map(|(tier, search)| {
+            let why = unreliable_search_reason(search)?;
+            Some((Metric::Found(search.by, tier).name(), why))
+        });
     doubts.collect()
 }
 
@@ -382,7 +385,7 @@ pub(crate) fn metric_family(metric: Metric) -> Option<MetricFamily> {
         | Metric::AttainmentOf(Target::Ttft) => Some(MetricFamily::Ttft),
         Metric::Time(_, LatencyKind::Itl) => Some(MetricFamily::Itl),
         Metric::Time(_, LatencyKind::Tpot) | Metric::Interactivity => Some(MetricFamily::Tpot),
-        Metric::Goodput | Metric::Attainment | Metric::AttainmentOf(Target::Tpot) | Metric::Found(_) => {
+        Metric::Goodput | Metric::Attainment | Metric::AttainmentOf(Target::Tpot) | Metric::Found(..) => {
             Some(MetricFamily::Goodput)
         }
         Metric::Energy

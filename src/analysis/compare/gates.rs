@@ -4,7 +4,7 @@
 use crate::analysis::metrics::{self, LatencyKind, Metric, Quantity, Statistic};
 use crate::config::dataset::PromptForm;
 use crate::config::scenario::Scenario;
-use crate::config::search::SearchVariable;
+use crate::config::search::{SearchVariable, Tier};
 use crate::results::record::cell::MetricValues;
 use crate::results::record::cell_stats::CellStats;
 
@@ -54,7 +54,10 @@ impl Load {
 pub(crate) fn gates(scenario: &Scenario) -> Vec<Metric> {
     let tpot = Metric::Time(Statistic::Median, LatencyKind::Tpot);
     match Load::from_scenario(scenario) {
-        Load::Search(by) => vec![Metric::Found(by)],
+        Load::Search(by) => {
+            let tiers = Tier::all().take(scenario.tiers().len());
+            tiers.map(|tier| Metric::Found(by, tier)).collect()
+        }
         // If the model ends its answers, engines give answers of different lengths. Tokens per second then
         // show how much was written, not how fast.
         Load::FixedRate if scenario.stop_at_eos => {
@@ -171,6 +174,7 @@ mod tests {
             },
             limits: LoadLimits::default(),
             slo: None,
+            further_tiers: Vec::new(),
             search: None,
             body: serde_json::Map::new(),
             stop_at_eos: false,
@@ -232,6 +236,7 @@ mod tests {
         paced.arrival.rate = RequestRate::new(4.0).unwrap();
         assert_eq!(gates(&paced), [latency]);
         paced.slo = Some(Slo {
+            speed: None,
             ttft: Some(HumanDuration::from_secs(1)),
             tpot: None,
             e2e: None,
@@ -255,6 +260,6 @@ mod tests {
             [Metric::Throughput(Quantity::Requests), tpot]
         );
         paced.search = Some(Search::new(SearchVariable::Rate));
-        assert_eq!(gates(&paced), [Metric::Found(SearchVariable::Rate)]);
+        assert_eq!(gates(&paced), [Metric::Found(SearchVariable::Rate, Tier::FIRST)]);
     }
 }

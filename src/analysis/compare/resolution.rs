@@ -1,6 +1,7 @@
 //! Resolution of metrics: values closer than this may be the same value, however often they are measured.
 
 use crate::analysis::metrics::{self, Metric, Unit};
+use crate::config::search::Tier;
 use crate::results::record::cell::{Definitions, MeasurementSummary, MetricValues, Origin};
 
 /// A value with at least this many decimals was computed, not printed.
@@ -18,7 +19,7 @@ pub(crate) fn resolution<'a>(
     metric: Metric,
 ) -> f64 {
     let shares = summaries.filter_map(|summary| match (metric, summary.origin) {
-        (Metric::Found(_), _) => search_resolution(summary),
+        (Metric::Found(_, tier), _) => search_resolution(summary, tier),
         (_, Origin::Imported) => print_resolution(summary.figures.get(&definitions)?, metric),
         (_, Origin::Measured | Origin::Simulated) => None,
     });
@@ -66,8 +67,9 @@ pub(crate) fn raise_zeros(starts: &[Vec<f64>], min_value: Option<f64>) -> Vec<Ve
     starts.iter().map(repeats).collect()
 }
 
-fn search_resolution(summary: &MeasurementSummary) -> Option<f64> {
-    let capacity = summary.search.as_ref()?.capacity?;
+fn search_resolution(summary: &MeasurementSummary, tier: Tier) -> Option<f64> {
+    let (_, record) = summary.search.as_ref()?.tiers().nth(tier.index())?;
+    let capacity = record.capacity?;
     Some((capacity.high / capacity.value).max(capacity.value / capacity.low) - 1.0)
 }
 

@@ -14,6 +14,7 @@ use super::latency::Times;
 use super::metric::Metric;
 use super::metric_set::MetricSet;
 use super::throughput::measured_window_s;
+use crate::base::units::HumanDuration;
 use crate::config::scenario::Slo;
 use crate::results::record::request::{Request, judged_requests};
 
@@ -30,7 +31,7 @@ pub(super) fn add_goodput(metrics: &mut MetricSet, requests: &[Request], slo: &S
         judged_requests(requests),
         measured_window_s(requests),
     );
-    if slo.tpot.is_some() && are_coalesced(requests) {
+    if slo.max_tpot().is_some() && are_coalesced(requests) {
         for metric in [
             Metric::Goodput,
             Metric::Attainment,
@@ -151,5 +152,6 @@ fn add_goodput_metrics(
 
 /// Returns the limits in milliseconds, in the order of [`Target::ALL`].
 pub(super) fn limits_ms(slo: &Slo) -> [Option<f64>; 3] {
-    [slo.ttft, slo.tpot, slo.e2e].map(|limit| limit.map(|limit| limit.duration().as_nanos() as f64 / 1e6))
+    let [ttft, e2e] = [slo.ttft, slo.e2e].map(|limit| limit.map(HumanDuration::duration));
+    [ttft, slo.max_tpot(), e2e].map(|limit| limit.map(|limit| limit.as_nanos() as f64 / 1e6))
 }

@@ -1,7 +1,7 @@
 //! Metrics with their names on disk and for users, their unit, and their better direction.
 
 use super::dimensions::{LatencyKind, Quantity, Statistic, Target, TokenCount};
-use crate::config::search::SearchVariable;
+use crate::config::search::{SearchVariable, Tier};
 use crate::results::record::request::RequestFailureClass;
 
 /// A metric that a cell can have. Its name is stable, because reports, comparisons and scripts use it.
@@ -86,10 +86,18 @@ pub enum Metric {
     MeanPower,
     /// Highest power of all devices at one moment.
     PeakPower,
-    /// Highest value that a search found.
-    Found(SearchVariable),
+    /// Highest value that a search found for a tier of the SLO.
+    Found(SearchVariable, Tier),
     /// A statistic of a sample of times.
     Time(Statistic, LatencyKind),
+}
+
+/// The part of a name that tells a further tier from the first.
+fn tier_infix(tier: Tier) -> String {
+    match tier {
+        Tier::FIRST => String::new(),
+        further => format!("tier{further}_"),
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,7 +205,9 @@ impl Metric {
             .chain(Quantity::ALL.map(Self::EnergyPer))
             .chain(Quantity::PER_JOULE.map(Self::PerEnergy))
             .chain([Self::MeanPower, Self::PeakPower])
-            .chain([SearchVariable::Rate, SearchVariable::Concurrency].map(Self::Found))
+            .chain(Tier::all().flat_map(|tier| {
+                [SearchVariable::Rate, SearchVariable::Concurrency].map(|by| Self::Found(by, tier))
+            }))
             .chain(times)
     }
 
@@ -250,8 +260,10 @@ impl Metric {
             Self::PerEnergy(flow) => format!("{}_efficiency_tok_j", flow.name()),
             Self::MeanPower => "mean_power_w".to_owned(),
             Self::PeakPower => "peak_power_w".to_owned(),
-            Self::Found(SearchVariable::Rate) => "found_rate_req_s".to_owned(),
-            Self::Found(SearchVariable::Concurrency) => "found_concurrency_requests".to_owned(),
+            Self::Found(SearchVariable::Rate, tier) => format!("found_rate_{}req_s", tier_infix(tier)),
+            Self::Found(SearchVariable::Concurrency, tier) => {
+                format!("found_concurrency_{}requests", tier_infix(tier))
+            }
             Self::Time(statistic, kind) => format!("{}_{}_ms", statistic.name(), kind.name()),
         }
     }
@@ -310,8 +322,14 @@ impl Metric {
             Self::PerEnergy(flow) => return format!("{} tokens per joule", flow.name()),
             Self::MeanPower => "mean power",
             Self::PeakPower => "peak power",
-            Self::Found(SearchVariable::Rate) => "highest rate that meets the SLO",
-            Self::Found(SearchVariable::Concurrency) => "highest concurrency that meets the SLO",
+            Self::Found(by, tier) => {
+                let of = if tier == Tier::FIRST {
+                    String::new()
+                } else {
+                    format!("tier {tier} of ")
+                };
+                return format!("highest {} that meets {of}the SLO", by.name());
+            }
             Self::Time(statistic, kind) => return format!("{} {}", statistic.label(), kind.label()),
         };
         plain.to_owned()
@@ -332,7 +350,7 @@ impl Metric {
             | Self::ShortResponses
             | Self::MeanConcurrency
             | Self::SteadyConcurrency
-            | Self::Found(SearchVariable::Concurrency)
+            | Self::Found(SearchVariable::Concurrency, _)
             | Self::PeakConcurrency => Unit::Requests,
             Self::ErrorShare
             | Self::AcceptRate
@@ -346,7 +364,7 @@ impl Metric {
             Self::PerUser | Self::Interactivity | Self::PeakOutput | Self::SteadyOutput => {
                 Unit::TokensPerSecond
             }
-            Self::Goodput | Self::Found(SearchVariable::Rate) => Unit::RequestsPerSecond,
+            Self::Goodput | Self::Found(SearchVariable::Rate, _) => Unit::RequestsPerSecond,
             Self::Energy | Self::EnergyAboveIdle | Self::EnergyPer(_) => Unit::Joules,
             Self::PerEnergy(_) => Unit::TokensPerJoule,
             Self::MeanPower | Self::PeakPower => Unit::Watts,
@@ -383,7 +401,7 @@ impl Metric {
             | Self::CorrectShare
             | Self::AttainmentOf(_)
             | Self::PerEnergy(_)
-            | Self::Found(_) => Some(Direction::Higher),
+            | Self::Found(..) => Some(Direction::Higher),
             Self::Due
             | Self::Cancelled
             | Self::AudioDuration

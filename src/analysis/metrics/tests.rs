@@ -117,6 +117,7 @@ fn basis(protocol: Protocol) -> MetricInputs {
 fn slo(ttft_ms: u64, tpot_ms: u64, e2e_ms: u64) -> Slo {
     let span = |ms| Some(HumanDuration(Duration::from_millis(ms)));
     Slo {
+        speed: None,
         ttft: span(ttft_ms),
         tpot: span(tpot_ms),
         e2e: span(e2e_ms),

@@ -882,6 +882,7 @@ fn names_of_tools_and_long_beginnings_ahead_of_the_model_are_found() {
         "a note"
     );
     let target = Slo {
+        speed: None,
         ttft: Some("100ms".parse().unwrap()),
         tpot: None,
         e2e: None,

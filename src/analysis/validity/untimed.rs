@@ -31,7 +31,7 @@ pub(super) fn unknown_token_times_reason(
         })?;
     let mut reason = new_reason(ReasonCode::ChunkedTokens, measured, Some(bound));
     reason.only.push(MetricFamily::Tpot);
-    let has_target = scenario.slo.as_ref().is_some_and(|slo| slo.tpot.is_some());
+    let has_target = scenario.slo.as_ref().is_some_and(|slo| slo.max_tpot().is_some());
     reason.only.extend(has_target.then_some(MetricFamily::Goodput));
     Some(reason)
 }
@@ -50,7 +50,7 @@ pub(super) fn unstreamed_reason(
     let bound = Some("answers that stream".to_owned());
     let mut reason = new_reason(ReasonCode::ChunkedTokens, measured.to_owned(), bound);
     let slo = scenario.slo.as_ref();
-    let has_target = slo.is_some_and(|slo| slo.ttft.is_some() || slo.tpot.is_some());
+    let has_target = slo.is_some_and(|slo| slo.ttft.is_some() || slo.max_tpot().is_some());
     reason.only = vec![MetricFamily::Ttft, MetricFamily::Itl, MetricFamily::Tpot];
     reason.only.extend(has_target.then_some(MetricFamily::Goodput));
     Some(reason)

@@ -145,6 +145,7 @@ impl BenchConfig {
             cancel: cancel.flatten(),
             limits: limits(args, profile),
             slo: slo.clone(),
+            further_tiers: Vec::new(),
             search,
             body,
             stop_at_eos: args.sampling.disable_ignore_eos || has_checks,
@@ -240,6 +241,7 @@ fn parse_slo(pairs: Option<&[String]>, backend: Backend) -> Result<Option<Slo>, 
     let limit = |key: &str| limits.get(key).copied();
     match errors.is_empty() {
         true => Ok(Some(Slo {
+            speed: None,
             ttft: limit("ttft"),
             tpot: limit("tpot"),
             e2e: limit("e2el"),

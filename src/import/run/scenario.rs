@@ -78,6 +78,7 @@ pub(super) fn scenario(result: &ResultBlock, unknown: &mut Vec<UnknownFact>) -> 
             ..LoadLimits::default()
         },
         slo: import_args.slo.clone(),
+        further_tiers: Vec::new(),
         search: None,
         body: import_args.body.clone(),
         stop_at_eos: import_args.stop_at_eos,

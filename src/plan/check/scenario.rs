@@ -9,6 +9,8 @@ use crate::config::dataset::{DatasetName, WorkloadError};
 use crate::config::forms::Named;
 use crate::config::lora::Lora;
 use crate::config::matrix::{Matrix, ScenarioEntry};
+use crate::config::scenario::Slo;
+use crate::config::search::Tier;
 use crate::config::workload::{CHECKABLE_ANSWERS, Workload, unread_option};
 use crate::config::yaml::{Diagnostic, backtick_list, nearest_name};
 
@@ -336,6 +338,12 @@ fn check_rate_profile(named: &Named<ScenarioEntry>, diagnostics: &mut Vec<Diagno
             }));
         }
     }
+    if let Some(tiers) = &entry.slo
+        && let Some((why, help)) = tier_error(tiers, entry.search.is_some())
+    {
+        let diagnostic = Diagnostic::new(format!("invalid `slo` in the scenario `{name}`"));
+        diagnostics.push(with_place(diagnostic, tiers.place.as_ref(), why).with_help(help));
+    }
     let Some(search) = &entry.search else { return };
     let mut reject = |why: String, help: &str| {
         let diagnostic = Diagnostic::new(format!("invalid `search` in the scenario `{name}`"));
@@ -359,4 +367,33 @@ fn check_rate_profile(named: &Named<ScenarioEntry>, diagnostics: &mut Vec<Diagno
             "remove `ramp` and `stages`, or remove `search`",
         );
     }
+}
+
+/// Says why these tiers of an SLO are impossible, and the fix.
+fn tier_error(tiers: &[Slo], is_search: bool) -> Option<(String, &'static str)> {
+    let is_both = |slo: &Slo| slo.tpot.is_some() && slo.speed.is_some();
+    let is_known = |(place, slo): (usize, &Slo)| tiers[..place].contains(slo);
+    if tiers.is_empty() {
+        return Some(("the list is empty".to_owned(), "write one SLO, or remove `slo`"));
+    }
+    if tiers.len() > 1 && !is_search {
+        return Some((
+            "tiers are for a search, which finds the capacity of each".to_owned(),
+            "write one SLO, or add `search`",
+        ));
+    }
+    if tiers.len() > usize::from(Tier::MAX) {
+        return Some((
+            format!("{} tiers are too many", tiers.len()),
+            "write at most six tiers, or split the scenario",
+        ));
+    }
+    if tiers.iter().any(is_both) {
+        return Some((
+            "`speed` and `tpot` limit the same time".to_owned(),
+            "remove one of them: `speed: 20 tok/s` is `tpot: 50ms`",
+        ));
+    }
+    let is_repeated = tiers.len() > 1 && tiers.iter().enumerate().any(is_known);
+    is_repeated.then(|| ("two tiers are the same".to_owned(), "remove one of them"))
 }

@@ -210,6 +210,7 @@ mod tests {
             random_output_len: Some(8),
             random_range_ratio: 0.0,
             slo: Some(Slo {
+                speed: None,
                 ttft: Some(HumanDuration(Duration::from_millis(500))),
                 tpot: None,
                 e2e: None,

@@ -432,6 +432,7 @@ mod tests {
         ]);
         let span = |ms| Some(HumanDuration(Duration::from_millis(ms)));
         let slo = Slo {
+            speed: None,
             ttft: span(500),
             tpot: span(50),
             e2e: None,
@@ -562,6 +563,7 @@ mod tests {
         ]);
         let span = |ms| Some(HumanDuration(Duration::from_millis(ms)));
         let slo = Slo {
+            speed: None,
             ttft: span(600),
             tpot: span(500),
             e2e: span(3000),

@@ -252,6 +252,7 @@ mod tests {
         let mut case = Case::new("vllm", "bf16", 2, 4000.0);
         let limit = |ms| Some(HumanDuration(Duration::from_millis(ms)));
         case.cell.scenario.slo = Some(Slo {
+            speed: None,
             ttft: limit(500),
             tpot: None,
             e2e: limit(3000),

@@ -7,6 +7,7 @@ use crate::analysis::capacity::capacity_over_starts;
 use crate::analysis::compare::gates::Load;
 use crate::analysis::compare::percentile;
 use crate::analysis::metrics::{LatencyKind, Metric, Quantity, Statistic};
+use crate::config::scenario::Slo;
 use crate::report::table::Value;
 use crate::report::table::{Align, Column};
 use crate::results::record::provenance::UnknownFact;
@@ -214,30 +215,47 @@ pub(super) fn search_column() -> Column {
     text_column("highest that meets the SLO", 0)
 }
 
-/// The results of a cell's searches: the capacity with its interval, of each start or, from three starts on, over
-/// all of them; with the capacity of each GPU if there are several.
+/// The results of a cell's searches, by tier of the SLO: the capacity with its interval, of each start or, from three starts
+/// on, over all of them; with the capacity of each GPU if there are several.
 pub(super) fn search_value(cell: &ReportCell<'_>) -> Value {
-    let searches = || {
-        let searching = cell.summaries.iter();
-        searching.filter_map(|summary| Some((summary.start, summary.search.clone()?)))
+    let slos = cell.cell.scenario.tiers();
+    let of_tier = |(place, slo): (usize, &Slo)| {
+        let records = cell.summaries.iter().filter_map(|summary| {
+            let (_, record) = summary.search.as_ref()?.tiers().nth(place)?;
+            Some((summary.start, record))
+        });
+        let text = tier_text(&records.collect::<Vec<_>>(), cell.launch.gpus())?;
+        Some(match slos.len() {
+            1 => text,
+            _ => format!("{slo}: {text}"),
+        })
     };
-    let gpus = cell.launch.gpus().filter(|gpus| *gpus > 1);
-    let starts: BTreeMap<u32, Capacity> = searches()
-        .filter_map(|(start, record)| Some((start, record.capacity?)))
-        .collect();
-    let starts: Vec<Capacity> = starts.into_values().collect();
-    let over_starts = capacity_over_starts(&starts).zip(searches().next());
-    let values: Vec<String> = match over_starts {
-        Some((capacity, (_, record))) => {
-            let text = capacity_text(&capacity, record.by.unit(), gpus);
-            vec![format!("{text} over {} starts", starts.len())]
-        }
-        None => searches().map(|(_, record)| search_text(&record, gpus)).collect(),
-    };
+    let values: Vec<String> = slos.iter().enumerate().filter_map(of_tier).collect();
     match values.is_empty() {
         true => Value::Missing,
         false => Value::Text(values.join("; ")),
     }
+}
+
+/// The results of searches for one tier, with the starts that they were measured on. `None` without any.
+fn tier_text(records: &[(u32, &SearchRecord)], gpus: Option<u32>) -> Option<String> {
+    let gpus = gpus.filter(|gpus| *gpus > 1);
+    let (_, first) = records.first()?;
+    let capacities = records
+        .iter()
+        .filter_map(|(start, record)| Some((*start, record.capacity?)));
+    let starts: BTreeMap<u32, Capacity> = capacities.collect();
+    let starts: Vec<Capacity> = starts.into_values().collect();
+    Some(match capacity_over_starts(&starts) {
+        Some(capacity) => {
+            let text = capacity_text(&capacity, first.by.unit(), gpus);
+            format!("{text} over {} starts", starts.len())
+        }
+        None => {
+            let texts = records.iter().map(|(_, record)| search_text(record, gpus));
+            texts.collect::<Vec<_>>().join("; ")
+        }
+    })
 }
 
 fn search_text(record: &SearchRecord, gpus: Option<u32>) -> String {

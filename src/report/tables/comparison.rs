@@ -130,7 +130,7 @@ fn with_ratio_metric<'h>(
 ) -> Vec<MetricColumn<'h>> {
     match figures.iter_mut().find(|(metric, ..)| *metric == ratio_metric) {
         Some((.., rank)) => *rank = 0,
-        None if matches!(ratio_metric, Metric::Found(_)) => {}
+        None if matches!(ratio_metric, Metric::Found(..)) => {}
         None => figures.insert(0, (ratio_metric, label, 1, 0)),
     }
     figures

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::base::ids::ContentHash;
-use crate::config::search::SearchVariable;
+use crate::config::search::{SearchVariable, Tier};
 use crate::results::record::metric_values::MetricValues;
 use crate::results::record::request_failure::{RequestFailureClass, format_failures};
 use crate::results::record::validity::{Reason, Verdict};
@@ -33,6 +33,9 @@ pub struct SearchRecord {
     pub capacity: Option<Capacity>,
     /// Why the search ended.
     pub ending: SearchStopReason,
+    /// The searches for the further tiers of the SLO, which share the points.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub further_tiers: Vec<Self>,
     /// Token counts reported in the answers of all points, if the engine's counters cover all points.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) reported: Option<ReportedTokens>,
@@ -165,9 +168,10 @@ pub struct Point {
 
 impl Point {
     /// Its judged requests.
-    pub(crate) const fn counts(&self, by: SearchVariable) -> PointProgress {
+    pub(crate) const fn counts(&self, by: SearchVariable, tier: Option<Tier>) -> PointProgress {
         PointProgress {
             by,
+            tier,
             value: self.value,
             judged: self.judged.requests,
             good: self.judged.good,
@@ -206,13 +210,26 @@ pub struct PointProgress {
     pub judged: u64,
     /// Those of `judged` that met the SLO.
     pub good: u64,
+    /// The tier of the SLO; absent if there is only one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier: Option<Tier>,
 }
 
 impl PointProgress {
     /// The load and its requests, such as `8 req/s: 118 of 120 requests are good`.
     pub(crate) fn describe(&self) -> String {
-        let Self { value, judged, good, .. } = self;
-        format!("{value} {}: {good} of {judged} requests are good", self.by.unit())
+        let Self {
+            value,
+            judged,
+            good,
+            tier,
+            by,
+        } = self;
+        let tier = tier.map_or_else(String::new, |tier| format!(" for tier {tier}"));
+        format!(
+            "{value} {}: {good} of {judged} requests are good{tier}",
+            by.unit()
+        )
     }
 }
 
@@ -297,6 +314,11 @@ pub(crate) struct UnreachedRate {
 }
 
 impl SearchRecord {
+    /// This record and those of further tiers, each with its number.
+    pub(crate) fn tiers(&self) -> impl Iterator<Item = (Tier, &Self)> {
+        Tier::all().zip(std::iter::once(self).chain(&self.further_tiers))
+    }
+
     /// Describes the point that did not reach its concurrency, and the fix.
     fn describe_not_reached(&self) -> String {
         let short = |point: &Point| Some((point.judged.peak_concurrency?, point.value));

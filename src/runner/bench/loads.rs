@@ -1,11 +1,10 @@
 //! Measures the loads of a bench as cells: every arrival, or the points of a search.
 
-use crate::analysis::capacity::SloSearch;
+use crate::analysis::capacity::TieredSearch;
 use crate::analysis::validity::{self, Evidence};
 use crate::config::scenario::Scenario;
 use crate::config::search::Search;
 use crate::plan::{Cell, Plan};
-use crate::results::record::search::Point;
 use crate::results::record::validity::ReasonCode;
 use crate::runner::bench::error::BenchError;
 use crate::runner::bench::observer::{BenchEvent, BenchLoad, BenchObserver, BenchOutcome};
@@ -14,7 +13,7 @@ use crate::runner::bench::session::Session;
 use crate::runner::cell::{CellContext, CellError, CellRun};
 use crate::runner::load::PreparedLoad;
 use crate::runner::ready_engine::ReadyEngine;
-use crate::runner::search::{self, MeasuredPoint, PointMeasurement, PointResult};
+use crate::runner::search::{self, JudgedPoint, MeasuredPoint, PointMeasurement, PointResult};
 
 /// The server that is measured.
 pub(super) struct Bench<'a> {
@@ -172,7 +171,7 @@ impl<O: BenchObserver> PointMeasurement for Points<'_, '_, O> {
         &mut self,
         value: f64,
         load: PreparedLoad,
-        search: &SloSearch,
+        search: &TieredSearch,
     ) -> Result<PointResult<BenchLoad>, SearchAbort> {
         let number = search.record().points.len() + 1;
         self.observer.bench_event(BenchEvent::Point { number, value });
@@ -205,9 +204,9 @@ impl<O: BenchObserver> PointMeasurement for Points<'_, '_, O> {
 
     async fn point_judged(
         &mut self,
-        _point: Point,
+        _point: JudgedPoint,
         measured: BenchLoad,
-        search: &SloSearch,
+        search: &TieredSearch,
     ) -> Result<(), SearchAbort> {
         match self.observer.load_measured(&measured, Some(&search.record())) {
             true => Ok(()),

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::base::clock::MonotonicTime;
 use crate::base::control_client::ControlError;
-use crate::config::search::SearchVariable;
+use crate::config::search::{SearchVariable, Tier};
 use crate::loadgen::{PlannedRequest, Progress};
 use crate::results::record::cell::Phase;
 use crate::results::record::request::Request;
@@ -35,6 +35,8 @@ pub(crate) enum CellEvent<'a> {
     PointJudged {
         point: &'a Point,
         by: SearchVariable,
+        /// The tier that judges it; absent if there is only one.
+        tier: Option<Tier>,
         target: f64,
     },
     /// The requests have ended; the timestamps of their records are relative to `zero`.

@@ -2,21 +2,21 @@
 
 use std::sync::Arc;
 
-use crate::analysis::capacity::SloSearch;
+use crate::analysis::capacity::TieredSearch;
 use crate::analysis::metrics::{Metric, MetricInputs};
 use crate::analysis::validity::{self, CacheEvidence};
-use crate::config::search::Search;
+use crate::config::search::{Search, Tier};
 use crate::results::record::cell::{CacheResetRecord, Definitions, Phase};
 use crate::results::record::client::ClientFacts;
-use crate::results::record::search::{Point, ReportedTokens};
+use crate::results::record::search::ReportedTokens;
 use crate::results::record::telemetry::Sample;
 use crate::results::record::validity::Reason;
-use crate::runner::cell::observer::CellEvent;
 use crate::runner::cell::cell_run::{CellError, CellOutcome, CellRun};
+use crate::runner::cell::observer::CellEvent;
 use crate::runner::load::{LoadOutcome, PreparedLoad};
 use crate::runner::prompt_store::PreparedWorkload;
 use crate::runner::ready_engine::ReadyEngine;
-use crate::runner::search::{self, MeasuredPoint, PointMeasurement, PointResult, SearchOutcome};
+use crate::runner::search::{self, JudgedPoint, MeasuredPoint, PointMeasurement, PointResult, SearchOutcome};
 use crate::runner::telemetry::MeasuredWindow;
 
 /// Measures the points of a cell's search.
@@ -48,7 +48,7 @@ impl PointMeasurement for CellPoints<'_, '_> {
         &mut self,
         value: f64,
         mut load: PreparedLoad,
-        search: &SloSearch,
+        search: &TieredSearch,
     ) -> Result<PointResult<LoadOutcome>, CellOutcome> {
         let is_first = self.window.is_none();
         if !is_first {
@@ -100,15 +100,19 @@ impl PointMeasurement for CellPoints<'_, '_> {
 
     async fn point_judged(
         &mut self,
-        point: Point,
+        judged: JudgedPoint,
         outcome: LoadOutcome,
-        _search: &SloSearch,
+        _search: &TieredSearch,
     ) -> Result<(), CellOutcome> {
+        let JudgedPoint { mut tiers, tier } = judged;
         self.run.observer.event(CellEvent::PointJudged {
-            point: &point,
+            point: &tiers[tier],
             by: self.search.by,
+            tier: (tiers.len() > 1).then(|| Tier::all().nth(tier)).flatten(),
             target: self.search.target,
         });
+        // Requests and metrics of the cell are those of the first tier.
+        let point = tiers.swap_remove(0);
         let mut client = outcome.client;
         // The point itself reports that its rate was not reached.
         if point.judged.unreached.is_some() {
@@ -201,16 +205,26 @@ impl CellRun<'_> {
                 "the points sent {used} prompts, but only {prompts} exist: some were sent twice, and the caches were not emptied in between"
             ));
         }
-        if record.capacity.is_none() || record.is_wide() {
-            self.summary.warnings.push(record.describe());
+        let slos = scenario.tiers();
+        let mut found = Vec::new();
+        for ((tier, record), slo) in record.tiers().zip(&slos) {
+            if record.capacity.is_none() || record.is_wide() {
+                let of_tier = match slos.len() {
+                    1 => String::new(),
+                    _ => format!("tier {tier} ({slo}): "),
+                };
+                self.summary
+                    .warnings
+                    .push(format!("{of_tier}{}", record.describe()));
+            }
+            let capacity = record.capacity.map(|capacity| capacity.value);
+            found.push((Metric::Found(search.by, tier).name(), capacity));
         }
-        let capacity = record.capacity.map(|capacity| capacity.value);
-        let found = (Metric::Found(search.by).name(), capacity);
         self.summary.search = Some(record);
         self.summary.cache_reset = reset;
         let mut measured = self.completed(outcome, workload).await;
         let figures = measured.summary.figures.entry(Definitions::Matrix).or_default();
-        figures.extend([found]);
+        figures.extend(found);
         measured
     }
 

@@ -374,6 +374,7 @@ fn scenario(
             ..LoadLimits::default()
         },
         slo: None,
+        further_tiers: Vec::new(),
         search: None,
         body: body(args, protocol),
         stop_at_eos: !ignores_eos,
