@@ -4,9 +4,17 @@
 # 60 searches or more, next to them a bisection whose probes were made longer until 95 % of its intervals, as wide, contain the capacity. Ends with 1 if fewer
 # intervals contain it than 95 % can be in a sample (185 of 200), or if a search takes more than half of the time of that bisection. Built with optimised
 # code from the files of `matrix` itself; the systems are in tests/capacity.
-#   tests/capacity.sh [SEARCHES [SEED]]     200 searches take about ten minutes on two cores
+#   tests/capacity.sh [SEARCHES [SEED]]     200 searches take about 14 minutes on two cores
+# With `engines` it searches five times each on real llama-server and vLLM in containers instead (MATRIX_DOCKER_HOST, tests/docker/dockerd.sh; MATRIX_ENGINES,
+# tests/engines/cpu.sh), and ends with 101 where two searches disagree. Half an hour on an idle host.
+#   tests/capacity.sh engines
 set -euo pipefail
 root="$(cd "$(dirname "$0")/.." && pwd)"
+if [ "${1:-}" = engines ]; then
+  cd "$root"
+  export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=false RUST_TEST_THREADS=1 MATRIX_REQUIRE_ENGINES=1 MATRIX_REQUIRE_DOCKER=1
+  exec cargo test --locked --test docker -- --ignored searches_of_real --nocapture
+fi
 crate="$(mktemp -d)"
 trap 'rm -rf "$crate"' EXIT
 cat >"$crate/main.rs" <<RUST

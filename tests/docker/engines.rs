@@ -166,6 +166,69 @@ fn real_sglang_runs_the_four_workloads() {
     );
 }
 
+/// Five starts of an engine, each with a search for the highest rate: what one finds lies within what the others find.
+fn searches_agree(name: &str, entry: &str, model: &str, slo: &str) {
+    let Some(daemon) = Daemon::or_skip() else { return };
+    let Some(engines) = engines(&daemon) else { return };
+    let matrix = format!(
+        r#"
+name: {name}-capacity
+engines:
+  - {entry}
+models:
+  - tiny/qwen3: {{ tp: 1, tokenizer: hf/hub/models--tiny--qwen3/snapshots/0123456789abcdef0123456789abcdef01234567{model} }}
+scenarios:
+  - rate: {{ dataset: random-ids, range_ratio: 1, prompts: 15000, input_len: 64, output_len: 32, slo: {slo}, search: {{ by: rate, from: 8, to: 200, target: 0.9, duration: 15s, resolution: 0.2 }} }}
+repeats: {{ starts: 5 }}
+"#
+    );
+    let bench = Bench::of(&matrix).variable("DOCKER_HOST", &daemon.host);
+    let home = folder(&bench).join("matrices/hf");
+    hub(&engines, &home);
+    let bench = bench.variable("HF_HOME", &home.display().to_string());
+    let _turn = shared_memory::look();
+    let ran = bench.run(&[]).exits(0);
+    let run = bench.finished();
+    let capacities: Vec<_> = run
+        .summaries
+        .iter()
+        .map(|summary| {
+            let record = summary.search.as_ref().expect("the search is recorded");
+            println!("{name}: {}", record.describe());
+            record.capacity.unwrap_or_else(|| panic!("{}", ran.stderr))
+        })
+        .collect();
+    assert_eq!(capacities.len(), 5, "{}", ran.stderr);
+    for one in &capacities {
+        for other in &capacities {
+            assert!(one.low <= other.high && other.low <= one.high, "{capacities:?}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "a long form; tests/capacity.sh runs it"]
+fn searches_of_real_llama_server_agree() {
+    searches_agree(
+        "llama.cpp",
+        "llama.cpp: { version: 0.7.0, devices: none, image: \"matrix-test/llama-server:1\", args: [-c, 8192] }",
+        ", checkpoint: /models/tiny-qwen3.gguf",
+        "{ ttft: 200ms }",
+    );
+}
+
+#[test]
+#[ignore = "a long form; tests/capacity.sh runs it"]
+fn searches_of_real_vllm_agree() {
+    searches_agree(
+        "vllm",
+        "vllm: { version: 0.32.0, devices: none, image: \"matrix-test/vllm:1\", args: [--max-model-len, 2048, --enforce-eager], \
+         env: { VLLM_LOGGING_LEVEL: ERROR, TRANSFORMERS_OFFLINE: \"1\", HF_HUB_OFFLINE: \"1\", VLLM_CPU_KVCACHE_SPACE: \"1\" } }",
+        "",
+        "{ ttft: 2s }",
+    );
+}
+
 /// The same weights in 32 and in 8 bits, by the same llama-server.
 #[test]
 fn two_quantisations_of_llama_server_are_an_upgrade() {
@@ -203,6 +266,8 @@ quality: { controls: 2, tasks: [arithmetic: { items: 8, max_tokens: 8 }] }
         "--no-calibration",
         "--floor",
         "20%",
+        "--starts",
+        "3",
     ];
     let ran = bench.call(&[&["upgrade", matrix], &sides[..]].concat());
     assert!(

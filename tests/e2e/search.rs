@@ -416,10 +416,13 @@ fn a_client_that_was_stopped_during_another_point_marks_the_search() {
 fn every_tier_of_an_slo_gets_its_capacity_and_points_are_shown() {
     let tiers = "slo: [{ ttft: 100ms }, { ttft: 100ms, speed: 80 tok/s }]";
     let args = "args: [--max-running, \"8\", --step, 2ms, --step-per-sequence, 4ms]";
-    let matrix = MATRIX.replace("slo: { ttft: 50ms }", tiers).replace(
-        "args: [--max-running, \"4\", --step, 5ms, --step-per-sequence, 0ms]",
-        args,
-    );
+    let matrix = MATRIX
+        .replace("slo: { ttft: 50ms }", tiers)
+        .replace("output_len: 8", "output_len: 5")
+        .replace(
+            "args: [--max-running, \"4\", --step, 5ms, --step-per-sequence, 0ms]",
+            args,
+        );
     let climbing = matrix.find("  - climbing:").expect("it is there");
     let data = matrix.find("datasets:").expect("it is there");
     let matrix = format!("{}{}", &matrix[..climbing], &matrix[data..]);
