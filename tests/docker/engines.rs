@@ -167,9 +167,13 @@ fn real_sglang_runs_the_four_workloads() {
 }
 
 /// Five starts of an engine, each with a search for the highest rate: what one finds lies within what the others find.
-fn searches_agree(name: &str, entry: &str, model: &str, slo: &str) {
-    let Some(daemon) = Daemon::or_skip() else { return };
-    let Some(engines) = engines(&daemon) else { return };
+fn searches_agree(name: &str, entry: &str, model: &str, slo: &str) -> Vec<String> {
+    let Some(daemon) = Daemon::or_skip() else {
+        return Vec::new();
+    };
+    let Some(engines) = engines(&daemon) else {
+        return Vec::new();
+    };
     let matrix = format!(
         r#"
 name: {name}-capacity
@@ -189,44 +193,45 @@ repeats: {{ starts: 5 }}
     let _turn = shared_memory::look();
     let ran = bench.run(&[]).exits(0);
     let run = bench.finished();
-    let capacities: Vec<_> = run
+    let records: Vec<_> = run
         .summaries
         .iter()
-        .map(|summary| {
-            let record = summary.search.as_ref().expect("the search is recorded");
-            println!("{name}: {}", record.describe());
-            record.capacity.unwrap_or_else(|| panic!("{}", ran.stderr))
-        })
+        .map(|summary| summary.search.as_ref().expect("the search is recorded"))
         .collect();
-    assert_eq!(capacities.len(), 5, "{}", ran.stderr);
+    let found: Vec<String> = records.iter().map(|record| record.describe()).collect();
+    let capacities: Vec<_> = records.iter().filter_map(|record| record.capacity).collect();
+    assert_eq!(capacities.len(), 5, "{found:#?}\n{}", ran.stderr);
     for one in &capacities {
         for other in &capacities {
-            assert!(one.low <= other.high && other.low <= one.high, "{capacities:?}");
+            assert!(one.low <= other.high && other.low <= one.high, "{found:#?}");
         }
     }
+    found
 }
 
 #[test]
 #[ignore = "a long form; tests/capacity.sh runs it"]
 fn searches_of_real_llama_server_agree() {
-    searches_agree(
+    let found = searches_agree(
         "llama.cpp",
         "llama.cpp: { version: 0.7.0, devices: none, image: \"matrix-test/llama-server:1\", args: [-c, 8192] }",
         ", checkpoint: /models/tiny-qwen3.gguf",
         "{ ttft: 200ms }",
     );
+    println!("{found:#?}");
 }
 
 #[test]
 #[ignore = "a long form; tests/capacity.sh runs it"]
 fn searches_of_real_vllm_agree() {
-    searches_agree(
+    let found = searches_agree(
         "vllm",
         "vllm: { version: 0.32.0, devices: none, image: \"matrix-test/vllm:1\", args: [--max-model-len, 2048, --enforce-eager], \
          env: { VLLM_LOGGING_LEVEL: ERROR, TRANSFORMERS_OFFLINE: \"1\", HF_HUB_OFFLINE: \"1\", VLLM_CPU_KVCACHE_SPACE: \"1\" } }",
         "",
         "{ ttft: 2s }",
     );
+    println!("{found:#?}");
 }
 
 /// The same weights in 32 and in 8 bits, by the same llama-server.
