@@ -182,7 +182,7 @@ engines:
 models:
   - tiny/qwen3: {{ tp: 1, tokenizer: hf/hub/models--tiny--qwen3/snapshots/0123456789abcdef0123456789abcdef01234567{model} }}
 scenarios:
-  - rate: {{ dataset: random-ids, range_ratio: 1, prompts: 15000, input_len: 64, output_len: 32, slo: {slo}, search: {{ by: rate, from: 8, to: 200, target: 0.9, duration: 15s, resolution: 0.2 }} }}
+  - rate: {{ dataset: random-ids, range_ratio: 1, prompts: 15000, input_len: 64, output_len: 32, slo: {slo}, search: {{ by: rate, from: 5, to: 200, target: 0.8, duration: 20s, resolution: 0.2 }} }}
 repeats: {{ starts: 5 }}
 "#
     );

@@ -96,6 +96,9 @@ impl SloSearch {
         let progress = self.progress();
         let found = progress.low();
         let at_found = self.points.iter().filter(|point| Some(point.value) == found);
+        let next = self.next();
+        // A search that was stopped may not have repeated both ends.
+        let interval = progress.interval().filter(|_| matches!(next, Next::Finished(_)));
         SearchRecord {
             by: self.search.by,
             target: self.search.target,
@@ -104,10 +107,8 @@ impl SloSearch {
             found,
             attainment: at_found.map(|point| point.judged.attainment).reduce(f64::min),
             fails_at: progress.high(),
-            capacity: progress
-                .interval()
-                .map(|Interval { value, low, high }| Capacity { value, low, high }),
-            ending: match self.next() {
+            capacity: interval.map(|Interval { value, low, high }| Capacity { value, low, high }),
+            ending: match next {
                 Next::Finished(ending) => ending,
                 Next::Try(_) => SearchStopReason::Stopped,
             },

@@ -10,7 +10,7 @@ const MIN_STARTS: usize = 3;
 const T_95: [f64; 9] = [4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
 
 /// Combines the results of starts: the mean of the logarithms with its 95 % confidence interval. It contains the
-/// differences between starts, and those that the searches leave open. `None` with fewer than three starts.
+/// differences between starts, and what the searches leave open, but nothing that every start has ruled out. `None` with fewer than three starts.
 pub(super) fn over_starts(starts: &[Interval]) -> Option<Interval> {
     let quantile = T_95[starts.len().checked_sub(MIN_STARTS)?.min(T_95.len() - 1)];
     let count = starts.len() as f64;
@@ -21,12 +21,14 @@ pub(super) fn over_starts(starts: &[Interval]) -> Option<Interval> {
         .map(|start| (start.value.ln() - center).powi(2))
         .sum();
     let spread = quantile * (squares / (count - 1.0) / count).sqrt();
-    // An estimate may be off anywhere within the interval of its search, and all in the same direction.
-    let open = 0.5 * mean(&|start| (start.high / start.low).ln()) / 2.0;
+    // An estimate may be off anywhere within the interval of its search, and all in the same direction: more starts do not change that.
+    let open = mean(&|start| (start.high / start.low).ln()) / 2.0;
     let half = spread.hypot(open);
+    let lowest = starts.iter().map(|start| start.low).fold(f64::INFINITY, f64::min);
+    let highest = starts.iter().map(|start| start.high).fold(0.0, f64::max);
     Some(Interval {
         value: center.exp(),
-        low: (center - half).exp(),
-        high: (center + half).exp(),
+        low: (center - half).exp().max(lowest),
+        high: (center + half).exp().min(highest),
     })
 }

@@ -245,8 +245,10 @@ fn tier_text(records: &[(u32, &SearchRecord)], gpus: Option<u32>) -> Option<Stri
         .iter()
         .filter_map(|(start, record)| Some((*start, record.capacity?)));
     let starts: BTreeMap<u32, Capacity> = capacities.collect();
+    // Which starts have none depends on what they would have shown: the others alone are no fair sample.
+    let is_complete = records.iter().all(|(_, record)| record.capacity.is_some());
     let starts: Vec<Capacity> = starts.into_values().collect();
-    Some(match capacity_over_starts(&starts) {
+    Some(match capacity_over_starts(&starts).filter(|_| is_complete) {
         Some(capacity) => {
             let text = capacity_text(&capacity, first.by.unit(), gpus);
             format!("{text} over {} starts", starts.len())
