@@ -51,7 +51,7 @@ fn a_matrix_finds_a_capacity_and_keeps_every_point() {
         (SearchVariable::Concurrency, SearchStopReason::Bracketed)
     );
     let capacity = record.capacity.unwrap_or_else(|| panic!("{}", record.describe()));
-    // Four wait for nobody, eight about as long as they may, and sixteen for much longer; a busy host widens the interval.
+    // Four do not wait, eight about as long as they may, and sixteen for much longer; a busy host widens the interval.
     assert!(
         (2.0..=9.0).contains(&capacity.low) && (3.0..=16.0).contains(&capacity.high),
         "{}",

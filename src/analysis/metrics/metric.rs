@@ -92,7 +92,7 @@ pub enum Metric {
     Time(Statistic, LatencyKind),
 }
 
-/// The part of a name that tells a further tier from the first.
+/// The part of a name that distinguishes a further tier from the first.
 fn tier_infix(tier: Tier) -> String {
     match tier {
         Tier::FIRST => String::new(),

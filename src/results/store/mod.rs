@@ -21,7 +21,7 @@
 //! ```
 //!
 //! An earlier version that a later measurement, start or plan replaces is renamed to `<name>.old-<n>`, never
-//! deleted. Files are written atomically (temporary file in the same folder, fsync, rename, fsync of the
+//! deleted. A measurement is renamed back if the matrix is again what it measured. Files are written atomically (temporary file in the same folder, fsync, rename, fsync of the
 //! folder). The journal is appended to and synced line by line, and an incomplete last line is ignored.
 //! Everything passes through the [`Redactor`].
 //!
