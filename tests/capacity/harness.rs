@@ -160,7 +160,7 @@ impl Case {
                 let probe = Probe {
                     value,
                     decision: estimate.decision,
-                    requests: estimate.requests as f64,
+                    requests: look as f64,
                     severity: estimate.severity,
                     dispersion: estimate.dispersion,
                 };

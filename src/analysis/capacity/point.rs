@@ -1,13 +1,13 @@
 //! Judges the requests of a point against the SLO.
 
 use super::outcomes::{EndedRequest, outcomes};
-use super::probe_test::{self, ProbeDecision};
+use super::probe_test::{self, Doubt, ProbeDecision};
 use crate::analysis::metrics;
 use crate::config::scenario::Slo;
 use crate::config::search::{Search, SearchVariable};
 use crate::config::validity::ValidityBounds;
 use crate::results::record::request::{Request, judged_requests};
-use crate::results::record::search::{PointDecision, PointJudgement, UnreachedRate};
+use crate::results::record::search::{PointDecision, PointDoubt, PointJudgement, UnreachedRate};
 
 /// Fewest requests for which a rate is meaningful.
 const MIN_REQUESTS: usize = 8;
@@ -40,6 +40,13 @@ pub(crate) fn judge_point(
         Some(ProbeDecision::Fails) => PointDecision::Fails,
         Some(ProbeDecision::Undecided) | None => PointDecision::Undecided,
     };
+    let doubt = match estimate.map(|estimate| estimate.doubt) {
+        None => Some(PointDoubt::TooFew),
+        Some(Some(Doubt::NearTarget)) => Some(PointDoubt::NearTarget),
+        Some(Some(Doubt::Growing)) => Some(PointDoubt::Growing),
+        Some(Some(Doubt::Unsettled)) => Some(PointDoubt::Unsettled),
+        Some(None) => None,
+    };
     PointJudgement {
         requests: outcomes.len() as u64,
         good: good as u64,
@@ -47,7 +54,7 @@ pub(crate) fn judge_point(
             true => 0.0,
             false => good as f64 / outcomes.len() as f64,
         },
-        interval: estimate.map_or([0.0, 1.0], |estimate| estimate.interval()),
+        interval: estimate.map_or([0.0, 1.0], |estimate| estimate.interval(good, outcomes.len())),
         severity: estimate
             .map(|estimate| estimate.severity)
             .filter(|severity| severity.is_finite()),
@@ -56,6 +63,7 @@ pub(crate) fn judge_point(
             .then(|| due_per_s(requests))
             .flatten(),
         decision: Some(decision),
+        doubt: doubt.filter(|_| decision == PointDecision::Undecided),
         holds: decision == PointDecision::Holds,
         unreached: rates.filter(|_| !is_reached).map(|rates| UnreachedRate {
             due_per_s: rates.due,

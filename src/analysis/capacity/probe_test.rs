@@ -64,30 +64,40 @@ pub(crate) enum ProbeDecision {
     Undecided,
 }
 
+/// Why a probe is undecided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Doubt {
+    /// So many requests cannot tell the share of good ones from the target.
+    NearTarget,
+    /// Latencies or the number in flight still grow.
+    Growing,
+    /// Latencies change so slowly that the requests show too few independent ones.
+    Unsettled,
+}
+
 /// The judgement of the requests so far.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ProbeEstimate {
     pub(crate) decision: ProbeDecision,
-    /// Requests that count, without those at the start.
-    pub(crate) requests: usize,
-    /// Share of them that meets the SLO.
-    pub(crate) attainment: f64,
-    /// Standard error of this share, for correlated requests.
-    pub(crate) error: f64,
+    /// Why it does not hold, unless it fails.
+    pub(crate) doubt: Option<Doubt>,
     /// The severity that the target share of requests does not exceed; 1 at the capacity.
     pub(crate) severity: f64,
     /// Requests that count as one, because their misses come together: at least 1.
     pub(crate) dispersion: f64,
+    /// The same by the variance of the share of misses that were seen.
+    design_effect: f64,
 }
 
 impl ProbeEstimate {
-    /// The 95 % confidence interval of the attainment.
-    pub(crate) fn interval(&self) -> [f64; 2] {
-        let half = T_95 * self.error;
-        [
-            (self.attainment - half).max(0.0),
-            (self.attainment + half).min(1.0),
-        ]
+    /// The 95 % confidence interval of the share of good requests: Wilson's, of as many requests as are independent.
+    pub(crate) fn interval(&self, good: usize, requests: usize) -> [f64; 2] {
+        let count = requests as f64 / self.design_effect.max(self.dispersion);
+        let share = good as f64 / requests as f64;
+        let square = T_95 * T_95 / count;
+        let center = (share + square / 2.0) / (1.0 + square);
+        let half = (square * (share * (1.0 - share) + square / 4.0)).sqrt() / (1.0 + square);
+        [(center - half).max(0.0), (center + half).min(1.0)]
     }
 }
 
@@ -136,25 +146,32 @@ pub(crate) fn judge(outcomes: &[ProbeOutcome], target: f64) -> Option<ProbeEstim
         true => severity + FAR_BELOW * level.deviation(count / BATCHES as f64) < 1.0,
         false => severity < FAR_BELOW_AT_A_RATE && trend(&in_flight) < MAX_TREND,
     };
-    let holds = if is_far_below {
-        beyond_chance(allowed - missed, seen.max(allowed)) > HOLDS_BEYOND
-    } else {
-        beyond_chance(allowed - missed, expected) > HOLDS_BEYOND
-            && is_settled(MAX_SEVERITY_SHARE)
-            && (is_closed || batch_share(&in_flight) <= MAX_IN_FLIGHT_SHARE)
-            && trend(&clamped) < MAX_TREND
+    let is_beyond = match is_far_below {
+        true => beyond_chance(allowed - missed, seen.max(allowed)) > HOLDS_BEYOND,
+        false => beyond_chance(allowed - missed, expected) > HOLDS_BEYOND,
+    };
+    let is_growing = !is_far_below && trend(&clamped) >= MAX_TREND;
+    let is_steady = is_far_below
+        || is_settled(MAX_SEVERITY_SHARE) && (is_closed || batch_share(&in_flight) <= MAX_IN_FLIGHT_SHARE);
+    let doubt = match (is_growing, is_beyond, is_steady) {
+        (true, ..) => Some(Doubt::Growing),
+        (false, false, _) => Some(Doubt::NearTarget),
+        (false, true, false) => Some(Doubt::Unsettled),
+        (false, true, true) => None,
     };
     Some(ProbeEstimate {
-        decision: match (holds, fails) {
-            (_, true) => ProbeDecision::Fails,
-            (true, _) => ProbeDecision::Holds,
-            _ => ProbeDecision::Undecided,
+        decision: match doubt {
+            _ if fails => ProbeDecision::Fails,
+            None => ProbeDecision::Holds,
+            Some(_) => ProbeDecision::Undecided,
         },
-        requests: series.len(),
-        attainment: 1.0 - missed,
-        error: (seen / count).sqrt(),
+        doubt: doubt.filter(|_| !fails),
         severity,
         dispersion,
+        design_effect: match missed * (1.0 - missed) {
+            share if share > 0.0 => seen / share,
+            _ => 1.0,
+        },
     })
 }
 

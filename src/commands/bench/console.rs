@@ -182,6 +182,7 @@ impl<'a> Console<'a> {
         print(&sweep::search_lines(&record));
         Ok(match record.ending {
             SearchStopReason::Stopped => Exit::Interrupted,
+            SearchStopReason::Undecided if self.exit == Exit::Done => Exit::NotJudged,
             _ => self.exit,
         })
     }

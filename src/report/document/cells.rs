@@ -11,8 +11,8 @@ use crate::analysis::metrics::Metric;
 use crate::plan::Measurement;
 use crate::report::engine_report::command::command_of;
 use crate::report::tables::{
-    AnswerScore, ProbeAgreement, ReportCell, answer_scores, is_unknown, mean_of_starts, probe_agreement,
-    status_in_words, summary_validity,
+    AnswerScore, ProbeAgreement, ReportCell, TierCapacity, answer_scores, is_unknown, mean_of_starts,
+    probe_agreement, status_in_words, summary_validity, tier_capacities,
 };
 use crate::results::record::cell::{Definitions, MeasurementStatus, MeasurementSummary, Origin};
 use crate::results::record::provenance::UnknownFact;
@@ -81,6 +81,9 @@ pub(crate) struct CellFacts {
     /// Figures by definition set and name, over the completed measurements that are not invalid, or over all
     /// completed ones if all are invalid. A name ends in its unit, if it has one.
     pub(crate) figures: BTreeMap<Definitions, BTreeMap<String, Figure>>,
+    /// The capacity for each tier of the SLO, with its interval; empty if the scenario does not search.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) capacities: Vec<TierCapacity>,
     /// Scores of graded answers, one for each task; empty if none were graded.
     pub(crate) answers: Vec<AnswerScore>,
     /// How far answers to greedy probes agree; absent if none were sent.
@@ -232,6 +235,7 @@ pub(super) fn cell(
             .map(|summary| measurement_facts(summary))
             .collect(),
         figures: figure_facts(report_cell),
+        capacities: tier_capacities(report_cell),
         answers: answer_scores(report_cell),
         probes: probe_agreement(report_cell),
         distributions: time_series::distributions(report_cell, traces),

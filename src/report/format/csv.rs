@@ -8,7 +8,9 @@ use crate::analysis::metrics::{Direction, Metric};
 use crate::report::document::{CellFacts, ComparisonRow, ComparisonTable, Document, Figure, label, unit};
 use crate::report::history::History;
 use crate::report::table::single_line;
-use crate::report::tables::{AnswerResult, AnswerScore, AnswersVersusReference};
+use crate::report::tables::{
+    AnswerResult, AnswerScore, AnswersVersusReference, CapacityInterval, TierCapacity,
+};
 use crate::results::record::cell::Definitions;
 
 const REPORT_COLUMNS: [&str; 35] = [
@@ -77,13 +79,12 @@ pub(super) fn report_rows(document: &Document) -> Vec<Vec<String>> {
                 rows.push(fields);
             }
         }
-        for score in &cell.answers {
+        let capacities = cell.capacities.iter().flat_map(capacity_fields);
+        for row in capacities.chain(cell.answers.iter().flat_map(answer_fields)) {
             has_figures = true;
-            for row in answer_fields(score) {
-                let mut fields = leading_fields.clone();
-                fields.extend(row);
-                rows.push(fields);
-            }
+            let mut fields = leading_fields.clone();
+            fields.extend(row);
+            rows.push(fields);
         }
         if !has_figures {
             let mut fields = leading_fields;
@@ -157,6 +158,28 @@ fn figure_fields(definitions: Definitions, name: &str, figure: &Figure) -> Vec<S
         figure.most.to_string(),
         figure.values.len().to_string(),
     ]
+}
+
+/// The rows of the capacity for a tier, with its 95 % interval: as a whole, and for each GPU. None without a capacity.
+fn capacity_fields(tier: &TierCapacity) -> Vec<Vec<String>> {
+    let fields = |suffix: &str, words: &str, capacity: &CapacityInterval| {
+        vec![
+            "capacity".to_owned(),
+            format!("{}{suffix}", tier.figure),
+            without_formulas(&format!("capacity{words}: {}", tier.slo)),
+            tier.unit.clone(),
+            "higher".to_owned(),
+            capacity.value.to_string(),
+            capacity.low.to_string(),
+            capacity.high.to_string(),
+            capacity.starts.to_string(),
+        ]
+    };
+    let whole = tier.capacity.iter().map(|capacity| fields("", "", capacity));
+    let per_gpu = tier.per_gpu.iter();
+    whole
+        .chain(per_gpu.map(|capacity| fields("_per_gpu", " per GPU", capacity)))
+        .collect()
 }
 
 /// The rows of a graded task: its share of correct answers with the 95 % interval, and the difference to the reference.

@@ -1,17 +1,12 @@
 //! The columns that tables share, and the values of a cell in them.
 
-use std::collections::BTreeMap;
-
 use super::report_cell::{ReportCell, is_unknown, metric_value, status_in_words};
-use crate::analysis::capacity::capacity_over_starts;
 use crate::analysis::compare::gates::Load;
 use crate::analysis::compare::percentile;
 use crate::analysis::metrics::{LatencyKind, Metric, Quantity, Statistic};
-use crate::config::scenario::Slo;
 use crate::report::table::Value;
 use crate::report::table::{Align, Column};
 use crate::results::record::provenance::UnknownFact;
-use crate::results::record::search::{Capacity, SearchRecord};
 
 /// A metric column: metric, heading, digits after the point, and rank.
 pub(super) type MetricColumn<'h> = (Metric, &'h str, usize, u8);
@@ -204,96 +199,6 @@ pub(super) fn identity_values(cell: &ReportCell<'_>) -> [Value; 5] {
         Value::Text(status_in_words(cell)),
         requests_value(cell),
     ]
-}
-
-/// Whether any of the cells searches.
-pub(super) fn has_search(group: &[&ReportCell<'_>]) -> bool {
-    group.iter().any(|cell| cell.cell.scenario.search.is_some())
-}
-
-pub(super) fn search_column() -> Column {
-    text_column("highest that meets the SLO", 0)
-}
-
-/// The results of a cell's searches, by tier of the SLO: the capacity with its interval, of each start or, from three starts
-/// on, over all of them; with the capacity of each GPU if there are several.
-pub(super) fn search_value(cell: &ReportCell<'_>) -> Value {
-    let slos = cell.cell.scenario.tiers();
-    let of_tier = |(place, slo): (usize, &Slo)| {
-        let records = cell.summaries.iter().filter_map(|summary| {
-            let (_, record) = summary.search.as_ref()?.tiers().nth(place)?;
-            Some((summary.start, record))
-        });
-        let text = tier_text(&records.collect::<Vec<_>>(), cell.launch.gpus())?;
-        Some(match slos.len() {
-            1 => text,
-            _ => format!("{slo}: {text}"),
-        })
-    };
-    let values: Vec<String> = slos.iter().enumerate().filter_map(of_tier).collect();
-    match values.is_empty() {
-        true => Value::Missing,
-        false => Value::Text(values.join("; ")),
-    }
-}
-
-/// The results of searches for one tier, with the starts that they were measured on. `None` without any.
-fn tier_text(records: &[(u32, &SearchRecord)], gpus: Option<u32>) -> Option<String> {
-    let gpus = gpus.filter(|gpus| *gpus > 1);
-    let (_, first) = records.first()?;
-    let capacities = records
-        .iter()
-        .filter_map(|(start, record)| Some((*start, record.capacity?)));
-    let starts: BTreeMap<u32, Capacity> = capacities.collect();
-    // Which starts have none depends on what they would have shown: the others alone are no fair sample.
-    let is_complete = records.iter().all(|(_, record)| record.capacity.is_some());
-    let starts: Vec<Capacity> = starts.into_values().collect();
-    Some(match capacity_over_starts(&starts).filter(|_| is_complete) {
-        Some(capacity) => {
-            let text = capacity_text(&capacity, first.by.unit(), gpus);
-            format!("{text} over {} starts", starts.len())
-        }
-        None => {
-            let texts = records.iter().map(|(_, record)| search_text(record, gpus));
-            texts.collect::<Vec<_>>().join("; ")
-        }
-    })
-}
-
-fn search_text(record: &SearchRecord, gpus: Option<u32>) -> String {
-    let unit = record.by.unit();
-    let what = match (&record.capacity, record.found) {
-        (Some(capacity), _) => capacity_text(capacity, unit, gpus),
-        (None, Some(found)) => return format!("holds at {found} {unit}, not bracketed"),
-        (None, None) => return "none, not bracketed".to_owned(),
-    };
-    match record.describe_failed_above() {
-        Some(failed) => format!("{what}; above it {failed}"),
-        None => what,
-    }
-}
-
-/// The capacity with its interval, and that of each GPU if there are several.
-fn capacity_text(capacity: &Capacity, unit: &str, gpus: Option<u32>) -> String {
-    let text = |scale: f64| {
-        let [value, low, high] =
-            [capacity.value, capacity.low, capacity.high].map(|value| significant(value / scale));
-        format!("{value} {unit} [{low} .. {high}]")
-    };
-    match gpus {
-        Some(gpus) => format!("{}, {} per GPU", text(1.0), text(f64::from(gpus))),
-        None => text(1.0),
-    }
-}
-
-/// Returns a number with four significant digits, without zeros at its end.
-fn significant(value: f64) -> String {
-    let decimals = (3 - value.abs().log10().floor() as i32).clamp(0, 6) as usize;
-    let text = format!("{value:.decimals$}");
-    match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text,
-    }
 }
 
 fn parallelism(cell: &ReportCell<'_>) -> String {

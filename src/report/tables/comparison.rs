@@ -8,7 +8,7 @@ use super::notes::{
 use super::overview_matrix::{implausible_ratio_note, is_implausible};
 use super::ratio::{RatioOrReason, ratio_direction};
 use super::report_cell::ReportCell;
-use super::{columns, units};
+use super::{capacity, columns, units};
 use crate::analysis::metrics::{Direction, Metric};
 use crate::report::table::Column;
 use crate::report::table::{Mark, Row, Table, Value};
@@ -25,7 +25,7 @@ pub(crate) fn comparison_tables(groups: &[Group<'_, '_>]) -> Vec<Table> {
 
 fn table(comparison_group: &Group<'_, '_>) -> Table {
     let group = &comparison_group.rows[..];
-    let searches = columns::has_search(group);
+    let searches = capacity::has_search(group);
     let label = comparison_group.metric().label();
     let is_measured = group
         .iter()
@@ -40,7 +40,7 @@ fn table(comparison_group: &Group<'_, '_>) -> Table {
     };
     let mut columns = vec![columns::text_column("engine", 0), ratio_column(comparison_group)];
     columns.extend(columns::identity_columns());
-    columns.extend(searches.then(columns::search_column));
+    columns.extend(searches.then(capacity::search_column));
     columns.extend(columns::metric_columns(&figures));
     columns.extend(columns::client_error_columns());
     let mut rows = Vec::new();
@@ -51,7 +51,7 @@ fn table(comparison_group: &Group<'_, '_>) -> Table {
             ratio_value(comparison_group, at, &mut ratio_remarks),
         ];
         cells.extend(columns::identity_values(cell));
-        cells.extend(searches.then(|| columns::search_value(cell)));
+        cells.extend(searches.then(|| capacity::search_value(cell)));
         cells.extend(columns::metric_values(cell, &figures));
         cells.extend(columns::client_error(cell));
         let mut marks = cell.marks();

@@ -5,6 +5,7 @@
 //! is.
 
 pub(crate) mod answers;
+mod capacity;
 mod columns;
 mod comparison;
 mod family;
@@ -22,6 +23,7 @@ mod tests;
 mod units;
 
 pub(crate) use answers::{AnswerResult, AnswerScore, AnswersVersusReference, answer_scores, answer_table};
+pub(crate) use capacity::{CapacityInterval, TierCapacity, tier_capacities};
 pub(crate) use comparison::comparison_tables;
 pub(crate) use family::{Group, compare_groups};
 pub(crate) use grouping::group_by_name;

@@ -1,10 +1,10 @@
 //! The results of each engine, and the overview with a row for every cell at the end of a run.
 
-use super::columns;
 use super::grouping::group_by_name;
 use super::notes::{DEFINITIONS, burst_ttft_note, caveat_notes, precision_notes, row_notes};
 use super::report_cell::{ReportCell, metric_value};
 use super::units;
+use super::{capacity, columns};
 use crate::analysis::metrics::Metric;
 use crate::report::table::{Row, Table, Value};
 use crate::results::record::cell::MeasurementSummary;
@@ -19,20 +19,20 @@ pub(crate) fn engine_results(cells: &[ReportCell<'_>]) -> Vec<Table> {
 }
 
 fn results_table(engine: String, group: &[&ReportCell<'_>]) -> Table {
-    let searches = columns::has_search(group);
+    let searches = capacity::has_search(group);
     let figures = columns::comparison_columns(group);
     let mut columns = vec![
         columns::text_column("model", 0),
         columns::text_column("scenario", 0),
     ];
     columns.extend(columns::identity_columns());
-    columns.extend(searches.then(columns::search_column));
+    columns.extend(searches.then(capacity::search_column));
     columns.extend(columns::metric_columns(&figures));
     columns.extend(columns::client_error_columns());
     let row = |cell: &&ReportCell<'_>| {
         let mut cells = vec![Value::text(&cell.launch.model), Value::Text(cell.scenario())];
         cells.extend(columns::identity_values(cell));
-        cells.extend(searches.then(|| columns::search_value(cell)));
+        cells.extend(searches.then(|| capacity::search_value(cell)));
         cells.extend(columns::metric_values(cell, &figures));
         cells.extend(columns::client_error(cell));
         Row {
@@ -61,8 +61,8 @@ pub(crate) fn overview(report_cells: &[ReportCell<'_>]) -> Table {
         columns::text_column("status", 0),
     ]);
     let group: Vec<&ReportCell<'_>> = report_cells.iter().collect();
-    let searches = columns::has_search(&group);
-    columns.extend(searches.then(columns::search_column));
+    let searches = capacity::has_search(&group);
+    columns.extend(searches.then(capacity::search_column));
     let figures = columns::overview_columns(&group);
     columns.extend(columns::metric_columns(&figures));
     columns.push(columns::text_column("failed requests", 3));
@@ -77,7 +77,7 @@ pub(crate) fn overview(report_cells: &[ReportCell<'_>]) -> Table {
             devices,
             status,
         ]);
-        cells.extend(searches.then(|| columns::search_value(cell)));
+        cells.extend(searches.then(|| capacity::search_value(cell)));
         cells.extend(columns::metric_values(cell, &figures));
         cells.push(failures_by_class(cell));
         Row {

@@ -245,6 +245,35 @@ pub enum PointDecision {
     Undecided,
 }
 
+/// Why a point is undecided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum PointDoubt {
+    /// It has too few requests for any decision.
+    TooFew,
+    /// So many requests cannot tell the share of good ones from the target.
+    NearTarget,
+    /// Latencies still grew.
+    Growing,
+    /// Latencies change so slowly that neighbouring requests are alike, which leaves too few independent ones.
+    Unsettled,
+}
+
+impl PointDoubt {
+    const fn describe(self) -> &'static str {
+        match self {
+            Self::TooFew => "too few requests to tell",
+            Self::NearTarget => {
+                "so many requests do not show whether more of them would miss it than the target allows"
+            }
+            Self::Growing => "latencies were still growing",
+            Self::Unsettled => {
+                "latencies change slowly, so that neighbouring requests are alike and show less than their number"
+            }
+        }
+    }
+}
+
 /// How a point met its SLO.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PointJudgement {
@@ -262,6 +291,9 @@ pub struct PointJudgement {
     /// target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<PointDecision>,
+    /// Why it is undecided; absent if it is not, and in records of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) doubt: Option<PointDoubt>,
     /// The share of a limit of the SLO that the target share of requests does not exceed; absent if it is
     /// infinite.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -313,6 +345,9 @@ pub(crate) struct UnreachedRate {
     pub(crate) sent_per_s: f64,
 }
 
+/// What to do about points that are too close to call.
+const LONGER_POINTS: &str = "longer points tell more (`prompts` or `duration` of the search; in `bench` `--search-prompts` or `--search-seconds`)";
+
 impl SearchRecord {
     /// This record and those of further tiers, each with its number.
     pub(crate) fn tiers(&self) -> impl Iterator<Item = (Tier, &Self)> {
@@ -359,10 +394,8 @@ impl SearchRecord {
         if let Some(Capacity { value, low, high }) = self.capacity {
             let confidence = format_percent(1.0 - Capacity::ERROR);
             let wide = match self.is_wide() {
-                true => {
-                    "; what lies between is too close to call, and longer points tell it apart (`duration` or `prompts` of the search)"
-                }
-                false => "",
+                true => format!("; what lies between is too close to call: {LONGER_POINTS}"),
+                false => String::new(),
             };
             return format!(
                 "the highest {name} that holds {target} attainment is {value} {unit}, between {low} and {high} ({confidence} confidence, for this \
@@ -424,11 +457,15 @@ impl SearchRecord {
         let undecided = |point: &&Point| point.judged.decision() == PointDecision::Undecided;
         let (unit, target) = (self.by.unit(), format_percent(self.target));
         match self.points.iter().rev().find(undecided) {
-            Some(Point { value, judged, .. }) => format!(
-                "{value} {unit} is too close to call: {} of {} requests meet the SLO, and {target} should; raise `duration` or `prompts` of \
-                 the search",
-                judged.good, judged.requests
-            ),
+            Some(Point { value, judged, .. }) => {
+                let doubt = judged
+                    .doubt
+                    .map_or_else(String::new, |doubt| format!(": {}", doubt.describe()));
+                format!(
+                    "{value} {unit} is too close to call: {} of {} requests meet the SLO, and {target} should{doubt}; {LONGER_POINTS}",
+                    judged.good, judged.requests
+                )
+            }
             None => "its points contradict each other".to_owned(),
         }
     }

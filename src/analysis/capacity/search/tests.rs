@@ -15,6 +15,7 @@ fn point(value: f64, decision: PointDecision) -> Point {
             interval: [0.0, 1.0],
             holds,
             decision: Some(decision),
+            doubt: None,
             severity: (decision != PointDecision::Fails).then_some(0.5),
             dispersion: Some(1.0),
             due_per_s: None,
@@ -155,6 +156,28 @@ fn a_search_that_is_not_over_was_stopped() {
     assert_eq!(state.record().describe(), "no rate was measured");
     state.add_point(point(1.0, PointDecision::Holds));
     assert_eq!(state.record().ending, SearchStopReason::Stopped);
+}
+
+/// Points may agree on both ends before the search is over: where the points disagree, it looks again.
+#[test]
+fn a_search_that_was_stopped_has_no_capacity() {
+    let mut held_back = 0;
+    for seed in 0..200 {
+        let mut draws = rand_mt::Mt::new(seed);
+        let mut state = SloSearch::new(Search::new(SearchVariable::Rate));
+        while let Next::Try(value) = state.next() {
+            assert_eq!(state.record().capacity, None);
+            held_back += usize::from(state.progress().interval().is_some());
+            let decision = match draws.next_u32() % 10 {
+                0..2 => PointDecision::Undecided,
+                2 => up_to(60.0)(value),
+                3 => up_to(6.0)(value),
+                _ => up_to(20.0)(value),
+            };
+            state.add_point(point(value, decision));
+        }
+    }
+    assert!(held_back > 0, "no interval was held back");
 }
 
 #[test]
