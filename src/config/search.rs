@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::units::{HumanDuration, RequestRate};
 use crate::config::arrival::Arrival;
+use crate::config::pacing::Pacing;
 
 /// What a search varies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize, JsonSchema)]
@@ -17,14 +18,27 @@ pub enum SearchVariable {
     Rate,
     /// Maximum number of requests in flight.
     Concurrency,
+    /// Maximum number of conversations that have begun and not ended.
+    Sessions,
 }
 
 impl SearchVariable {
-    /// The name in YAML.
+    pub(crate) const ALL: [Self; 3] = [Self::Rate, Self::Concurrency, Self::Sessions];
+
+    /// The name for users.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Rate => "rate",
             Self::Concurrency => "concurrency",
+            Self::Sessions => "number of sessions",
+        }
+    }
+
+    /// The name in YAML.
+    pub(crate) const fn key(self) -> &'static str {
+        match self {
+            Self::Sessions => "sessions",
+            other => other.name(),
         }
     }
 
@@ -33,6 +47,7 @@ impl SearchVariable {
         match self {
             Self::Rate => "req/s",
             Self::Concurrency => "at once",
+            Self::Sessions => "sessions",
         }
     }
 }
@@ -68,7 +83,7 @@ impl std::fmt::Display for Tier {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Search {
-    /// What is varied: `rate` or `concurrency`.
+    /// What is varied: `rate`, `concurrency`, or `sessions` of a data set of conversations.
     pub(crate) by: SearchVariable,
     /// Lowest value, measured first; default 1.
     #[serde(default = "default_from")]
@@ -86,7 +101,7 @@ pub(crate) struct Search {
     /// Maximum number of measured points for each tier of the SLO; default 24.
     #[serde(default = "default_points")]
     pub(crate) points: u32,
-    /// Largest number of requests of a point; default: all prompts of the scenario.
+    /// Largest number of requests of a point, or of conversations; default: all prompts of the scenario.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) prompts: Option<u32>,
     /// Longest time that a point sends requests, instead of `prompts`.
@@ -139,6 +154,8 @@ impl Search {
         let seconds = self.duration.map(|duration| duration.duration().as_secs_f64());
         let target = self.target * 100.0;
         let (what, needs) = match (self.prompts, seconds, self.by) {
+            // A conversation has any number of requests.
+            (_, _, SearchVariable::Sessions) => return None,
             (Some(prompts), ..) if u64::from(prompts) < needed => (
                 format!("a point of {prompts} requests"),
                 format!("{needed} requests"),
@@ -178,8 +195,20 @@ impl Search {
         match self.by {
             SearchVariable::Rate => arrival.rate = RequestRate::new(value).expect("a range begins above 0"),
             SearchVariable::Concurrency => arrival.concurrency = NonZeroU32::new(value as u32),
+            SearchVariable::Sessions => {}
         }
         arrival
+    }
+
+    /// How sessions are paced at a value, which must be within the range of a valid search.
+    pub(crate) fn pacing_at(&self, base: &Pacing, value: f64) -> Pacing {
+        match self.by {
+            SearchVariable::Sessions => Pacing {
+                sessions: NonZeroU32::new(value as u32),
+                ..base.clone()
+            },
+            SearchVariable::Rate | SearchVariable::Concurrency => base.clone(),
+        }
     }
 
     /// Describes why the search is impossible; `None` if it is possible.
@@ -194,9 +223,9 @@ impl Search {
                 "`from` {from} and `to` {to} are not a range of a {name}; `from` must be above 0, and `to` at least `from`"
             ));
         }
-        if *by == SearchVariable::Concurrency && !is_whole {
+        if *by != SearchVariable::Rate && !is_whole {
             return Some(format!(
-                "`from` {from} and `to` {to} are not a range of a concurrency; write whole numbers"
+                "`from` {from} and `to` {to} are not a range of a {name}; write whole numbers"
             ));
         }
         if !(self.target > 0.0 && self.target <= MAX_TARGET) {

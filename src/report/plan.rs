@@ -10,6 +10,7 @@ use crate::config::dataset::PromptForm;
 use crate::config::quality::probes;
 use crate::config::repeats::StartOrder;
 use crate::config::scenario::Slo;
+use crate::config::search::SearchVariable;
 use crate::plan::command::{self, StartValues};
 use crate::plan::{AttachedServer, Cell, ExecutorSpec, Launch, OrderCost, Plan, Start};
 use crate::report::connection_notes;
@@ -298,9 +299,13 @@ fn load_in_words(cell: &Cell) -> String {
     });
     words.extend(match &scenario.search {
         Some(search) => {
+            let unit = match search.by {
+                SearchVariable::Sessions => "conversations",
+                SearchVariable::Rate | SearchVariable::Concurrency => "requests",
+            };
             let prompts = search
                 .prompts
-                .map(|prompts| format!("at most {prompts} requests per point"));
+                .map(|prompts| format!("at most {prompts} {unit} per point"));
             let span = search.duration.or(scenario.limits.duration);
             span.map(|span| format!("at most {span} per point")).or(prompts)
         }

@@ -128,6 +128,7 @@ fn load_at(
     let shown_tier = (slos.len() > 1).then(|| Tier::all().nth(tier)).flatten();
     let mut scenario = scenario.clone();
     scenario.arrival = search.arrival_at(&scenario.arrival, value);
+    scenario.pacing = search.pacing_at(&scenario.pacing, value);
     let prompts = workload.prepared.prompts.len();
     if search.duration.is_some() {
         scenario.limits.duration = search.duration;
@@ -175,6 +176,10 @@ fn new_point<M: AsRef<LoadOutcome>>(
     let judged = match search.by {
         SearchVariable::Concurrency => metrics::metric_value(&figures, Metric::PeakConcurrency)
             .map_or(judged, |peak| judge_concurrency(judged, value, peak)),
+        SearchVariable::Sessions => {
+            let sessions = requests.iter().filter(|request| request.is_first_round()).count();
+            judge_concurrency(judged, value, sessions as f64)
+        }
         SearchVariable::Rate => ran_out
             .filter(|_| search.duration.is_some())
             .map_or(judged, |short| judged.cut_short(short.duration.as_secs_f64())),

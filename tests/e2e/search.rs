@@ -469,3 +469,52 @@ fn every_tier_of_an_slo_gets_its_capacity_and_points_are_shown() {
         .exits(2)
         .says("tiers are for a search, which finds the capacity of each");
 }
+
+/// Conversations of three turns with pauses, of which eight may run at a time without a wait.
+const CONVERSATIONS: &str = "
+name: users
+engines:
+  - sim: { variant: vllm-chat, args: [--max-running, \"8\", --step, 20ms, --step-per-sequence, 0ms] }
+models:
+  - tiny: { tokenizer: data/tokenizer.json }
+scenarios:
+  - users:
+      dataset: generated-shared-prefix
+      shared_prefix: { groups: 4, prompts_per_group: 100, turns: 3, system_len: 16, question_len: 16 }
+      output_len: 8
+      think_time: 100ms
+      slo: { ttft: 60ms }
+      search: { by: sessions, from: 4, to: 64, target: 0.9, prompts: 120 }
+";
+
+#[test]
+fn the_number_of_conversations_that_keeps_the_slo_is_found() {
+    let bench = Bench::of(CONVERSATIONS);
+    let ran = bench.run(&[]).exits(0).shows(" sessions [");
+    let run = bench.finished();
+    let record = run.summaries[0].search.as_ref().expect("the search is recorded");
+    let capacity = record.capacity.unwrap_or_else(|| panic!("{}", record.describe()));
+    // A turn takes about 160 ms and its pause 100 ms, so that eight slots have twelve users or so.
+    assert!(
+        (4.0..=24.0).contains(&capacity.low) && capacity.high <= 48.0,
+        "{}",
+        record.describe()
+    );
+    let figures = &run.summaries[0].figures[&Definitions::Matrix];
+    assert_eq!(
+        figures.get("found_sessions").copied().flatten(),
+        Some(capacity.value),
+        "{}",
+        ran.stdout
+    );
+    bench.rewrite(&CONVERSATIONS.replace("think_time: 100ms", "sessions: 4"));
+    bench
+        .call(&["plan", "matrices/m.yaml"])
+        .exits(2)
+        .says("the search varies `sessions`");
+    bench.rewrite(&MATRIX.replace("by: concurrency", "by: sessions"));
+    bench
+        .call(&["plan", "matrices/m.yaml"])
+        .exits(2)
+        .says("has no conversations whose number could be varied");
+}

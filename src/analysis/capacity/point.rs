@@ -23,10 +23,12 @@ pub(crate) fn judge_point(
     is_closed: bool,
 ) -> PointJudgement {
     let total = judged_requests(requests);
-    let mut outcomes = outcomes(
-        requests.iter().map(|request| EndedRequest::new(request, slo)),
-        is_closed,
-    );
+    let last = match search.by {
+        SearchVariable::Sessions => last_session_start(requests),
+        SearchVariable::Rate | SearchVariable::Concurrency => u64::MAX,
+    };
+    let judged = requests.iter().filter(|request| request.due_ns <= last);
+    let mut outcomes = outcomes(judged.map(|request| EndedRequest::new(request, slo)), is_closed);
     outcomes.truncate(decided.unwrap_or(outcomes.len()));
     let good = outcomes.iter().filter(|outcome| outcome.severity <= 1.0).count();
     let estimate = probe_test::judge(&outcomes, search.target);
@@ -74,7 +76,7 @@ pub(crate) fn judge_point(
     }
 }
 
-/// Judges a point at a concurrency. `peak` is the highest number of requests in flight. A concurrency that
+/// Judges a point at a concurrency or a number of sessions. `peak` is the highest number of requests in flight, or of sessions. A value that
 /// was not reached does not hold.
 pub(crate) fn judge_concurrency(judged: PointJudgement, value: f64, peak: f64) -> PointJudgement {
     let is_reached = peak >= value * (1.0 - ValidityBounds::default().rate);
@@ -89,6 +91,12 @@ pub(crate) fn judge_concurrency(judged: PointJudgement, value: f64, peak: f64) -
         peak_concurrency: (!is_reached).then_some(peak),
         ..judged
     }
+}
+
+/// When the last conversation began, as time since the load began. Later requests ran beside fewer and fewer sessions.
+fn last_session_start(requests: &[Request]) -> u64 {
+    let first_rounds = requests.iter().filter(|request| request.is_first_round());
+    first_rounds.map(|request| request.due_ns).max().unwrap_or(0)
 }
 
 /// Returns the rate at which requests were due, over the gaps between them.

@@ -105,6 +105,7 @@ pub(crate) enum Unit {
     Millis,
     Seconds,
     Requests,
+    Sessions,
     Tokens,
     RequestsPerSecond,
     TokensPerSecond,
@@ -123,6 +124,7 @@ impl Unit {
             Self::Millis => "ms",
             Self::Seconds => "s",
             Self::Requests => "requests",
+            Self::Sessions => "sessions",
             Self::Tokens => "tokens",
             Self::RequestsPerSecond => "req/s",
             Self::TokensPerSecond => "tok/s",
@@ -205,9 +207,7 @@ impl Metric {
             .chain(Quantity::ALL.map(Self::EnergyPer))
             .chain(Quantity::PER_JOULE.map(Self::PerEnergy))
             .chain([Self::MeanPower, Self::PeakPower])
-            .chain(Tier::all().flat_map(|tier| {
-                [SearchVariable::Rate, SearchVariable::Concurrency].map(|by| Self::Found(by, tier))
-            }))
+            .chain(Tier::all().flat_map(|tier| SearchVariable::ALL.map(|by| Self::Found(by, tier))))
             .chain(times)
     }
 
@@ -264,6 +264,7 @@ impl Metric {
             Self::Found(SearchVariable::Concurrency, tier) => {
                 format!("found_concurrency_{}requests", tier_infix(tier))
             }
+            Self::Found(SearchVariable::Sessions, tier) => format!("found_{}sessions", tier_infix(tier)),
             Self::Time(statistic, kind) => format!("{}_{}_ms", statistic.name(), kind.name()),
         }
     }
@@ -364,6 +365,7 @@ impl Metric {
             Self::PerUser | Self::Interactivity | Self::PeakOutput | Self::SteadyOutput => {
                 Unit::TokensPerSecond
             }
+            Self::Found(SearchVariable::Sessions, _) => Unit::Sessions,
             Self::Goodput | Self::Found(SearchVariable::Rate, _) => Unit::RequestsPerSecond,
             Self::Energy | Self::EnergyAboveIdle | Self::EnergyPer(_) => Unit::Joules,
             Self::PerEnergy(_) => Unit::TokensPerJoule,
@@ -435,6 +437,7 @@ mod tests {
                 Unit::Millis => "_ms",
                 Unit::Seconds => "_s",
                 Unit::Requests => "_requests",
+                Unit::Sessions => "_sessions",
                 Unit::Tokens => "_tokens",
                 Unit::RequestsPerSecond => "_req_s",
                 Unit::TokensPerSecond => "_tok_s",

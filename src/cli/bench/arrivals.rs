@@ -89,8 +89,9 @@ fn parse_curve(text: &str) -> Result<RampCurve, String> {
 }
 
 fn parse_search_variable(text: &str) -> Result<SearchVariable, String> {
+    // The number of sessions is varied by a matrix alone.
     [SearchVariable::Rate, SearchVariable::Concurrency]
         .into_iter()
-        .find(|by| by.name() == text)
+        .find(|by| by.key() == text)
         .ok_or_else(|| format!("`{text}` is not a variable of a search; write `rate` or `concurrency`"))
 }

@@ -10,7 +10,7 @@ use crate::config::forms::Named;
 use crate::config::lora::Lora;
 use crate::config::matrix::{Matrix, ScenarioEntry};
 use crate::config::scenario::Slo;
-use crate::config::search::Tier;
+use crate::config::search::{SearchVariable, Tier};
 use crate::config::workload::{CHECKABLE_ANSWERS, Workload, unread_option};
 use crate::config::yaml::{Diagnostic, backtick_list, nearest_name};
 
@@ -145,7 +145,17 @@ fn check_load_keys(named: &Named<ScenarioEntry>, workload: &Workload, diagnostic
                 .with_help("for example `cancel: { share: 0.2, after_tokens: 50 }` or `cancel: { share: 0.2, after: 2s }`"),
         );
     }
-    if let (Some(search), Some(why)) = (&entry.search, workload.search_error()) {
+    let Some(search) = &entry.search else { return };
+    let is_by_sessions = search.by == SearchVariable::Sessions;
+    let name = workload.dataset.bench_serving_name();
+    let no_turns = || {
+        let help = "use `generated-shared-prefix` with several turns, or search by `concurrency`";
+        (is_by_sessions && !workload.facts().has_turns())
+            .then(|| format!("`{name}` has no conversations whose number could be varied; {help}"))
+    };
+    let is_set = is_by_sessions && entry.sessions.is_some();
+    let set = || is_set.then(|| "the search varies `sessions`; remove it from the scenario".to_owned());
+    if let Some(why) = workload.search_error().or_else(no_turns).or_else(set) {
         diagnostics.push(with_place(
             Diagnostic::new(format!("invalid `search` in the scenario `{}`", named.name)),
             search.place.as_ref().or(named.name.place.as_ref()),

@@ -238,6 +238,11 @@ impl Deref for TokenCounts {
 }
 
 impl Request {
+    /// Whether it is the first request of its conversation, or the only one.
+    pub(crate) fn is_first_round(&self) -> bool {
+        self.round.is_none_or(|round| round == 0)
+    }
+
     /// Whether a complete answer arrived.
     pub fn is_completed(&self) -> bool {
         self.failure.is_none() && !self.cancelled

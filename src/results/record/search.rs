@@ -358,8 +358,12 @@ impl SearchRecord {
     fn describe_not_reached(&self) -> String {
         let short = |point: &Point| Some((point.judged.peak_concurrency?, point.value));
         let (peak, value) = self.points.iter().rev().find_map(short).unwrap_or_default();
+        let what = match self.by {
+            SearchVariable::Sessions => "sessions",
+            SearchVariable::Rate | SearchVariable::Concurrency => "requests",
+        };
         format!(
-            "at most {peak} requests of {value} were under way at once: raise the number of prompts, or lower the highest {}",
+            "at most {peak} {what} of {value} were under way at once: raise the number of prompts, or lower the highest {}",
             self.by.name()
         )
     }
@@ -442,7 +446,7 @@ impl SearchRecord {
     /// Whether the interval is wider than asked for.
     pub(crate) fn is_wide(&self) -> bool {
         let width = self.capacity.map(|capacity| capacity.high / capacity.low - 1.0);
-        let is_next = self.by == SearchVariable::Concurrency
+        let is_next = self.by != SearchVariable::Rate
             && self
                 .capacity
                 .is_some_and(|capacity| capacity.high - capacity.low <= 1.0);

@@ -141,3 +141,23 @@ fn requests_after_the_decision_do_not_count() {
     let judged = judge_point(&cut, &slo(), &search, Some(200), false);
     assert_eq!((judged.requests, judged.good, judged.holds), (200, 200, true));
 }
+
+/// A conversation of two rounds begins every 20 ms, until the last one has begun; then only second rounds follow, and the engine is faster.
+#[test]
+fn requests_beside_fewer_sessions_are_not_judged() {
+    let mut sent = requests(1000, |_| 0, |due| Some(if due < 8000 { 1500 } else { 100 }));
+    for (place, request) in sent.iter_mut().enumerate() {
+        let is_first = place % 2 == 0 && place < 800;
+        request.round = Some(u32::from(!is_first));
+    }
+    let search = search_by(SearchVariable::Sessions, 0.5);
+    let judged = judge_point(&sent, &slo(), &search, None, true);
+    assert_eq!((judged.requests, judged.good), (799, 0));
+    let judged = judge_concurrency(judged, 400.0, 400.0);
+    assert_eq!(
+        (judged.decision(), judged.peak_concurrency),
+        (PointDecision::Fails, None)
+    );
+    let too_few = judge_concurrency(judged, 500.0, 400.0);
+    assert_eq!(too_few.peak_concurrency, Some(400.0));
+}
