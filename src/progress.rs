@@ -245,8 +245,10 @@ impl State {
                 point,
                 target,
                 decision,
+                doubt,
                 ..
             } => {
+                let doubt = doubt.map_or_else(String::new, |doubt| format!(": {}", doubt.describe()));
                 let shown = match decision {
                     Some(PointDecision::Holds) => "holds",
                     Some(PointDecision::Fails) => "does not hold",
@@ -254,7 +256,7 @@ impl State {
                     None => "met a warm cache",
                 };
                 self.print_line(&format!(
-                    "    {} ({:.2} %, target {} %): {shown}",
+                    "    {} ({:.2} %, target {} %): {shown}{doubt}",
                     point.describe(),
                     100.0 * point.good as f64 / point.judged.max(1) as f64,
                     100.0 * target

@@ -119,6 +119,7 @@ impl CellObserver for ProgressReporter<'_> {
                 point: point.counts(by, tier),
                 target,
                 decision: (!point.has_warm_cache()).then(|| point.judged.decision()),
+                doubt: point.judged.doubt.filter(|_| !point.has_warm_cache()),
             },
             _ => return,
         });

@@ -7,7 +7,7 @@ use std::time::Duration;
 use matrix::analysis::metrics::{self, Metric};
 use matrix::config::search::SearchVariable;
 use matrix::results::record::cell::Definitions;
-use matrix::results::record::search::SearchStopReason;
+use matrix::results::record::search::{Point, PointDecision, SearchStopReason};
 use matrix::results::record::validity::{ReasonCode, Verdict};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -65,7 +65,8 @@ fn a_matrix_finds_a_capacity_and_keeps_every_point() {
     );
     // The first failure is repeated, and both ends of the interval.
     let probes = |value: f64| record.points.iter().filter(|point| point.value == value).count();
-    let failure = record.points.iter().find(|point| !point.judged.holds);
+    let fails = |point: &&Point| point.judged.decision == Some(PointDecision::Fails);
+    let failure = record.points.iter().find(fails);
     let repeated = [
         capacity.low,
         capacity.high,
@@ -414,11 +415,12 @@ fn a_client_that_was_stopped_during_another_point_marks_the_search() {
 /// Alone, the slower tier is met by more requests at once.
 #[test]
 fn every_tier_of_an_slo_gets_its_capacity_and_points_are_shown() {
-    let tiers = "slo: [{ ttft: 100ms }, { ttft: 100ms, speed: 80 tok/s }]";
-    let args = "args: [--max-running, \"8\", --step, 2ms, --step-per-sequence, 4ms]";
+    let tiers = "slo: [{ ttft: 300ms }, { ttft: 300ms, speed: 40 tok/s }]";
+    let args = "args: [--max-running, \"8\", --step, 4ms, --step-per-sequence, 8ms]";
     let matrix = MATRIX
         .replace("slo: { ttft: 50ms }", tiers)
         .replace("output_len: 8", "output_len: 5")
+        .replace("from: 2", "from: 1")
         .replace(
             "args: [--max-running, \"4\", --step, 5ms, --step-per-sequence, 0ms]",
             args,
@@ -430,19 +432,19 @@ fn every_tier_of_an_slo_gets_its_capacity_and_points_are_shown() {
     bench
         .call(&["plan", "matrices/m.yaml"])
         .exits(0)
-        .shows("SLO TTFT 100ms or TTFT 100ms and speed 80 tok/s");
+        .shows("SLO TTFT 300ms or TTFT 300ms and speed 40 tok/s");
     let ran = bench
         .run(&[])
         .exits(0)
         .says("requests are good for tier 2 (")
-        .shows("speed 80 tok/s: ");
+        .shows("speed 40 tok/s: ");
     let run = bench.finished();
     let record = run.summaries[0].search.as_ref().expect("the search is recorded");
     let capacities: Vec<_> = std::iter::once(record)
         .chain(&record.further_tiers)
         .map(|record| record.capacity.unwrap_or_else(|| panic!("{}", record.describe())))
         .collect();
-    // 80 tok/s leave 12.5 ms for a token. Two at once take 10 ms, three 14.
+    // 40 tok/s leave 25 ms for a token. Two at once take 20 ms, three 28.
     assert!(
         capacities[1].low <= 3.0 && capacities[1].high <= 5.0,
         "{capacities:?}"

@@ -42,8 +42,10 @@ pub(crate) fn judge_point(
         Some(ProbeDecision::Fails) => PointDecision::Fails,
         Some(ProbeDecision::Undecided) | None => PointDecision::Undecided,
     };
+    let is_too_few = (outcomes.len() as u64) < search.min_requests();
     let doubt = match estimate.map(|estimate| estimate.doubt) {
         None => Some(PointDoubt::TooFew),
+        Some(Some(_)) if is_too_few => Some(PointDoubt::TooFew),
         Some(Some(Doubt::NearTarget)) => Some(PointDoubt::NearTarget),
         Some(Some(Doubt::Growing)) => Some(PointDoubt::Growing),
         Some(Some(Doubt::Unsettled)) => Some(PointDoubt::Unsettled),

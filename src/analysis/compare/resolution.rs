@@ -9,20 +9,23 @@ const COMPUTED_DECIMALS: u32 = 6;
 /// With fewer values of a unit, trailing zeros in all of them may be chance.
 const MIN_PRINTED_FIGURES: usize = 3;
 
-/// Returns the largest relative error of a metric in these measurements, in either direction.
+/// Returns the relative error that the mean of a metric over these measurements has at most, in either direction.
 ///
-/// The result of a search is anywhere in its interval: the error is the distance to its further end. The value that another tool printed can be off by
-/// half of its last digit.
+/// The result of a search is anywhere in its interval: the error is the distance to its further end, and that of the mean of several is the
+/// mean of theirs. The value that another tool printed can be off by half of its last digit.
 pub(crate) fn resolution<'a>(
     summaries: impl Iterator<Item = &'a MeasurementSummary>,
     definitions: Definitions,
     metric: Metric,
 ) -> f64 {
-    let shares = summaries.filter_map(|summary| match (metric, summary.origin) {
-        (Metric::Found(_, tier), _) => search_resolution(summary, tier),
-        (_, Origin::Imported) => print_resolution(summary.figures.get(&definitions)?, metric),
-        (_, Origin::Measured | Origin::Simulated) => None,
-    });
+    if let Metric::Found(_, tier) = metric {
+        let errors: Vec<f64> = summaries
+            .filter_map(|summary| Some(search_resolution(summary, tier)?.ln_1p()))
+            .collect();
+        return (errors.iter().sum::<f64>() / errors.len().max(1) as f64).exp_m1();
+    }
+    let imported = summaries.filter(|summary| summary.origin == Origin::Imported);
+    let shares = imported.filter_map(|summary| print_resolution(summary.figures.get(&definitions)?, metric));
     shares.fold(0.0, f64::max)
 }
 

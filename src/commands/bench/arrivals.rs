@@ -181,10 +181,24 @@ pub(super) fn search_options(args: &BenchArgs) -> Result<Option<Search>, Vec<Str
             .map(|error| format!("invalid `--search {}`: {error}", by.name())),
     );
     errors.extend(search_conflicts(args, by));
+    errors.extend(too_few_prompts(&search, args.dataset.num_prompts));
     match errors.is_empty() {
         true => Ok(Some(search)),
         false => Err(errors),
     }
+}
+
+/// Says that not even the first point of a search has enough prompts for its time.
+fn too_few_prompts(search: &Search, prompts: u32) -> Option<String> {
+    let duration = search.duration.filter(|_| search.by == SearchVariable::Rate)?;
+    let needed = |rate: f64| (rate * duration.duration().as_secs_f64()).ceil();
+    let (lowest, highest) = (needed(search.from), needed(search.to));
+    (f64::from(prompts) < lowest).then(|| {
+        format!(
+            "a point of {duration} at {} req/s needs {lowest} prompts, and there are {prompts}; raise `--num-prompts` (the highest rate needs {highest}), or lower `--search-from` or `--search-seconds`",
+            search.from
+        )
+    })
 }
 
 /// Returns errors for flags that contradict a search.

@@ -182,7 +182,8 @@ impl<'a> Console<'a> {
         print(&sweep::search_lines(&record));
         Ok(match record.ending {
             SearchStopReason::Stopped => Exit::Interrupted,
-            SearchStopReason::Undecided if self.exit == Exit::Done => Exit::NotJudged,
+            SearchStopReason::AllHeld | SearchStopReason::NoneHeld => self.exit,
+            _ if record.capacity.is_none() && self.exit == Exit::Done => Exit::NotJudged,
             _ => self.exit,
         })
     }

@@ -81,8 +81,11 @@ pub(super) fn describe_point(point: &Point, search: &SearchRecord) -> String {
     let due = judged
         .due_per_s
         .map_or_else(String::new, |due| format!(" ({due:.2} due)"));
+    let doubt = judged
+        .doubt
+        .map_or_else(String::new, |doubt| format!(": {}", doubt.describe()));
     format!(
-        "{} {}{due} {}: {unreached}{} of {} requests are good ({:.2} %, target {} %)\n",
+        "{} {}{due} {}: {unreached}{} of {} requests are good ({:.2} %, target {} %){doubt}\n",
         search.by.name(),
         point.value,
         point_word(point, "holds", "does not hold"),

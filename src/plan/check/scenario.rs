@@ -149,7 +149,8 @@ fn check_load_keys(named: &Named<ScenarioEntry>, workload: &Workload, diagnostic
     let is_by_sessions = search.by == SearchVariable::Sessions;
     let name = workload.dataset.bench_serving_name();
     let no_turns = || {
-        let help = "use `generated-shared-prefix` with several turns, or search by `concurrency`";
+        let help =
+            "use `generated-shared-prefix` with `shared_prefix: { turns: 3, … }`, or search by `concurrency`";
         (is_by_sessions && !workload.facts().has_turns())
             .then(|| format!("`{name}` has no conversations whose number could be varied; {help}"))
     };

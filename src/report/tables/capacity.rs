@@ -209,8 +209,23 @@ fn tier_text(tier: &TierCapacity, gpus: Option<f64>) -> String {
             format!("{text} over {} starts", capacity.starts)
         }
         _ => {
-            let texts = tier.searches.iter().map(|search| search.text(&tier.unit, gpus));
-            texts.collect::<Vec<_>>().join("; ")
+            let texts: Vec<String> = tier
+                .searches
+                .iter()
+                .map(|search| search.text(&tier.unit, gpus))
+                .collect();
+            match texts.as_slice() {
+                [only] => only.clone(),
+                several => {
+                    let bracketed = tier
+                        .searches
+                        .iter()
+                        .filter(|search| search.capacity.is_some())
+                        .count();
+                    let all = several.len();
+                    format!("{bracketed} of {all} starts bracketed: {}", several.join(" | "))
+                }
+            }
         }
     }
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::ids::{LaunchId, RunId};
 use crate::plan::Measurement;
-use crate::results::record::search::{PointDecision, PointProgress};
+use crate::results::record::search::{PointDecision, PointDoubt, PointProgress};
 use crate::results::record::validity::{ReasonCode, Verdict};
 
 /// Something that happened in a run.
@@ -114,6 +114,9 @@ pub enum Event {
         target: f64,
         /// What it shows; absent if it says nothing about its value.
         decision: Option<PointDecision>,
+        /// Why it is too close to call; absent if it is not.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        doubt: Option<PointDoubt>,
     },
     /// A measurement ended and its summary is on disk.
     CellEnded {

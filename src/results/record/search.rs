@@ -248,8 +248,8 @@ pub enum PointDecision {
 /// Why a point is undecided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum PointDoubt {
-    /// It has too few requests for any decision.
+pub enum PointDoubt {
+    /// It has fewer requests than show that the target is met, even if all are good.
     TooFew,
     /// So many requests cannot tell the share of good ones from the target.
     NearTarget,
@@ -260,9 +260,9 @@ pub(crate) enum PointDoubt {
 }
 
 impl PointDoubt {
-    const fn describe(self) -> &'static str {
+    pub(crate) const fn describe(self) -> &'static str {
         match self {
-            Self::TooFew => "too few requests to tell",
+            Self::TooFew => "too few requests, even if all are good",
             Self::NearTarget => {
                 "so many requests do not show whether more of them would miss it than the target allows"
             }
@@ -346,7 +346,7 @@ pub(crate) struct UnreachedRate {
 }
 
 /// What to do about points that are too close to call.
-const LONGER_POINTS: &str = "longer points tell more (`prompts` or `duration` of the search; in `bench` `--search-prompts` or `--search-seconds`)";
+const LONGER_POINTS: &str = "raise the size of a point (`prompts` or `duration` of the search; in `bench` `--search-prompts` or `--search-seconds`)";
 
 impl SearchRecord {
     /// This record and those of further tiers, each with its number.
@@ -398,7 +398,7 @@ impl SearchRecord {
         if let Some(Capacity { value, low, high }) = self.capacity {
             let confidence = format_percent(1.0 - Capacity::ERROR);
             let wide = match self.is_wide() {
-                true => format!("; what lies between is too close to call: {LONGER_POINTS}"),
+                true => format!("; nearer values need longer points than these: {LONGER_POINTS}"),
                 false => String::new(),
             };
             return format!(
