@@ -12,7 +12,7 @@ fn matrix() -> String {
     let engine =
         "  - sim: { variant: vllm, args: [--preset, fast] }\n  - sim: { as: other, variant: vllm }\n";
     let axes = "axes:\n  args: { old: [--step, 4ms, --seed, 1], new: [--step, 4ms, --seed, 2], slow: [--step, 9ms, --seed, 1], twin: [--step, 4ms, --seed, 1] }\n";
-    let scenario = "  - l: { dataset: random, prompts: 24, input_len: 40, output_len: 12, concurrency: 8 }\n";
+    let scenario = "  - l: { dataset: random, prompts: 40, input_len: 40, output_len: 12, concurrency: 8 }\n";
     let rest =
         "datasets: { sharegpt: data/conversations.json }\nquality: { tasks: [arithmetic: { items: 20 }] }\n";
     format!(
@@ -176,7 +176,7 @@ fn a_crash_on_both_sides_is_undecided_and_one_that_was_measured_again_still_coun
         .shows("): start 1, repeat 1: failed in ");
     // Another load asks another question, but what it replaces is named. With the load from before, what was measured counts again.
     let continued = [&sides, &only[..], &["--resume", "--yes"]].concat();
-    bench.rewrite(&matrix.replace("prompts: 24", "prompts: 32"));
+    bench.rewrite(&matrix.replace("prompts: 40", "prompts: 48"));
     upgrade(&bench, &continued)
         .exits(0)
         .shows("Measured again for new (")
@@ -204,7 +204,7 @@ fn wrong_answers_are_not_measured_again_by_changing_the_matrix_and_changing_it_b
         .exits(1)
         .shows("No: answers of arithmetic got worse: -");
     let continued = [&arguments[..], &["--resume", "--yes"]].concat();
-    bench.rewrite(&matrix.replace("prompts: 24", "prompts: 32"));
+    bench.rewrite(&matrix.replace("prompts: 40", "prompts: 48"));
     upgrade(&bench, &continued)
         .exits(0)
         .shows("Measured again for new (");
