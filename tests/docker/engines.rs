@@ -193,7 +193,9 @@ validity: {{ prompt_tokens: 1 }}
     hub(&engines, &home);
     let bench = bench.variable("HF_HOME", &home.display().to_string());
     let _turn = shared_memory::look();
-    let ran = bench.run(&[]).exits(0);
+    // The engine and its client share two processors, which makes the measurements invalid beyond the capacity (`client-late`).
+    let ran = bench.run(&[]);
+    assert!(matches!(ran.code, Some(0 | 3)), "{}", ran.stderr);
     let run = bench.finished();
     let records: Vec<_> = run
         .summaries
