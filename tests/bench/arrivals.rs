@@ -168,7 +168,7 @@ fn a_search_for_a_rate_counts_the_wait_for_a_slot() {
         "ttft:2000",
         "--disable-warmup",
     ];
-    let ran = desk.random("vllm", sim.port, &more).exits(0);
+    let ran = desk.random("vllm", sim.port, &more).exits(5);
     let lines = desk.lines();
     let result = &ours(lines.last().expect("there are points"))["search"]["result"];
     assert_eq!(result["found"], 40.0, "{}", ran.stdout);

@@ -116,7 +116,7 @@ fn what_is_too_close_to_call_is_no_end() {
     let capacity = record.capacity.unwrap();
     assert!(capacity.low <= 9.0 && capacity.high >= 13.0, "{capacity:?}");
     assert!(
-        record.describe().contains("too close to call"),
+        record.describe().contains("nearer values need longer points"),
         "{}",
         record.describe()
     );
