@@ -361,6 +361,13 @@ fn a_second_job_of_a_run_names_the_job_and_node_of_the_first() {
     fs::rename(&folder, bench.path().join("away")).expect("it can be moved");
     let second = run(&bench, &["--resume"]);
     let job = job_id(&bench.path().join("away"));
+    // The first job may have written there meanwhile.
+    fs::remove_dir_all(&folder)
+        .or_else(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => Ok(()),
+            _ => Err(error),
+        })
+        .expect("it can be removed");
     fs::rename(bench.path().join("away"), &folder).expect("it can be moved");
     second
         .exits(2)

@@ -12,7 +12,7 @@ fn matrix() -> String {
     let engine =
         "  - sim: { variant: vllm, args: [--preset, fast] }\n  - sim: { as: other, variant: vllm }\n";
     let axes = "axes:\n  args: { old: [--step, 4ms, --seed, 1], new: [--step, 4ms, --seed, 2], slow: [--step, 9ms, --seed, 1], twin: [--step, 4ms, --seed, 1] }\n";
-    let scenario = "  - l: { dataset: random, prompts: 40, input_len: 40, output_len: 12, concurrency: 8 }\n";
+    let scenario = "  - l: { dataset: random, prompts: 48, input_len: 40, output_len: 12, concurrency: 8 }\n";
     let rest =
         "datasets: { sharegpt: data/conversations.json }\nquality: { tasks: [arithmetic: { items: 20 }] }\n";
     format!(
@@ -72,7 +72,7 @@ fn equal_builds_may_be_upgraded_and_a_slower_one_may_not() {
     let bench = Bench::of(&matrix());
     upgrade(&bench, &["--from", "args=old", "--to", "args=slow"])
         .exits(1)
-        .shows("May I upgrade sim from old to slow? No: output throughput got worse: -");
+        .shows("May I upgrade sim from old to slow? No: output throughput in the steady state got worse: -");
     let page = page(&bench);
     let resources = page["resources"].as_array().expect("a list");
     // Time to ready; the simulated engine has a power meter.
@@ -176,7 +176,7 @@ fn a_crash_on_both_sides_is_undecided_and_one_that_was_measured_again_still_coun
         .shows("): start 1, repeat 1: failed in ");
     // Another load asks another question, but what it replaces is named. With the load from before, what was measured counts again.
     let continued = [&sides, &only[..], &["--resume", "--yes"]].concat();
-    bench.rewrite(&matrix.replace("prompts: 40", "prompts: 48"));
+    bench.rewrite(&matrix.replace("prompts: 48", "prompts: 56"));
     upgrade(&bench, &continued)
         .exits(0)
         .shows("Measured again for new (")
@@ -204,7 +204,7 @@ fn wrong_answers_are_not_measured_again_by_changing_the_matrix_and_changing_it_b
         .exits(1)
         .shows("No: answers of arithmetic got worse: -");
     let continued = [&arguments[..], &["--resume", "--yes"]].concat();
-    bench.rewrite(&matrix.replace("prompts: 40", "prompts: 48"));
+    bench.rewrite(&matrix.replace("prompts: 48", "prompts: 56"));
     upgrade(&bench, &continued)
         .exits(0)
         .shows("Measured again for new (");
@@ -260,7 +260,7 @@ fn two_stored_runs_are_the_sides_of_an_upgrade() {
     upgrade(&bench, &["--from", &before, "--to", &after])
         .exits(1)
         .shows("No: answers of arithmetic got worse: -")
-        .shows("- output throughput got worse: -")
+        .shows("- output throughput in the steady state got worse: -")
         .shows("measured one after the other");
     let folder = Path::new(after.trim_start_matches("run="));
     let page = page_of(folder);
