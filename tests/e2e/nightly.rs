@@ -159,7 +159,7 @@ fn a_loss_on_one_model_is_confirmed_told_once_and_quiet_when_accepted() {
         .shows("t: nothing got worse in 2 judged");
     assert!(posted.try_recv().is_err(), "quiet nights are not reported");
 
-    bench.rewrite(&matrix(3, 10_600));
+    bench.rewrite(&matrix(3, 12_000));
     let slow = nightly(&bench, &[&GATE[..], &["--junit", "junit.xml"]].concat()).exits(1);
     let alarms: Vec<&str> = slow
         .stdout
