@@ -154,9 +154,7 @@ fn a_loss_on_one_model_is_confirmed_told_once_and_quiet_when_accepted() {
         .call(&["baseline", "set", "matrices/m.yaml", &first, "--reason", "again"])
         .exits(2)
         .says("already exists");
-    nightly(&bench, &GATE)
-        .exits(0)
-        .shows("t: nothing got worse in 2 judged");
+    nightly(&bench, &GATE).exits(0).shows(" 2 judged");
     assert!(posted.try_recv().is_err(), "quiet nights are not reported");
 
     bench.rewrite(&matrix(3, 12_000));
