@@ -1,6 +1,6 @@
 //! What searches found: the capacity for each tier of the SLO, with its interval, and their column in tables.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -131,7 +131,12 @@ pub(crate) fn tier_capacities(cell: &ReportCell<'_>) -> Vec<TierCapacity> {
             .iter()
             .map(|(start, _, record)| (*start, *record))
             .collect();
-        let capacity = shared_capacity(&by_start);
+        // The same starts as those of all other figures.
+        let counted: BTreeSet<u32> = cell.counted_summaries().map(|summary| summary.start).collect();
+        let capacity = shared_capacity(by_start.iter().filter_map(|(start, record)| {
+            let is_counted = counted.is_empty() || counted.contains(start);
+            is_counted.then_some(record.capacity)
+        }));
         Some(TierCapacity {
             slo: slo.to_string(),
             target_share: first.target,
@@ -153,11 +158,8 @@ pub(crate) fn tier_capacities(cell: &ReportCell<'_>) -> Vec<TierCapacity> {
 
 /// The capacity of all starts together. Which starts have none depends on what they would have shown: the others alone are
 /// no fair sample.
-fn shared_capacity(records: &BTreeMap<u32, &SearchRecord>) -> Option<CapacityInterval> {
-    let capacities: Vec<Capacity> = records
-        .values()
-        .map(|record| record.capacity)
-        .collect::<Option<_>>()?;
+fn shared_capacity(searches: impl Iterator<Item = Option<Capacity>>) -> Option<CapacityInterval> {
+    let capacities: Vec<Capacity> = searches.collect::<Option<_>>()?;
     let shared = match capacities[..] {
         [only] => only,
         _ => capacity_over_starts(&capacities)?,

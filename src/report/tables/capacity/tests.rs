@@ -4,6 +4,7 @@ use crate::config::scenario::Slo;
 use crate::config::search::{Search, SearchVariable};
 use crate::report::testing::Case;
 use crate::results::record::search::SearchStopReason;
+use crate::results::record::validity::Verdict;
 
 /// The record of a search that found this value, low and high, or none.
 fn record(found: Option<[f64; 3]>) -> SearchRecord {
@@ -74,6 +75,19 @@ fn three_starts_have_a_capacity_with_the_interval_over_starts() {
     assert_eq!(tier.figure, "found_rate_req_s");
     let text = search_value(&case.report_cell()).to_string();
     assert!(text.ends_with("per GPU over 3 starts"), "{text}");
+}
+
+#[test]
+fn the_capacity_is_that_of_the_starts_that_count() {
+    let sound = [[10.0, 9.0, 11.0], [10.5, 9.5, 11.5], [9.5, 9.0, 10.5]].map(Some);
+    let mut case = case(1, &[&sound[..], &[Some([90.0, 80.0, 100.0])]].concat());
+    case.summaries[3].validity.get_or_insert_default().verdict = Verdict::Invalid;
+    let tier = only_tier(&case);
+    assert_eq!(tier.searches.len(), 4, "each is listed");
+    let capacity = tier.capacity.expect("the others have one");
+    assert_eq!(capacity.starts, 3);
+    let of_sound = only_tier(&self::case(1, &sound)).capacity;
+    assert_eq!(Some(capacity.value), of_sound.map(|found| found.value));
 }
 
 /// The starts that have a capacity are those that were slow enough, or quick enough, to show one.
