@@ -5,6 +5,7 @@ pub(crate) mod cache;
 pub(crate) mod command_line;
 pub(crate) mod environment;
 mod named;
+pub(crate) mod orientation;
 pub(crate) mod regression;
 pub(crate) mod report;
 pub(crate) mod sim;
@@ -17,6 +18,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 pub use self::environment::env_variable;
 use crate::cli::cache::CacheArgs;
 use crate::cli::named::described_values;
+use crate::cli::orientation::{CompletionsArgs, DoctorArgs, ListArgs, ManArgs, NewArgs};
 use crate::config::dataset::DatasetName;
 use crate::config::gpus::GpuList;
 use crate::config::select::Selector;
@@ -103,6 +105,16 @@ pub(crate) enum Command {
     Schema(SchemaArgs),
     /// Write an example matrix, with its recipes, data and schemas, into a folder.
     Init(InitArgs),
+    /// List the runs of the results folder, the engines with a recipe, or the data sets and where their files are.
+    List(ListArgs),
+    /// Report what this host lacks, or what it lacks for a matrix, with the command that fixes it. Nothing is started.
+    Doctor(DoctorArgs),
+    /// Write the recipe of a new engine, with a matrix that measures it.
+    New(NewArgs),
+    /// Print the completions of a shell. `packaging/build.sh` installs them.
+    Completions(CompletionsArgs),
+    /// Write the man pages, one for each command, into a folder.
+    Man(ManArgs),
     /// Serve a simulated engine, without a model or GPU.
     Sim(Box<sim::SimArgs>),
     /// Run a program, and end all its processes when the parent ends.
@@ -120,17 +132,24 @@ pub(crate) enum Command {
 }
 
 impl Cli {
-    /// Parses the arguments of this process. On an error it prints the message and exits. `formats` are the
-    /// values of `--format`, with their help texts, of the commands with these names.
-    pub(crate) fn read<const N: usize>(formats: [(&str, Vec<(&'static str, &'static str)>); N]) -> Self {
-        let args = bench::like::expand_like(std::env::args_os().collect());
+    /// The declaration of the command line. `formats` are the values of `--format`, with their help texts, of the commands
+    /// with these names.
+    pub(crate) fn declaration<const N: usize>(
+        formats: [(&str, Vec<(&'static str, &'static str)>); N],
+    ) -> clap::Command {
         let mut command = Self::command();
         for (name, values) in formats {
             command = command.mut_subcommand(name, |command| {
                 command.mut_arg("format", |format| format.value_parser(described_values(&values)))
             });
         }
-        let matches = command.try_get_matches_from(&args);
+        command
+    }
+
+    /// Parses the arguments of this process. On an error it prints the message and exits.
+    pub(crate) fn read(declaration: clap::Command) -> Self {
+        let args = bench::like::expand_like(std::env::args_os().collect());
+        let matches = declaration.try_get_matches_from(&args);
         matches
             .and_then(|mut matches| Self::from_arg_matches_mut(&mut matches))
             .unwrap_or_else(|error| bench::foreign::with_tips(error, &args).exit())

@@ -66,6 +66,11 @@ pub(crate) fn run_command(matrix: &Path) -> String {
     format!("matrix run {}", shell_quote(&matrix.to_string_lossy()))
 }
 
+/// The command that reports what is missing for a matrix file.
+pub(crate) fn doctor_command(matrix: &Path) -> String {
+    format!("matrix doctor {}", shell_quote(&matrix.to_string_lossy()))
+}
+
 /// The command that resumes a run of a matrix file.
 pub(crate) fn resume_matrix_command(matrix: &Path, run: &RunId) -> String {
     format!("{} --resume {}", run_command(matrix), shell_quote(run.as_str()))

@@ -42,7 +42,7 @@ pub(crate) fn execute(args: &InitArgs) -> Outcome {
     Ok(Exit::Done)
 }
 
-fn write_new(file: &Path, text: &str) -> anyhow::Result<bool> {
+pub(super) fn write_new(file: &Path, text: &str) -> anyhow::Result<bool> {
     if let Some(folder) = file.parent() {
         fs::create_dir_all(folder)
             .with_context(|| format!("cannot create the folder {}", folder.display()))?;

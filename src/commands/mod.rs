@@ -11,7 +11,9 @@ mod cluster_profile;
 mod cluster_request;
 mod cluster_starts;
 pub(crate) mod compare;
+mod declaration;
 mod diagnostics;
+pub(crate) mod doctor;
 mod environment;
 mod error;
 pub(crate) mod explain;
@@ -21,9 +23,11 @@ pub(crate) mod history;
 pub(crate) mod import;
 
 pub(crate) mod init;
+pub(crate) mod list;
 pub(crate) mod log;
 mod matrix_file;
 mod measure;
+pub(crate) mod new_engine;
 pub(crate) mod nightly;
 pub(crate) mod noise;
 mod output;
@@ -34,6 +38,7 @@ pub(crate) mod run;
 mod required_starts;
 pub(crate) mod schema;
 mod session_error;
+pub(crate) mod shell_files;
 pub(crate) mod sim;
 mod terminal;
 pub(crate) mod upgrade;
@@ -48,24 +53,10 @@ use crate::cli::{Cli, Command};
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::output::{Colors, redactor, signal_message, stdout_error};
 use crate::exit::Exit;
-use crate::report::format;
 
 /// Parses the arguments, starts logging, executes the command and returns its exit code.
 pub fn main() -> ExitCode {
-    let cli = Cli::read([
-        (
-            "report",
-            format::accepted(|format| Some(format.report.as_ref()?.help)),
-        ),
-        (
-            "history",
-            format::accepted(|format| Some(format.history.as_ref()?.help)),
-        ),
-        (
-            "compare",
-            format::accepted(|format| Some(format.comparison.as_ref()?.help)),
-        ),
-    ]);
+    let cli = Cli::read(declaration::declaration());
     log::start(&cli.log, Colors::from_flag(cli.color));
     let outcome = match cli.command.catches_signals() {
         true => supervised(cli),
@@ -152,6 +143,11 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Clean(args) => clean::execute(&args),
         Command::Schema(args) => schema::execute(&args),
         Command::Init(args) => init::execute(&args),
+        Command::List(args) => list::execute(&args),
+        Command::Doctor(args) => doctor::execute(&args, colors),
+        Command::New(args) => new_engine::execute(&args),
+        Command::Completions(args) => shell_files::completions(&args),
+        Command::Man(args) => shell_files::man(&args),
         Command::Sim(args) => sim::execute(*args),
         Command::Shim(args) => sim::supervise(&args),
         Command::Exec(args) => sim::exec(args),

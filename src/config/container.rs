@@ -53,6 +53,7 @@ pub(crate) enum ContainerNetwork {
 /// A directory of the host that is mounted into a container.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(transform = with_short_form)]
 pub(crate) struct Mount {
     /// Directory of the host; a relative path is below the folder of the matrix file.
     pub(crate) source: Template,
@@ -61,6 +62,14 @@ pub(crate) struct Mount {
     /// Whether the container cannot write to it; default `false`.
     #[serde(default)]
     pub(crate) read_only: bool,
+}
+
+/// A mount may also be a text: the reader of YAML makes a map of it.
+fn with_short_form(schema: &mut schemars::Schema) {
+    let long = std::mem::take(schema);
+    *schema = schemars::json_schema!({
+        "anyOf": [{ "type": "string", "pattern": "^[^:]+:/[^:]*(:r[ow])?$" }, long]
+    });
 }
 
 /// Changes of a matrix to the container of an engine, for settings that depend on the host rather than on the

@@ -10,7 +10,7 @@ use crate::base::units::{HumanDuration, RequestRate};
 use crate::config::arrival::{ArrivalProcess, Ramp, RateProfile, Stage};
 use crate::config::cancel::Cancel;
 use crate::config::connections::{Balance, ConnectionLifetime, LoadConnections, TlsOptions};
-use crate::config::container::ContainerOverride;
+use crate::config::container::{ContainerOverride, Mount};
 use crate::config::dataset::{DatasetName, with_dataset_options};
 use crate::config::engine::{BodyFields, Devices, Executor, ProcessEnvironment, TimeoutsRecipe};
 use crate::config::forms::{ByEngine, Named, OneOrMany, OrderedMap};
@@ -27,13 +27,14 @@ use crate::config::select::Selector;
 use crate::config::template::Template;
 use crate::config::validity::ValidityBounds;
 use crate::config::workload::{Profile, Workload};
-use crate::config::yaml::Spanned;
+use crate::config::yaml::{Diagnostic, Spanned};
 
 /// A matrix: engines, models and scenarios that are combined into cells, and further axes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Matrix {
-    /// Name of the matrix; the names of its runs contain it.
+    /// Name of the matrix; the names of its runs contain it. Default: the name of its file.
+    #[serde(default)]
     pub(crate) name: Spanned<String>,
     /// Purpose of the matrix, in a sentence.
     #[serde(default)]
@@ -104,6 +105,35 @@ pub(crate) struct Matrix {
     pub(crate) datasets: OrderedMap<Spanned<String>>,
 }
 
+impl Matrix {
+    /// Takes apart engines that are written with their version, such as `vllm@v0.11.0`, unless a recipe has that very name.
+    /// Returns the errors of those that also have a key `version`.
+    pub(crate) fn split_versions(&mut self, has_recipe: &dyn Fn(&str) -> bool) -> Vec<Diagnostic> {
+        let mut diagnostics = Vec::new();
+        for Named { name, value: entry } in &mut self.engines.value {
+            let Some((engine, version)) = name.value.split_once('@') else {
+                continue;
+            };
+            if version.is_empty() || has_recipe(&name.value) || !has_recipe(engine) {
+                continue;
+            }
+            if entry.version.is_some() {
+                let diagnostic =
+                    Diagnostic::new(format!("`{}` and `version` both set a version", name.value))
+                        .with_help("keep one of them");
+                diagnostics.push(match &name.place {
+                    Some(place) => diagnostic.with_place(place, "sets the version"),
+                    None => diagnostic,
+                });
+            }
+            let version = OneOrMany::from(vec![version.to_owned()]);
+            entry.version.get_or_insert_with(|| version.into());
+            name.value = engine.to_owned();
+        }
+        diagnostics
+    }
+}
+
 /// How `matrix nightly` judges a matrix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -135,10 +165,13 @@ pub(crate) struct EngineEntry {
     pub(crate) precision: Option<Spanned<OneOrMany<String>>>,
     /// Arguments appended to the command.
     pub(crate) args: Vec<Spanned<Template>>,
-    /// Environment variables added. Write a secret as a reference, such as `HF_TOKEN: ${HF_TOKEN}`.
+    /// Environment variables added. Write a secret as a reference, such as `HF_TOKEN: "${HF_TOKEN}"`.
     pub(crate) env: OrderedMap<Spanned<Template>>,
     /// Image of the container.
     pub(crate) image: Option<String>,
+    /// Directories of the host added to the container, as `docker run -v` takes them, such as
+    /// `["/data/hf:/models:ro"]`. One with the same target replaces the recipe's.
+    pub(crate) mounts: Vec<Mount>,
     /// Command that starts the engine.
     pub(crate) command: Option<Vec<Template>>,
     /// Changes to the recipe's container on this host, such as `{ cpuset: 0-15, memory: 64GiB }`.
@@ -222,6 +255,8 @@ pub(crate) struct ModelEntry {
     pub(crate) args: Option<Spanned<ByEngine<Vec<Template>>>>,
     /// Environment variables to add or replace.
     pub(crate) env: OrderedMap<Spanned<Template>>,
+    /// Directories of the host added to the containers of this model, as at engines.
+    pub(crate) mounts: Vec<Mount>,
     /// Path or model id of the tokenizer that makes and counts prompts; default: the model's own.
     pub(crate) tokenizer: Option<Spanned<String>>,
 }

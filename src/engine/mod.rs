@@ -44,8 +44,8 @@ pub(crate) use attach::unmet_server;
 pub(crate) use context::{HelpContext, JobNodes, Logs, StartContext};
 pub use docker::DockerError;
 pub(crate) use docker::{
-    ContainerChecks, DockerEnv, Images, PullPolicy, UnremovedContainers, prefetch_image,
-    unmet_container_requirements as container_lacks,
+    ContainerChecks, DaemonFacts, DockerEnv, Images, PullPolicy, UnremovedContainers, daemon_facts,
+    prefetch_image, unmet_container_requirements as container_lacks,
 };
 pub(crate) use endpoint::{Devices, Endpoint};
 pub(crate) use error::StartError;

@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use schemars::JsonSchema;
+
 use crate::base::ids::ContentHash;
 use crate::base::text::pluralize;
 use crate::config::builtin_scenarios;
@@ -108,14 +110,22 @@ pub(crate) fn load_changed(
         mut renamed,
     } = yaml::read_with_renames::<Matrix>(&sources[0]);
     let Some(mut matrix) = matrix else {
+        yaml::add_missing_keys(&sources[0], &required_keys::<Matrix>(), &mut diagnostics);
         return Err(MatrixErrors { diagnostics, sources });
     };
     matrix.containers = containers;
+    if matrix.name.value.is_empty() {
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        matrix.name = stem.into_owned().into();
+    }
+    let has_recipe = |name: &str| recipe_source(name, folder).is_some();
+    diagnostics.extend(matrix.split_versions(&has_recipe));
     if let Err(diagnostic) = change(&mut matrix) {
         diagnostics.push(*diagnostic);
         return Err(MatrixErrors { diagnostics, sources });
     }
     let recipes = load_recipes(&matrix, folder, &mut sources, &mut diagnostics, &mut renamed);
+    let unreadable = unreadable_recipes(&matrix, &recipes, folder);
     // A matrix with errors is still expanded, to find the remaining errors.
     match expand(&matrix, &recipes) {
         Ok(plan) => {
@@ -141,6 +151,8 @@ pub(crate) fn load_changed(
                 .filter(|diagnostic| {
                     !is_consequence(diagnostic, &diagnostics)
                         && !lacks_unread_dataset(diagnostic, &diagnostics)
+                        && !lacks_unread_length(diagnostic, &diagnostics)
+                        && !unreadable.contains(&diagnostic.message)
                 })
                 .collect();
             diagnostics.extend(new);
@@ -288,9 +300,12 @@ fn load_recipes(
         let reading = yaml::read_with_renames::<Recipe>(&source);
         diagnostics.extend(reading.diagnostics);
         renamed.extend(reading.renamed);
-        if let Some(recipe) = reading.value {
-            diagnostics.extend(check_recipe_name(&recipe, name));
-            recipes.insert(name.to_owned(), recipe);
+        match reading.value {
+            Some(recipe) => {
+                diagnostics.extend(check_recipe_name(&recipe, name));
+                recipes.insert(name.to_owned(), recipe);
+            }
+            None => yaml::add_missing_keys(&source, &required_keys::<Recipe>(), diagnostics),
         }
         sources.push(source);
     }
@@ -305,6 +320,23 @@ fn load_recipes(
         }
     }
     recipes
+}
+
+/// What is said of an engine whose recipe has errors, which are reported at their places.
+fn unreadable_recipes(matrix: &Matrix, recipes: &Recipes, folder: &Path) -> BTreeSet<String> {
+    let names = matrix.engines.iter().map(|named| named.name.value.as_str());
+    names
+        .filter(|name| !recipes.contains_key(*name) && recipe_source(name, folder).is_some())
+        .map(|name| format!("unknown engine `{name}`"))
+        .collect()
+}
+
+/// The keys that a file of this type must have.
+fn required_keys<T: JsonSchema>() -> Vec<String> {
+    let schema = schemars::schema_for!(T);
+    let required = schema.get("required").and_then(serde_json::Value::as_array);
+    let names = required.into_iter().flatten().filter_map(|name| name.as_str());
+    names.map(str::to_owned).collect()
 }
 
 fn check_recipe_name(recipe: &Recipe, name: &str) -> Option<Diagnostic> {
@@ -337,6 +369,16 @@ fn is_consequence(diagnostic: &Diagnostic, others: &[Diagnostic]) -> bool {
         })
 }
 
+/// Whether a scenario only lacks a length because the one that it sets could not be read.
+fn lacks_unread_length(diagnostic: &Diagnostic, others: &[Diagnostic]) -> bool {
+    let message = diagnostic.message.strip_prefix("invalid `");
+    let Some((key, rest)) = message.and_then(|rest| rest.split_once("` in the scenario `")) else {
+        return false;
+    };
+    let field = format!(".{}.{key}`", rest.trim_end_matches('`'));
+    others.iter().any(|other| other.message.contains(&field))
+}
+
 /// Whether a scenario only lacks a data set because the one it names could not be read.
 fn lacks_unread_dataset(diagnostic: &Diagnostic, others: &[Diagnostic]) -> bool {
     let message = diagnostic.message.strip_prefix("the scenario `");
@@ -359,7 +401,7 @@ fn recipe_folders(folder: &Path) -> [PathBuf; 3] {
 }
 
 /// The recipe of that name from the first folder that has it, otherwise the shipped one.
-fn recipe_source(name: &str, folder: &Path) -> Option<Source> {
+pub(super) fn recipe_source(name: &str, folder: &Path) -> Option<Source> {
     let file = format!("{name}.yaml");
     let local = recipe_folders(folder).into_iter().find_map(|place| {
         let path = place.join(&file);
@@ -373,7 +415,7 @@ fn recipe_source(name: &str, folder: &Path) -> Option<Source> {
     local.or_else(shipped)
 }
 
-fn local_recipes(folder: &Path) -> impl Iterator<Item = String> {
+pub(super) fn local_recipes(folder: &Path) -> impl Iterator<Item = String> {
     recipe_folders(folder)
         .into_iter()
         .filter_map(|place| std::fs::read_dir(place).ok())

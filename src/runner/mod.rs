@@ -17,6 +17,7 @@ pub(crate) mod gpu_selection;
 mod gpu_watch;
 mod graded;
 pub(crate) mod host_error;
+pub(crate) mod inventory;
 pub(crate) mod job;
 mod launch;
 pub(crate) mod lease;

@@ -73,6 +73,13 @@ impl<'n> YamlContext<'n> {
         self.trail.borrow().is_empty()
     }
 
+    /// Whether the value that is read is that of a key for which this holds.
+    pub(super) fn is_value_of(&self, is_meant: impl Fn(&str) -> bool) -> bool {
+        let trail = self.trail.borrow();
+        let key = trail.iter().rev().find_map(|step| step.key.and_then(Child::text));
+        key.is_some_and(is_meant)
+    }
+
     /// Counts a value that is read.
     pub(super) fn visit(&self, child: &Child) -> Result<(), ReadError> {
         self.visits.set(self.visits.get() + 1);

@@ -16,6 +16,7 @@ mod read_error;
 mod reader;
 mod render;
 mod scalar;
+mod shorthand;
 mod source;
 mod spanned;
 mod suggest;
@@ -25,7 +26,7 @@ mod tests;
 
 pub(crate) use diagnostic::Diagnostic;
 pub(crate) use read::read;
-pub(crate) use read::{ReadResult, read_with_renames};
+pub(crate) use read::{ReadResult, add_missing_keys, read_with_renames};
 pub(crate) use render::render;
 pub(crate) use source::RenamedKey;
 pub(crate) use source::{Source, SourceSpan};

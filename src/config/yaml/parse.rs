@@ -9,6 +9,7 @@ use granit_parser::{Event, Parser, ScalarStyle, ScanError, Span, StructureStyle,
 
 use super::diagnostic::Diagnostic;
 use super::node::{Child, MAX_DEPTH, Node, Value};
+use super::shorthand;
 use super::source::{Source, SourceSpan};
 use super::syntax::{ParserState, syntax_diagnostic};
 use crate::base::secrets::url_secret_ranges;
@@ -248,6 +249,7 @@ impl Builder<'_> {
                             .with_help("a template such as `{name}` at the start of a value needs quotes"),
                     ));
                 }
+                let value = shorthand::expand(&key, value);
                 entries.push((key, value));
             }
             Value::Map(entries)

@@ -4,9 +4,11 @@ use serde::de::DeserializeOwned;
 
 use super::context::YamlContext;
 use super::diagnostic::Diagnostic;
+use super::node::Value;
 use super::parse::{self, Document};
 use super::reader::NodeDeserializer;
 use super::source::{RenamedKey, Source};
+use super::suggest::current_names;
 
 /// Reads a file and as many errors as possible; `None` only if nothing usable remains.
 ///
@@ -14,6 +16,30 @@ use super::source::{RenamedKey, Source};
 pub(crate) fn read<T: DeserializeOwned>(source: &Source) -> (Option<T>, Vec<Diagnostic>) {
     let reading = read_with_renames(source);
     (reading.value, reading.diagnostics)
+}
+
+/// Adds an error for each of these keys that a file lacks at its top level, besides those that are known: serde stops at the first.
+pub(crate) fn add_missing_keys(source: &Source, required: &[String], diagnostics: &mut Vec<Diagnostic>) {
+    let Ok(Document { root, .. }) = parse::parse(source) else {
+        return;
+    };
+    let Value::Map(entries) = &root.node.value else {
+        return;
+    };
+    let context = YamlContext::new(&source.name);
+    let keys = || entries.iter().filter_map(|(key, _)| key.text());
+    for key in required {
+        let is_present = keys().flat_map(current_names).any(|name| name == key);
+        // A key whose name was misspelt is not missing.
+        let is_misspelt = diagnostics
+            .iter()
+            .any(|known| known.replacement.as_ref().is_some_and(|(_, name)| name == key));
+        let message = format!("missing key `{key}`");
+        if !is_present && !is_misspelt && diagnostics.iter().all(|known| known.message != message) {
+            let place = context.place(&root.node.mark);
+            diagnostics.push(Diagnostic::new(message).with_place(&place, format!("needs `{key}`")));
+        }
+    }
 }
 
 /// Result of reading a file.

@@ -51,6 +51,12 @@ impl<'n, 'c> NodeDeserializer<'n, 'c> {
                 instead: Some(text.clone()),
             })));
         }
+        let tokens = (whole && *plain && self.context.is_value_of(scalar::counts_tokens))
+            .then(|| scalar::parse_kibi(text))
+            .flatten();
+        if let Some(tokens) = tokens {
+            return self.locate(visitor.visit_u64(tokens));
+        }
         let clear = *plain && !scalar::has_odd_zero(text);
         let result = if clear
             && whole

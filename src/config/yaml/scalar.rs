@@ -65,6 +65,30 @@ pub(super) fn has_odd_zero(text: &str) -> bool {
     digits.len() > 1 && digits[0] == b'0' && digits[1].is_ascii_digit()
 }
 
+/// Whether a key is a length in tokens, for which `4k` is 4096.
+pub(super) fn counts_tokens(key: &str) -> bool {
+    key.ends_with("_len")
+}
+
+/// Parses `4k` as 4096, the number of tokens that models and their flags mean by it.
+pub(super) fn parse_kibi(text: &str) -> Option<u64> {
+    let digits = text.strip_suffix(['k', 'K'])?;
+    let is_number = digits.bytes().all(|byte| byte.is_ascii_digit()) && !has_odd_zero(digits);
+    is_number
+        .then(|| digits.parse::<u64>().ok()?.checked_mul(1024))
+        .flatten()
+}
+
+/// Spells `10k` as 10000, outside of lengths in tokens.
+fn thousands(text: &str) -> Option<String> {
+    let (digits, factor) = match text.strip_suffix(['k', 'K']) {
+        Some(digits) => (digits, 1000),
+        None => (text.strip_suffix(['m', 'M'])?, 1_000_000),
+    };
+    let number = digits.parse::<u64>().ok()?.checked_mul(factor)?;
+    Some(number.to_string())
+}
+
 /// The correct spelling of a number with another spelling, if it is clear.
 pub(super) fn suggest_number(text: &str, whole: bool) -> Option<String> {
     let bare = text.replace(['_', ',', ' '], "");
@@ -82,6 +106,9 @@ pub(super) fn suggest_number(text: &str, whole: bool) -> Option<String> {
             .all(|byte| byte.is_ascii_digit())
             .then(|| digits.to_owned())
             .filter(|d| !d.is_empty());
+    }
+    if let Some(number) = thousands(text).filter(|_| whole) {
+        return Some(number);
     }
     if let Some(hex) = text.strip_prefix("0x") {
         return u64::from_str_radix(hex, 16).ok().map(|number| number.to_string());

@@ -19,7 +19,7 @@ pub(crate) fn nearest_name<'a>(name: &str, known: impl IntoIterator<Item = &'a s
 }
 
 /// Keys of other tools, and ours. `-` equals `_`.
-const SYNONYMS: [(&str, &str); 14] = [
+const SYNONYMS: [(&str, &str); 41] = [
     ("request_rate", "rate"),
     ("num_prompts", "prompts"),
     ("num_requests", "prompts"),
@@ -34,6 +34,33 @@ const SYNONYMS: [(&str, &str); 14] = [
     ("data_parallel_size", "dp"),
     ("expert_parallel_size", "ep"),
     ("name", "as"),
+    ("extra_args", "args"),
+    ("server_args", "args"),
+    ("engine_args", "args"),
+    ("arguments", "args"),
+    ("volumes", "mounts"),
+    ("volume", "mounts"),
+    ("binds", "mounts"),
+    ("environment", "env"),
+    ("envs", "env"),
+    ("docker_image", "image"),
+    ("tag", "version"),
+    ("input", "input_len"),
+    ("input_tokens", "input_len"),
+    ("isl", "input_len"),
+    ("prompt_len", "input_len"),
+    ("output", "output_len"),
+    ("output_tokens", "output_len"),
+    ("osl", "output_len"),
+    ("max_tokens", "output_len"),
+    ("qps", "rate"),
+    ("rps", "rate"),
+    ("users", "concurrency"),
+    ("requests", "prompts"),
+    ("dtype", "precision"),
+    ("quantization", "precision"),
+    ("base_url", "url"),
+    ("workloads", "scenarios"),
 ];
 
 /// Keys of earlier versions, and their current names. An earlier name is accepted where the current one is
@@ -57,6 +84,12 @@ pub(super) fn new_name(name: &str, known: &[&'static str]) -> Option<&'static st
     known.iter().copied().find(|key| key == today)
 }
 
+/// The current names of a key: its own, and that of a key which was called so in earlier versions.
+pub(super) fn current_names(name: &str) -> impl Iterator<Item = &str> {
+    let renamed = RENAMED_KEYS.iter().filter(move |(earlier, _)| *earlier == name);
+    std::iter::once(name).chain(renamed.map(|(_, today)| *today))
+}
+
 /// The known key whose earlier name is nearest to `name`.
 pub(super) fn nearest_renamed(name: &str, known: &[&'static str]) -> Option<&'static str> {
     let is_here = |(_, today): &&(&str, &str)| known.contains(today);
@@ -74,9 +107,11 @@ pub(super) fn synonym<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     known.iter().copied().find(|key| key == own_name)
 }
 
-/// Whether `name` is a size of the model that was written at an engine; `known` are the allowed keys.
+/// Whether `name` is a size of the model that was written at an engine or the matrix; `known` are the allowed keys.
 pub(super) fn is_model_size(name: &str, known: &[&str]) -> bool {
-    known.contains(&"as") && known.contains(&"executor") && MODEL_SIZES.contains(&name)
+    let is_engine = known.contains(&"as") && known.contains(&"executor");
+    let is_matrix = known.contains(&"engines") && known.contains(&"models");
+    (is_engine || is_matrix) && MODEL_SIZES.contains(&name)
 }
 
 /// Formats names with backticks: `` `a`, `b` and `c` ``.

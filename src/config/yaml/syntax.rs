@@ -35,9 +35,16 @@ pub(super) fn syntax_diagnostic(
     let line = code_on_line(text, offset);
     let unclosed = |open: Range<usize>, name: char| {
         let close = if name == '[' { ']' } else { '}' };
-        Diagnostic::new(format!("the bracket `{name}` is never closed"))
-            .with_place(&place(open), "opened here")
-            .with_help(format!("add a `{close}` where it ends"))
+        let diagnostic = Diagnostic::new(format!("the bracket `{name}` is never closed"))
+            .with_place(&place(open.clone()), "opened here");
+        if let Some(variable) = unquoted_variable(text, open.start) {
+            let written = text[variable.clone()].to_owned();
+            return Diagnostic::new(format!("`{written}` needs quotes inside brackets"))
+                .with_place(&place(variable.clone()), "its `{` is read as a bracket of YAML")
+                .with_help("write")
+                .with_replacement(&place(variable), format!("\"{written}\""));
+        }
+        diagnostic.with_help(format!("add a `{close}` where it ends"))
     };
     match error.kind() {
         ErrorKind::UnclosedFlowCollection { open } => unclosed(one_char(text, offset), *open),
@@ -102,6 +109,24 @@ pub(super) fn syntax_diagnostic(
             _ => layout_error(text, offset, line, kind, place),
         },
     }
+}
+
+/// The first `${NAME}` without quotes after a bracket, on its line.
+fn unquoted_variable(text: &str, bracket: usize) -> Option<Range<usize>> {
+    let line = text.get(bracket..)?.lines().next()?;
+    let (mut in_single, mut in_double) = (false, false);
+    for (at, letter) in line.char_indices() {
+        match letter {
+            '\'' if !in_double => in_single = !in_single,
+            '"' if !in_single => in_double = !in_double,
+            '$' if !in_single && !in_double && line[at + 1..].starts_with('{') => {
+                let end = at + line[at..].find('}')? + 1;
+                return Some(bracket + at..bracket + end);
+            }
+            _ => {}
+        }
+    }
+    None
 }
 
 fn is_about_brackets(kind: &ErrorKind) -> bool {

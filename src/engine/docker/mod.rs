@@ -192,6 +192,29 @@ pub(crate) fn is_daemon_local(docker_env: &DockerEnv) -> bool {
     Address::resolve(docker_env).is_ok_and(|address| address.is_local())
 }
 
+/// A container daemon that answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DaemonFacts {
+    pub(crate) address: String,
+    pub(crate) version: Option<String>,
+    /// Names of its runtimes, sorted.
+    pub(crate) runtimes: Vec<String>,
+}
+
+/// Asks the container daemon what it is.
+pub(crate) async fn daemon_facts(docker_env: &DockerEnv) -> Result<DaemonFacts, DockerError> {
+    let daemon = Daemon::connect(docker_env).await?;
+    let info = daemon.docker.info().await;
+    let info = info.map_err(|error| DockerError::new("info", &error))?;
+    let mut runtimes: Vec<String> = info.runtimes.unwrap_or_default().into_keys().collect();
+    runtimes.sort();
+    Ok(DaemonFacts {
+        address: daemon.address.to_string(),
+        version: info.server_version,
+        runtimes,
+    })
+}
+
 /// Pulls the image of a later start. That start reports errors.
 pub(crate) async fn prefetch_image(
     docker_env: &DockerEnv,

@@ -18,7 +18,15 @@ pub(super) fn check_engines(matrix: &Matrix, recipes: &Recipes, diagnostics: &mu
     let known: Vec<&str> = recipes.keys().map(String::as_str).collect();
     for named in matrix.engines.iter() {
         let Some(recipe) = recipes.get(&named.name.value) else {
-            let diagnostic = unknown_name("engine", &named.name, &known, "a recipe in `engines/`");
+            let mut diagnostic = unknown_name("engine", &named.name, &known, "a recipe in `engines/`");
+            let tagged = named.name.value.split_once(':');
+            if let (Some((engine, tag)), Some(place)) = (tagged, &named.name.place)
+                && known.contains(&engine)
+            {
+                diagnostic = diagnostic
+                    .with_help("a version follows an `@`; write")
+                    .with_replacement(place, format!("{engine}@{tag}"));
+            }
             diagnostics.push(diagnostic.with_note("an engine is a recipe: a file `engines/<name>.yaml` next to the folder of the matrix, or a shipped recipe"));
             continue;
         };

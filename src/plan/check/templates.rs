@@ -120,7 +120,7 @@ fn check_values(map: &OrderedMap<Spanned<Template>>, diagnostics: &mut Vec<Diagn
                 )
                 .with_hidden_source()
                 .with_help(format!(
-                    "export it as an environment variable and write `{name}: ${{{}}}`",
+                    "export it as an environment variable and write `{name}: \"${{{}}}\"`, with the quotes",
                     suggested_variable(name)
                 )),
             );

@@ -103,6 +103,7 @@ impl Container {
         let image = image.or(recipe.images.get(version)).or(patched);
         let command = layers.command_with_arguments(recipe.command.as_ref());
         let env = layers.environment(&recipe.env);
+        let mounts = merged_mounts(&[&recipe.mounts, &entry.mounts, &layers.site.model_entry.mounts]);
         let recipe = recipe.clone();
         let over = entry.container.as_deref().cloned().unwrap_or_default();
         let limits = recipe.ulimits.into_iter().chain(over.ulimits);
@@ -111,8 +112,7 @@ impl Container {
             entrypoint: recipe.entrypoint.map(|words| layers.filled(&words)),
             command,
             env,
-            mounts: recipe
-                .mounts
+            mounts: mounts
                 .into_iter()
                 .map(|mount| Mount {
                     source: mount.source.fill_placeholders(layers.fill),
@@ -145,6 +145,16 @@ impl Container {
             group_add: [recipe.group_add, over.group_add].concat(),
         }
     }
+}
+
+/// The mounts of all layers. A later one replaces an earlier one with the same target.
+fn merged_mounts(layers: &[&Vec<Mount>]) -> Vec<Mount> {
+    let mut merged: Vec<Mount> = Vec::new();
+    for mount in layers.iter().copied().flatten() {
+        merged.retain(|earlier| earlier.target.value != mount.target.value);
+        merged.push(mount.clone());
+    }
+    merged
 }
 
 impl ExecutorSettings for Container {

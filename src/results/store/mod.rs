@@ -63,7 +63,8 @@ pub(crate) use nightly::is_own_folder;
 pub use reader::Run;
 pub(crate) use redact_json::redact;
 pub(crate) use run_folder::{
-    RunEntry, list_runs, read_plan, read_run_info, read_stored_answers, refuse_damaged_newer_run,
+    RunEntry, count_finished, list_runs, read_plan, read_run_info, read_stored_answers,
+    refuse_damaged_newer_run,
 };
 pub(crate) use writer::{CellArtifacts, RunManifest, Store};
 

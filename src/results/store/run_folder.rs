@@ -32,6 +32,15 @@ pub(crate) fn list_runs(root: &Path) -> Result<Vec<RunEntry>> {
     Ok(runs)
 }
 
+/// The number of measurements of a run that are finished. Their summaries are not read.
+pub(crate) fn count_finished(run: &Path) -> Result<usize> {
+    let cells = cell_folders(run)?;
+    Ok(cells
+        .iter()
+        .filter(|cell| cell.join(layout::SUMMARY).is_file())
+        .count())
+}
+
 /// Finds the newest run of a matrix below `root`. Fails if a newer one is damaged.
 pub(crate) fn latest_run(root: &Path, matrix: &str) -> Result<Option<RunEntry>> {
     let latest = list_runs(root)?.into_iter().find(|run| run.info.matrix == matrix);

@@ -7,6 +7,7 @@ mod abort;
 mod answers;
 mod batches;
 pub(crate) mod error;
+pub(crate) mod examination;
 pub(crate) mod gpus;
 pub(crate) mod observer;
 pub(crate) mod outcome;

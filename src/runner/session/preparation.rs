@@ -121,7 +121,7 @@ pub(super) async fn prepare(
 }
 
 /// The nodes of the job of a cluster that this run executes in; empty outside of one.
-async fn job_nodes(environment: &Environment, observer: &dyn Observer) -> JobNodes {
+pub(super) async fn job_nodes(environment: &Environment, observer: &dyn Observer) -> JobNodes {
     let variables = ["SLURM_JOB_NODELIST", "SLURMD_NODENAME"].map(|name| environment.variable(name));
     let [Some(list), Some(here)] = variables else {
         return JobNodes::default();
@@ -159,7 +159,7 @@ fn report_sweep(swept: &SweepResult, plan: &Plan, observer: &dyn Observer) {
 }
 
 /// The redacted findings of the preflight.
-async fn run_preflight(
+pub(super) async fn run_preflight(
     plan: &Plan,
     host: &HostEnv,
     places: RunPaths<'_>,

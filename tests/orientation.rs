@@ -1,0 +1,149 @@
+//! Commands that help to begin: `list`, `doctor`, `new`, `completions` and `man`.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn matrix(folder: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_matrix"));
+    command.args(args).current_dir(folder);
+    command
+        .env("HF_HOME", folder.join("hf"))
+        .env("MATRIX_CACHE", folder.join("cache"));
+    command.output().expect("the binary starts")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn runs_engines_and_data_sets_are_listed() {
+    let folder = tempfile::tempdir().unwrap();
+    let empty = matrix(folder.path(), &["list"]);
+    assert_eq!(empty.status.code(), Some(0), "{}", stderr(&empty));
+    assert!(stdout(&empty).contains("no run in results"), "{}", stdout(&empty));
+    let published = Path::new(env!("CARGO_MANIFEST_DIR")).join("results");
+    let runs = matrix(
+        folder.path(),
+        &["list", "runs", "--results", &published.display().to_string()],
+    );
+    let text = stdout(&runs);
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("published "))
+        .expect("the run is listed");
+    assert!(line.contains(" of "), "{line}");
+    let engines = stdout(&matrix(folder.path(), &["list", "engines"]));
+    for name in ["vllm", "sglang", "lmdeploy", "sim"] {
+        assert!(
+            engines.lines().any(|line| line.starts_with(name)),
+            "{name}: {engines}"
+        );
+    }
+    let sets = matrix(folder.path(), &["list", "datasets", "--json"]);
+    let sets: serde_json::Value = serde_json::from_slice(&sets.stdout).unwrap();
+    let sets = sets.as_array().unwrap();
+    let named = |name: &str| sets.iter().find(|set| set["dataset"] == name).unwrap();
+    assert_eq!(named("random-ids")["needs_file"], false);
+    assert_eq!(named("sharegpt")["fetchable"], true);
+}
+
+#[test]
+fn the_doctor_names_what_is_missing_and_starts_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = matrix(folder.path(), &["doctor"]);
+    assert_eq!(host.status.code(), Some(0), "{}", stderr(&host));
+    for line in ["host ", "processor ", "GPUs ", "containers ", "HF_TOKEN "] {
+        assert!(stdout(&host).contains(line), "{line}: {}", stdout(&host));
+    }
+    let lacking = folder.path().join("m.yaml");
+    std::fs::write(
+        &lacking,
+        "name: m\nengines: [{ vllm: { precision: bf16, executor: process } }]\nmodels: [{ own/model: { tp: 64 } }]\nscenarios: [random-1k-1k]\n",
+    )
+    .unwrap();
+    let refused = matrix(folder.path(), &["doctor", "m.yaml"]);
+    assert_eq!(refused.status.code(), Some(4), "{}", stderr(&refused));
+    for text in [
+        "needs 64 GPUs",
+        "matrix fetch m.yaml",
+        "are missing for this matrix",
+    ] {
+        assert!(stderr(&refused).contains(text), "{text}: {}", stderr(&refused));
+    }
+    let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("matrices/demo.yaml");
+    let ready = matrix(folder.path(), &["doctor", &demo.display().to_string()]);
+    assert_eq!(ready.status.code(), Some(0), "{}", stderr(&ready));
+    assert!(stdout(&ready).contains("nothing is missing; start it with: matrix run "));
+    assert!(!folder.path().join("results").exists(), "nothing is created");
+}
+
+#[test]
+fn a_new_engine_is_valid_at_once_and_never_replaces_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let forms: [(&str, &[&str]); 3] = [
+        ("mine", &[]),
+        (
+            "boxed",
+            &[
+                "--image",
+                "me/engine:1",
+                "--command",
+                "--model {model} --port {port}",
+            ],
+        ),
+        (
+            "other",
+            &["--command", "other-serve --m {model}", "--model", "a/b"],
+        ),
+    ];
+    for (name, flags) in forms {
+        let written = matrix(folder.path(), &[&["new", "engine", name], flags].concat());
+        assert_eq!(written.status.code(), Some(0), "{}", stderr(&written));
+        let file = format!("matrices/{name}.yaml");
+        let checked = matrix(folder.path(), &["check", &file]);
+        assert_eq!(checked.status.code(), Some(0), "{name}: {}", stderr(&checked));
+        let again = matrix(folder.path(), &["new", "engine", name]);
+        assert_eq!(again.status.code(), Some(2));
+        assert!(stderr(&again).contains("exists already"), "{}", stderr(&again));
+    }
+    for (name, text) in [
+        ("vllm", "shipped engine"),
+        ("Mine", "no name of an engine"),
+        ("../x", "no name of an engine"),
+    ] {
+        let refused = matrix(folder.path(), &["new", "engine", name]);
+        assert_eq!(refused.status.code(), Some(2));
+        assert!(stderr(&refused).contains(text), "{}", stderr(&refused));
+    }
+}
+
+#[test]
+fn completions_and_man_pages_know_every_command() {
+    let folder = tempfile::tempdir().unwrap();
+    for (shell, mark) in [
+        ("bash", "complete -F"),
+        ("zsh", "#compdef matrix"),
+        ("fish", "complete -c matrix"),
+    ] {
+        let text = stdout(&matrix(folder.path(), &["completions", shell]));
+        assert!(
+            text.contains(mark) && text.contains("nightly") && text.contains("--resume"),
+            "{shell}"
+        );
+    }
+    let written = matrix(folder.path(), &["man", "pages"]);
+    assert_eq!(written.status.code(), Some(0), "{}", stderr(&written));
+    for page in ["matrix.1", "matrix-run.1", "matrix-baseline-accept.1"] {
+        let text = std::fs::read_to_string(folder.path().join("pages").join(page)).expect(page);
+        assert!(text.contains(".SH NAME"), "{page}");
+    }
+    assert!(
+        !folder.path().join("pages/matrix-__shim.1").exists(),
+        "hidden commands have none"
+    );
+}
