@@ -4,6 +4,7 @@ pub(crate) mod bench;
 pub(crate) mod cache;
 pub(crate) mod command_line;
 pub(crate) mod environment;
+mod matrix_path;
 mod named;
 pub(crate) mod orientation;
 pub(crate) mod regression;
@@ -17,6 +18,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 pub use self::environment::env_variable;
 use crate::cli::cache::CacheArgs;
+use crate::cli::matrix_path::matrix_path;
 use crate::cli::named::described_values;
 use crate::cli::orientation::{CompletionsArgs, DoctorArgs, ListArgs, ManArgs, NewArgs};
 use crate::config::dataset::DatasetName;
@@ -168,7 +170,8 @@ impl Command {
 
 #[derive(Args, Debug)]
 pub(crate) struct CheckArgs {
-    /// The matrix file to read.
+    /// The matrix file to read, or the name of one, such as `demo` for `matrices/demo.yaml`.
+    #[arg(value_parser = matrix_path())]
     pub(crate) matrix: PathBuf,
     /// Print the errors as JSON.
     #[arg(long)]
@@ -193,7 +196,8 @@ pub(crate) struct CleanArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct PlanArgs {
-    /// The matrix file to read.
+    /// The matrix file to read, or the name of one, such as `demo` for `matrices/demo.yaml`.
+    #[arg(value_parser = matrix_path())]
     pub(crate) matrix: PathBuf,
     /// Select cells, such as `engine=sglang,model=~8B`; the syntax is that of `matrix run --only`.
     #[arg(long, value_name = "EXPR")]
@@ -237,7 +241,8 @@ pub(crate) struct JobArgs {
 /// Example: `matrix run matrices/qwen3.yaml --only engine=sglang,model=~8B`
 #[derive(Args, Clone, Debug)]
 pub(crate) struct RunArgs {
-    /// The matrix file to read.
+    /// The matrix file to read, or the name of one, such as `demo` for `matrices/demo.yaml`.
+    #[arg(value_parser = matrix_path())]
     pub(crate) matrix: PathBuf,
     /// The folder in which the folder of the run is created.
     #[arg(long, default_value = "results", value_name = "DIR")]
@@ -320,7 +325,7 @@ pub(crate) struct CalibrateArgs {
 #[derive(Args, Debug)]
 pub(crate) struct FetchArgs {
     /// The matrix file, whose missing data sets and tokenizers are downloaded.
-    #[arg(required_unless_present_any = ["tokenizer", "dataset"])]
+    #[arg(required_unless_present_any = ["tokenizer", "dataset"], value_parser = matrix_path())]
     pub(crate) matrix: Option<PathBuf>,
     /// Download the tokenizer and the chat template of this model; may be repeated.
     #[arg(long, value_name = "OWNER/NAME")]

@@ -107,6 +107,13 @@ fn a_new_engine_is_valid_at_once_and_never_replaces_a_file() {
         let file = format!("matrices/{name}.yaml");
         let checked = matrix(folder.path(), &["check", &file]);
         assert_eq!(checked.status.code(), Some(0), "{name}: {}", stderr(&checked));
+        // Neither tokenizer nor data set must be fetched.
+        let ready = matrix(folder.path(), &["doctor", &file]);
+        assert!(
+            !stderr(&ready).contains("matrix fetch"),
+            "{name}: {}",
+            stderr(&ready)
+        );
         let again = matrix(folder.path(), &["new", "engine", name]);
         assert_eq!(again.status.code(), Some(2));
         assert!(stderr(&again).contains("exists already"), "{}", stderr(&again));
@@ -145,5 +152,60 @@ fn completions_and_man_pages_know_every_command() {
     assert!(
         !folder.path().join("pages/matrix-__shim.1").exists(),
         "hidden commands have none"
+    );
+}
+
+/// An attached server whose model has no tokenizer on this host.
+#[test]
+fn a_server_is_measured_with_what_is_inside_the_binary() {
+    let folder = tempfile::tempdir().unwrap();
+    let port = matrix::engine::free_port().unwrap().to_string();
+    let mut server = Command::new(env!("CARGO_BIN_EXE_matrix"))
+        .args(["sim", "--model", "mine", "--port", &port, "--dialect", "vllm"])
+        .spawn()
+        .unwrap();
+    let text = format!(
+        "engines: [{{ attach: {{ as: mine, url: 'http://127.0.0.1:{port}' }} }}]\nmodels: [{{ mine: {{ tokenizer: built-in }} }}]\nscenarios: [{{ short: {{ dataset: random-ids, input_len: 64, output_len: 8, prompts: 16, concurrency: 4 }} }}]\nvalidity: {{ window: 100ms, send_lag: 500ms }}\n"
+    );
+    std::fs::write(folder.path().join("m.yaml"), text).unwrap();
+    let run = matrix(folder.path(), &["run", "m.yaml", "--no-calibration"]);
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert_eq!(run.status.code(), Some(0), "{}{}", stdout(&run), stderr(&run));
+    let listed = matrix(folder.path(), &["list"]);
+    assert!(stdout(&listed).contains("1 of 1"), "{}", stdout(&listed));
+}
+
+#[test]
+fn a_matrix_is_found_by_its_name_and_the_newest_run_without_one() {
+    let folder = tempfile::tempdir().unwrap();
+    assert_eq!(matrix(folder.path(), &["init", "."]).status.code(), Some(0));
+    for args in [&["check", "demo"][..], &["plan", "demo"], &["doctor", "demo"]] {
+        let output = matrix(folder.path(), args);
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {}", stderr(&output));
+    }
+    let wrong = matrix(folder.path(), &["check", "demmo.yml"]);
+    assert!(
+        stderr(&wrong).contains("did you mean `matrices/demo.yaml`?"),
+        "{}",
+        stderr(&wrong)
+    );
+    let none = matrix(folder.path(), &["report"]);
+    assert_eq!(none.status.code(), Some(2));
+    assert!(
+        stderr(&none).contains("there is no run in results"),
+        "{}",
+        stderr(&none)
+    );
+    let published = Path::new(env!("CARGO_MANIFEST_DIR")).join("results");
+    let newest = matrix(
+        folder.path(),
+        &["report", "--results", &published.display().to_string()],
+    );
+    assert_eq!(newest.status.code(), Some(0), "{}", stderr(&newest));
+    assert!(
+        stderr(&newest).contains("note: the newest run, published"),
+        "{}",
+        stderr(&newest)
     );
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::cli::cache::CacheArgs;
+use crate::cli::matrix_path::matrix_path;
 
 /// `matrix list`.
 #[derive(Args, Debug)]
@@ -37,6 +38,7 @@ pub(crate) enum Listed {
 #[derive(Args, Debug)]
 pub(crate) struct DoctorArgs {
     /// The matrix file whose needs are checked. Without it the host alone is described.
+    #[arg(value_parser = matrix_path())]
     pub(crate) matrix: Option<PathBuf>,
     /// The folder in which results would be written.
     #[arg(long, default_value = "results", value_name = "DIR")]

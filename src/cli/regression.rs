@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::cache::CacheArgs;
+use super::matrix_path::matrix_path;
 use super::sim::parse_share;
 use super::{JobArgs, RunArgs};
 use crate::base::units::HumanDuration;
@@ -146,6 +147,7 @@ pub(crate) enum BaselineAction {
     /// Show the baseline: its run, the values of its cells, and every move with its reason.
     Show {
         /// The matrix file whose baseline is shown.
+        #[arg(value_parser = matrix_path())]
         matrix: PathBuf,
         /// The baseline file; `<matrix>.baseline.json` in the folder of the matrix by default.
         #[arg(long, value_name = "FILE")]
@@ -159,6 +161,7 @@ pub(crate) enum BaselineAction {
 #[derive(Args, Debug)]
 pub(crate) struct BaselineMoveArgs {
     /// The matrix file whose baseline is set or moved.
+    #[arg(value_parser = matrix_path())]
     pub(crate) matrix: PathBuf,
     /// The run that becomes the baseline: its folder or name; the newest run of the matrix by default.
     pub(crate) run: Option<String>,

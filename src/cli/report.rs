@@ -10,8 +10,9 @@ use super::sim::parse_share;
 #[derive(Args, Debug)]
 #[command(after_help = "Example: matrix report results/2026-11-21-qwen3 --out published")]
 pub(crate) struct ReportArgs {
-    /// The runs: a run's folder or name, or a matrix, for its newest run. Several runs are shown in one report.
-    #[arg(required = true, value_name = "RUN")]
+    /// The runs: a run's folder or name, or a matrix, for its newest run. Several runs are shown in one report. By
+    /// default the newest run of all.
+    #[arg(value_name = "RUN")]
     pub(crate) runs: Vec<String>,
     /// The folder of runs.
     #[arg(long, default_value = "results", value_name = "DIR")]

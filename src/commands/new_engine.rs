@@ -100,8 +100,9 @@ fn matrix_text(args: &NewEngineArgs) -> String {
         "# Measures {name}. Check it with: matrix doctor matrices/{name}.yaml\n\
          name: {name}\n\
          engines:\n  - {name}\n\
-         models:\n  - {model}: {{ tp: 1 }}\n\
-         scenarios:\n  - random-1k-1k\n",
+         # The tokenizer inside the binary makes prompts of about the asked lengths. For exact ones remove it, and run: matrix fetch FILE\n\
+         models:\n  - {model}: {{ tp: 1, tokenizer: built-in }}\n\
+         scenarios:\n  - chat: {{ dataset: random-ids, input_len: 1k, output_len: 128, prompts: 200, concurrency: 16 }}\n",
         name = args.name,
         model = quoted(&args.model),
     )

@@ -37,7 +37,10 @@ pub(crate) fn execute(args: &ReportArgs, colors: Colors) -> Outcome {
         let run = store::nightly::find_run(&args.results, &history::matrix_name(name, colors)?);
         run.map_err(|error| CommandError::usage(format!("error: {error}\n")))
     };
-    let runs: Vec<Run> = args.runs.iter().map(read).collect::<Result<_, _>>()?;
+    let mut runs: Vec<Run> = args.runs.iter().map(read).collect::<Result<_, _>>()?;
+    if runs.is_empty() {
+        runs.push(newest_run(&args.results)?);
+    }
     if let Some(name) = &args.reference {
         check_reference(name, &runs)?;
     }
@@ -67,6 +70,20 @@ pub(crate) fn execute(args: &ReportArgs, colors: Colors) -> Outcome {
         print(&format!("wrote {}\n", path.display()));
     }
     Ok(Exit::Done)
+}
+
+/// The newest run of all matrices, which is named on stderr.
+fn newest_run(results: &Path) -> Result<Run, CommandError> {
+    let failed = |error: store::StoreError| CommandError::usage(format!("error: {error}\n"));
+    let runs = store::list_runs(results).map_err(failed)?;
+    let Some(newest) = runs.first() else {
+        return Err(CommandError::usage(format!(
+            "error: there is no run in {}\n  = help: name the folder of the runs with `--results`, or start one with `matrix run`\n",
+            results.display()
+        )));
+    };
+    eprint(&format!("note: the newest run, {}\n", newest.info.run.as_str()));
+    Run::read(&newest.folder).map_err(failed)
 }
 
 /// The formats that are written into a folder by default.

@@ -257,7 +257,8 @@ pub(crate) struct ModelEntry {
     pub(crate) env: OrderedMap<Spanned<Template>>,
     /// Directories of the host added to the containers of this model, as at engines.
     pub(crate) mounts: Vec<Mount>,
-    /// Path or model id of the tokenizer that makes and counts prompts; default: the model's own.
+    /// Path or model id of the tokenizer that makes and counts prompts, or `built-in`, which needs no file but makes prompts of
+    /// about the lengths only; default: the model's own.
     pub(crate) tokenizer: Option<Spanned<String>>,
 }
 

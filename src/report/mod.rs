@@ -18,6 +18,7 @@ pub(crate) mod html;
 
 pub(crate) mod ascii_plot;
 mod labels;
+mod load_time;
 pub(crate) mod markdown;
 pub(crate) mod nightly;
 pub(crate) mod noise;

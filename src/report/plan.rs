@@ -13,7 +13,7 @@ use crate::config::scenario::Slo;
 use crate::config::search::SearchVariable;
 use crate::plan::command::{self, StartValues};
 use crate::plan::{AttachedServer, Cell, ExecutorSpec, Launch, OrderCost, Plan, Start};
-use crate::report::connection_notes;
+use crate::report::{connection_notes, load_time};
 use crate::results::record::last_duration::LastDuration;
 
 /// The last duration of each cell.
@@ -68,6 +68,7 @@ pub(crate) fn text(
     }
     out.push_str(&passed_environments(passed));
     out.push_str(&left_out_cells(plan));
+    out.push_str(&load_time::note(plan, &|key| last_durations.contains_key(key)));
     out.push_str(&duration_note(expected, unknown));
     out
 }

@@ -59,6 +59,15 @@ pub(super) fn count_outputs(requests: &mut [Request], tokenizer: &Tokenizer) {
     for_each_request(requests, || WordEncoder::new(tokenizer), count_output);
 }
 
+/// Drops the counts of a tokenizer that is not the model's: only the server's count then.
+pub(super) fn drop_counts(requests: &mut [Request]) {
+    for request in requests {
+        request.counted_first = None;
+        request.counted_reasoning = None;
+        request.counted_tokens = None;
+    }
+}
+
 /// Calls `work` for every request on all cores. Each core has its own `means` and holds one text in memory at
 /// a time.
 pub(super) fn for_each_request<M>(

@@ -285,15 +285,20 @@ async fn read_answers(
     let counting = tokio::task::spawn_blocking(move || {
         let (prompts, tokenizer) = (&workload.prepared.prompts, &workload.tokenizer);
         reconcile_vision_tokens(&mut requests, prompts);
-        answers::count_prompts(&mut requests, prompts, tokenizer);
         answers::count_outputs(&mut requests, tokenizer);
+        match tokenizer.is_built_in() {
+            true => answers::drop_counts(&mut requests),
+            false => answers::count_prompts(&mut requests, prompts, tokenizer),
+        }
         // Recordings may say the same, and those without speech are often answered with the same words.
         if requests.iter().all(|request| request.audio.is_none()) {
             answers::find_canned(&mut requests, prompts);
             answers::find_common_beginning(&mut requests, prompts, tokenizer);
         }
         answers::find_echoes(&mut requests, prompts, tokenizer);
-        answers::count_rounds(&mut requests, prompts, tokenizer);
+        if !tokenizer.is_built_in() {
+            answers::count_rounds(&mut requests, prompts, tokenizer);
+        }
         if let Some(checks) = checks {
             checks.apply(&mut requests);
         }

@@ -10,9 +10,6 @@ use schemars::JsonSchema;
 
 use crate::base::ids::ContentHash;
 use crate::base::text::pluralize;
-use crate::config::builtin_scenarios;
-use crate::config::dataset::DatasetName;
-use crate::config::dataset::length_distribution::Lengths;
 use crate::config::engine::{Recipe, Recipes};
 use crate::config::forms::Named;
 use crate::config::job_containers::JobContainers;
@@ -94,8 +91,12 @@ pub(crate) fn load_changed(
     let text = match read_text(path) {
         Ok(text) => text,
         Err(error) => {
-            let diagnostic = Diagnostic::new(format!("cannot read `{}`: {error}", path.display()))
-                .with_help("give the path of a matrix file; `matrix init` creates one");
+            let help = match nearby_matrix(path) {
+                Some(near) => format!("did you mean `{}`?", near.display()),
+                None => "give the path of a matrix file; `matrix init` creates one".to_owned(),
+            };
+            let diagnostic =
+                Diagnostic::new(format!("cannot read `{}`: {error}", path.display())).with_help(help);
             return Err(MatrixErrors {
                 diagnostics: vec![diagnostic],
                 sources: Vec::new(),
@@ -161,6 +162,26 @@ pub(crate) fn load_changed(
     }
 }
 
+/// A matrix file whose name is nearest to that of a missing one: in its folder, or among the `matrices` here.
+fn nearby_matrix(missing: &Path) -> Option<PathBuf> {
+    let name = missing.file_stem()?.to_string_lossy().into_owned();
+    let folders = [folder_of(missing).to_owned(), PathBuf::from("matrices")];
+    folders.into_iter().find_map(|folder| {
+        let entries = std::fs::read_dir(&folder).ok()?;
+        let files = entries.filter_map(|entry| entry.ok().map(|entry| entry.path()));
+        let known: BTreeMap<String, PathBuf> = files
+            .filter(|path| {
+                path.extension()
+                    .is_some_and(|kind| kind == "yaml" || kind == "yml")
+            })
+            .filter_map(|path| Some((path.file_stem()?.to_string_lossy().into_owned(), path)))
+            .collect();
+        let near = yaml::nearest_name(&name, known.keys().map(String::as_str))?;
+        let path = known.get(near)?;
+        Some(path.strip_prefix(".").unwrap_or(path).to_owned())
+    })
+}
+
 /// Notes about keys with earlier names, one line for each name and file.
 fn renamed_key_notes<'a>(
     renamed: &'a [RenamedKey],
@@ -205,8 +226,7 @@ fn matrix_notes(matrix: &Matrix) -> Vec<String> {
             }
         )
     });
-    let notes = interleave.into_iter().chain(exact_length_warning(matrix));
-    let notes = notes.chain(shared_server_notes(matrix));
+    let notes = interleave.into_iter().chain(shared_server_notes(matrix));
     notes.chain(unencrypted_notes(matrix)).collect()
 }
 
@@ -250,31 +270,6 @@ fn shared_server_notes(matrix: &Matrix) -> Vec<String> {
             )
         })
         .collect()
-}
-
-/// Number of scenarios that a warning names; of more, it gives the count.
-const MAX_NAMED_SCENARIOS: usize = 4;
-
-/// Notes scenarios whose lengths were random before a plain length meant an exact one.
-fn exact_length_warning(matrix: &Matrix) -> Option<String> {
-    let drew = matrix.scenarios.iter().filter(|named| {
-        let entry = builtin_scenarios::completed(named);
-        let draws = |name: DatasetName| name.reads("range_ratio");
-        let sets_lengths = entry.lengths.as_ref().is_some_and(Lengths::sets_both);
-        !sets_lengths && entry.range_ratio.is_none() && entry.dataset.is_some_and(draws)
-    });
-    let names: Vec<&str> = drew.map(|named| named.name.value.as_str()).collect();
-    let named = names.len().min(MAX_NAMED_SCENARIOS);
-    let scenarios = match names.len() - named {
-        0 if named == 0 => return None,
-        0 => yaml::backtick_list(names),
-        more => format!("`{}` and {more} more", names[..named].join("`, `")),
-    };
-    let scenarios = format!("scenario{} {scenarios}", if named == 1 { "" } else { "s" });
-    Some(format!(
-        "warning: the lengths of the {scenarios} are exact; earlier versions drew lengths from 1 up to them (`range_ratio: 0`); set `range_ratio: 1` to \
-         silence this warning"
-    ))
 }
 
 /// Reads the recipes that the matrix names. If one is unknown, all others are read too, to suggest the

@@ -24,6 +24,7 @@ use super::byte_level;
 use super::hf_cache::Caches;
 use crate::base::ids::hex;
 use crate::base::threads::ThreadLimitError;
+use crate::config::shipped;
 
 /// Whether to apply `clean_up_tokenization_spaces`, which Hugging Face's decoding handled differently over
 /// time.
@@ -58,6 +59,13 @@ enum Model {
     Bytes {
         bos: bool,
     },
+}
+
+/// The name of the tokenizer inside the binary, in a matrix and for `--tokenizer`.
+pub(crate) const BUILT_IN: &str = "built-in";
+
+fn built_in_text() -> &'static str {
+    shipped::file_text("matrices/data/tokenizer.json").expect("the file is shipped")
 }
 
 /// The id of `<s>` in the byte tokenizer that has one.
@@ -99,6 +107,9 @@ impl Tokenizer {
 
     /// Like [`Self::open`], but the content is loaded when it is needed, or by [`Self::load`].
     pub(crate) fn find(name: &str, base: &Path, caches: &Caches) -> Result<Self, TokenizerError> {
+        if name == BUILT_IN {
+            return Ok(Self::built_in());
+        }
         let path = find_file(name, base, caches)?;
         let digest = hex(&Sha256::digest(read_file(&path)?));
         let sibling = path.with_file_name("tokenizer_config.json");
@@ -119,6 +130,22 @@ impl Tokenizer {
         }))
     }
 
+    /// The tokenizer inside the binary. It is no model's own: prompts have about the lengths that are asked for.
+    fn built_in() -> Self {
+        Self::new(Inner {
+            name: BUILT_IN.to_owned(),
+            path: None,
+            digest: hex(&Sha256::digest(built_in_text())),
+            clean_up: false,
+            model: OnceLock::new(),
+        })
+    }
+
+    /// Whether it is that of the binary, whose counts are not those of any model.
+    pub(crate) fn is_built_in(&self) -> bool {
+        self.inner.name == BUILT_IN
+    }
+
     /// Loads the content if that was not done.
     pub(crate) fn load(&self) -> Result<(), TokenizerError> {
         self.model().map(drop)
@@ -126,7 +153,10 @@ impl Tokenizer {
 
     fn model(&self) -> Result<&Model, TokenizerError> {
         let path = || self.inner.path.clone().unwrap_or_default();
-        let read = || read_model(&path(), &self.inner.digest);
+        let read = || match self.is_built_in() {
+            true => parse_model(built_in_text().as_bytes()),
+            false => read_model(&path(), &self.inner.digest),
+        };
         let model = self.inner.model.get_or_init(read).as_ref();
         let model = model.map_err(|reason| TokenizerError::Invalid {
             path: path(),
@@ -413,7 +443,11 @@ fn read_model(path: &Path, digest: &str) -> Result<Model, String> {
     if hex(&Sha256::digest(&bytes)) != digest {
         return Err("it changed while it was in use".to_owned());
     }
-    let mut model = tokenizers::Tokenizer::from_bytes(&bytes).map_err(|error| error.to_string())?;
+    parse_model(&bytes)
+}
+
+fn parse_model(bytes: &[u8]) -> Result<Model, String> {
+    let mut model = tokenizers::Tokenizer::from_bytes(bytes).map_err(|error| error.to_string())?;
     // Python's tokenizers disable both before they encode, whatever the file says.
     model.with_padding(None);
     model.with_truncation(None).map_err(|error| error.to_string())?;
