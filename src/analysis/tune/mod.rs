@@ -1,6 +1,23 @@
 //! Searches for the best values of an engine's settings: which configuration is measured next, which one is best, and
 //! what each setting contributes. All of it is a pure function of the space, the seed and the finished trials, so that a
 //! search that was interrupted continues as if it had not been.
+//!
+//! The search is Bayesian optimisation: a Gaussian process of the logarithm of the figure ([`process`], [`fit`]) and one of
+//! feasibility ([`model`]) give the expected improvement of each configuration, weighted by the chance that it runs (J. Gardner
+//! et al., "Bayesian optimization with inequality constraints", 2014). The best configuration is the one with the highest
+//! mean of the model, not the highest figure, so that a lucky start does not win. `tests/tune.sh` compares it with random
+//! search on simulated engines.
+
+mod draws;
+mod fit;
+mod measured;
+mod model;
+mod process;
+mod search;
+#[cfg(test)]
+mod tests;
+
+use search::Search;
 
 /// A setting that is varied, and its values by their positions.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,18 +95,18 @@ pub(crate) struct Tuner {
 
 impl Tuner {
     /// The next configuration, if about that many more trials can be measured; `None` if nothing is left to measure.
-    pub(crate) fn next(&self, _left: usize) -> Option<Proposal> {
-        None
+    pub(crate) fn next(&self, left: usize) -> Option<Proposal> {
+        Search::new(self).next(left)
     }
 
     /// The configuration that is expected to be the best of those measured; `None` if none was measured. It may be the
     /// default.
     pub(crate) fn winner(&self) -> Option<Point> {
-        None
+        Search::new(self).winner()
     }
 
     /// The knobs in which the winner differs from the default, the largest contribution first.
     pub(crate) fn contributions(&self) -> Vec<Contribution> {
-        Vec::new()
+        Search::new(self).contributions()
     }
 }
