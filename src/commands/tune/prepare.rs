@@ -277,9 +277,6 @@ fn known_knobs(
     loaded.plan.plan_tune("probe", tuned, &sets, &[]);
     let cache = cache_dirs(&args.run.places, true).cache;
     let report = check_flags::unknown_flags(&loaded, &environment(), &cache)?;
-    for note in &report.notes {
-        eprint(&format!("note: {note}\n"));
-    }
     let mut notes = Vec::new();
     let mut kept = Vec::new();
     for mut knob in knobs {

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-pub(crate) use space::{DefaultSettings, KnobChange, KnobValue, TuneSpace, TunedKnob, knobs};
+pub(crate) use space::{DefaultSettings, KnobChange, TuneSpace, TunedKnob, knobs};
 pub(crate) use trials::{SET_AXIS, TrialSet, TunedCell};
 
 use crate::config::yaml::{Spanned, nearest_name};

@@ -208,7 +208,7 @@ fn failures_table(record: &TuneRecord) -> Table {
         let is_unknown = trial.outcome == TrialResult::Unknown;
         if let (TrialResult::Infeasible | TrialResult::Unknown, Some(reason)) = (trial.outcome, &trial.reason)
         {
-            groups.entry((is_unknown, reason)).or_default().push(trial);
+            groups.entry((is_unknown, reason.as_str())).or_default().push(trial);
         }
     }
     let rows = groups.iter().map(|((is_unknown, reason), trials)| {
