@@ -92,9 +92,12 @@ impl Goal<'_> {
         match &summary.status {
             MeasurementStatus::Done => self.finding_of_done(summary),
             MeasurementStatus::Failed {
-                phase, class, reason, ..
+                phase,
+                class,
+                reason,
+                tail,
             } => {
-                let reason = format!("failed in {}: {reason}", phase.name());
+                let reason = format!("failed in {}: {reason}{}", phase.name(), last_words(tail));
                 match class {
                     FailureClass::Infrastructure | FailureClass::Client | FailureClass::Image => {
                         TrialFinding::unknown(reason)
@@ -169,6 +172,14 @@ impl Goal<'_> {
             ttft_ms: figure(summary, Metric::Time(Statistic::Median, LatencyKind::Ttft)),
         }
     }
+}
+
+/// The line of the engine's log that names an error, otherwise the last one.
+fn last_words(tail: &[String]) -> String {
+    let is_error = |line: &&String| line.to_ascii_lowercase().contains("error");
+    let line = tail.iter().rev().find(is_error);
+    let line = line.or_else(|| tail.iter().rev().find(|line| !line.trim().is_empty()));
+    line.map_or_else(String::new, |line| format!(" (its log: {})", line.trim()))
 }
 
 fn figure(summary: &MeasurementSummary, metric: Metric) -> Option<f64> {

@@ -62,6 +62,8 @@ pub(super) fn trials_left(budget: TuneBudget, confirm_starts: u32, costs: &Trial
             .saturating_sub(2 * confirm_starts as usize)
             .saturating_sub(costs.count()),
         TuneBudget::GpuMinutes(minutes) => match (costs.full_start(), costs.next_trial()) {
+            // One start with fewer prompts does not show what one with all costs.
+            _ if costs.full.is_empty() && costs.count() < 2 => MIN_TRIALS as usize,
             (Some(full), Some(next)) if next > 0.0 => {
                 let left = minutes - costs.total() - confirming * full;
                 // The conversion saturates.
@@ -72,7 +74,7 @@ pub(super) fn trials_left(budget: TuneBudget, confirm_starts: u32, costs: &Trial
     }
 }
 
-/// Refuses a time that turns out too short after the first trial.
+/// Refuses a time that turns out too short after the first trial with all prompts.
 pub(super) fn check_minutes(
     budget: TuneBudget,
     confirm_starts: u32,
@@ -81,7 +83,8 @@ pub(super) fn check_minutes(
     let TuneBudget::GpuMinutes(minutes) = budget else {
         return Ok(());
     };
-    let (1, Some(full), Some(next)) = (costs.count(), costs.full_start(), costs.next_trial()) else {
+    let is_first = costs.full.len() == 1 && costs.short.len() < 2;
+    let (true, Some(full), Some(next)) = (is_first, costs.full_start(), costs.next_trial()) else {
         return Ok(());
     };
     let needed = f64::from(2 * confirm_starts) * full + f64::from(MIN_TRIALS) * next;
@@ -123,8 +126,9 @@ mod tests {
             trials_left(TuneBudget::GpuMinutes(minutes), 5, &costs(full, short))
         };
         assert_eq!(left(1.0, &[], &[]), 4);
+        assert_eq!(left(1.0, &[], &[1.0]), 4);
         // Ten starts of 4 minutes are reserved, as far as is known.
-        assert_eq!(left(51.0, &[], &[1.0]), 10);
+        assert_eq!(left(52.0, &[], &[1.0, 1.0]), 10);
         // A start with all prompts took 2 minutes.
         assert_eq!(left(51.0, &[2.0], &[1.0]), 28);
         assert_eq!(left(20.0, &[2.0], &[1.0]), 0);

@@ -11,7 +11,7 @@ use crate::analysis::compare::pairwise::row::Row;
 use crate::analysis::compare::verdict::Verdict;
 use crate::analysis::tune::Point;
 use crate::analysis::tune::outcome::Goal;
-use crate::analysis::upgrade::Upgrade;
+use crate::analysis::upgrade::{TUNED, Upgrade};
 use crate::commands::error::CommandError;
 use crate::commands::measure::{RunView, measure, run_request};
 use crate::commands::output::eprint;
@@ -74,7 +74,7 @@ pub(super) fn confirm(
         .map_err(|why| CommandError::usage(format!("error: {why}\n")))?];
     let sides = Sides {
         engine: Some(search.tuned.engine.clone()),
-        setting: SET_AXIS.to_owned(),
+        setting: TUNED.to_owned(),
         given: [DEFAULT_SET.to_owned(), page::settings_in_words(search, winner)],
         axis: SET_AXIS.to_owned(),
         values: [DEFAULT_SET.to_owned(), name],

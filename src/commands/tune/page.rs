@@ -71,7 +71,8 @@ pub(super) fn settings_in_words(search: &Search<'_>, point: &Point) -> String {
 
 /// The winner as an entry of a matrix.
 pub(super) fn entry(search: &Search<'_>, winner: &Point) -> String {
-    entry_yaml(&search.tuned.engine, &search.set("winner", winner, None))
+    let set = search.set("winner", winner, None);
+    entry_yaml(&search.tuned.engine, &set, search.tuned.replaced_args.as_deref())
 }
 
 /// What each setting contributes, by the model of the search.

@@ -13,10 +13,11 @@ use crate::commands::error::CommandError;
 use crate::commands::matrix_file::{load_changed, select};
 use crate::commands::output::{Colors, eprint};
 use crate::commands::required_starts::required_starts;
-use crate::config::matrix::Matrix;
+use crate::config::matrix::{Matrix, engine_name};
+use crate::config::template::Template;
 use crate::config::tune::{
     DefaultSettings, KnobChange, Objective, TrialSet, TuneBudget, TuneEntry, TuneSpace, TunedCell, TunedKnob,
-    knobs,
+    is_flag, knobs,
 };
 use crate::config::yaml::{Spanned, backtick_list, nearest_name};
 use crate::plan::{Cell, Launch, Plan};
@@ -76,6 +77,7 @@ pub(super) fn prepare(args: &TuneArgs, colors: Colors) -> Result<Search<'_>, Com
         scenario: cell.scenario.name.clone(),
         axes: cell.axes.clone(),
         varied_axes: varied_axes(&all),
+        replaced_args: replaced_args(&matrix, &launch, &all),
     };
     let (knobs, notes) = known_knobs(args, &tuned, all, colors)?;
     if knobs.is_empty() {
@@ -252,6 +254,23 @@ fn varied_axes(knobs: &[TunedKnob]) -> Vec<String> {
         .filter(|(_, is_varied)| *is_varied)
         .map(|(axis, _)| axis.to_owned())
         .collect()
+}
+
+/// The arguments of the engine's entry, if the space has flags that are among them.
+fn replaced_args(matrix: &Matrix, launch: &Launch, knobs: &[TunedKnob]) -> Option<Vec<Template>> {
+    let mut engines = matrix.engines.iter();
+    let entry = engines.find(|named| engine_name(named).value == launch.engine.name)?;
+    let args: Vec<Template> = entry.value.args.iter().map(|arg| arg.value.clone()).collect();
+    let changes = knobs.iter().flat_map(|knob| &knob.values).map(|value| &value.change);
+    let mut flags = changes.flat_map(|change| match change {
+        KnobChange::Args(words) => words.as_slice(),
+        _ => &[],
+    });
+    let is_written = |flag: &String| {
+        let names = args.iter().map(|arg| arg.as_str().split('=').next().unwrap_or_default());
+        is_flag(flag) && names.into_iter().any(|name| name == flag)
+    };
+    flags.any(is_written).then_some(args)
 }
 
 /// Leaves out values with a flag that the engine's help does not list, with a note about each.

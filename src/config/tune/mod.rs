@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 pub(crate) use space::{DefaultSettings, KnobChange, TuneSpace, TunedKnob, knobs};
-pub(crate) use trials::{SET_AXIS, TrialSet, TunedCell};
+pub(crate) use trials::{SET_AXIS, TrialSet, TunedCell, is_flag};
 
 use crate::config::yaml::{Spanned, nearest_name};
 

@@ -20,6 +20,9 @@ pub(crate) struct TunedCell {
     pub(crate) axes: AxisValues,
     /// Axes in which configurations differ besides their set: `tp`, `precision`.
     pub(crate) varied_axes: Vec<String>,
+    /// The arguments of the engine's entry, if configurations have other values of them: many engines refuse a flag that is
+    /// written twice.
+    pub(crate) replaced_args: Option<Vec<Template>>,
 }
 
 /// A configuration under a name.
@@ -31,6 +34,12 @@ pub(crate) struct TrialSet {
     pub(crate) prompts: Option<u32>,
 }
 
+/// Whether a word is a flag and no value, such as `-1`.
+pub(crate) fn is_flag(word: &str) -> bool {
+    let name = word.trim_start_matches('-');
+    name.len() < word.len() && name.starts_with(|letter: char| letter.is_ascii_alphabetic())
+}
+
 impl TrialSet {
     /// The words that are added to the command.
     pub(crate) fn args(&self) -> impl Iterator<Item = &str> {
@@ -39,6 +48,26 @@ impl TrialSet {
             _ => None,
         });
         words.flatten().map(String::as_str)
+    }
+
+    /// These arguments with the changes: a flag that is changed is left out of them.
+    pub(crate) fn args_after(&self, own: &[Template]) -> Vec<Template> {
+        let added: Vec<&str> = self.args().collect();
+        let mut words = own.iter().peekable();
+        let mut args = Vec::new();
+        while let Some(word) = words.next() {
+            let name = word.as_str().split('=').next().unwrap_or_default();
+            let Some(at) = added.iter().position(|flag| is_flag(flag) && *flag == name) else {
+                args.push(word.clone());
+                continue;
+            };
+            let takes_value = added.get(at + 1).is_some_and(|next| !is_flag(next));
+            if takes_value && word.as_str() == name {
+                words.next_if(|next| !is_flag(next.as_str()));
+            }
+        }
+        args.extend(added.into_iter().map(Template::new));
+        args
     }
 
     pub(crate) fn env(&self) -> impl Iterator<Item = (&str, &str)> {
@@ -73,13 +102,14 @@ impl TunedCell {
         let own_set = self.axes.get(SET_AXIS);
         let own_args = own_set.and_then(|name| matrix.axes.args.get(name)?.get(&self.engine));
         let own_args = own_args.cloned().unwrap_or_default();
+        if let (Some(_), Some(entry)) = (&self.replaced_args, self.entry(matrix)) {
+            entry.args.clear();
+        }
+        let entry_args = self.replaced_args.iter().flatten();
+        let own_args: Vec<Template> = entry_args.cloned().chain(own_args).collect();
         matrix.axes.args = sets
             .iter()
-            .map(|set| {
-                let added = set.args().map(Template::new);
-                let args: Vec<Template> = own_args.iter().cloned().chain(added).collect();
-                (Spanned::from(set.name.clone()), ByEngine::All(args))
-            })
+            .map(|set| (Spanned::from(set.name.clone()), ByEngine::All(set.args_after(&own_args))))
             .collect();
         matrix.overrides.extend(sets.iter().filter_map(|set| self.override_of(set)));
         self.add_sizes(matrix, sets);
@@ -162,5 +192,33 @@ impl TunedCell {
         let mut axes = axes.clone();
         axes.retain(|name, _| !self.varied_axes.contains(name));
         axes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_changed_flag_replaces_the_one_that_was_written() {
+        let own = ["--preset", "fast", "--step", "4ms", "--shift=-1", "--graphs", "--step=5ms", "-x"];
+        let own: Vec<Template> = own.map(Template::new).to_vec();
+        let args = |words: &[&str]| {
+            let words = words.iter().map(|word| (*word).to_owned()).collect();
+            let set = TrialSet {
+                name: "t01".to_owned(),
+                changes: vec![KnobChange::AsItIs, KnobChange::Args(words)],
+                prompts: None,
+            };
+            let args = set.args_after(&own);
+            let words: Vec<&str> = args.iter().map(Template::as_str).collect();
+            words.join(" ")
+        };
+        assert_eq!(args(&["--new", "1"]), "--preset fast --step 4ms --shift=-1 --graphs --step=5ms -x --new 1");
+        assert_eq!(args(&["--step", "2ms"]), "--preset fast --shift=-1 --graphs -x --step 2ms");
+        assert_eq!(
+            args(&["--shift", "-2", "--graphs"]),
+            "--preset fast --step 4ms --step=5ms -x --shift -2 --graphs"
+        );
     }
 }

@@ -1,11 +1,21 @@
 //! A configuration as an entry of a matrix.
 
+use crate::config::template::Template;
 use crate::config::tune::TrialSet;
 
-/// The changes of a configuration, to paste into a matrix.
-pub(crate) fn entry_yaml(engine: &str, set: &TrialSet) -> String {
+/// The changes of a configuration, to paste into a matrix. `replaced` are the arguments of the engine's entry, if the configuration has
+/// other values of them.
+pub(crate) fn entry_yaml(engine: &str, set: &TrialSet, replaced: Option<&[Template]>) -> String {
     let mut text = String::new();
-    let args: Vec<String> = set.args().map(word).collect();
+    let mut args: Vec<String> = set.args().map(word).collect();
+    if let Some(own) = replaced.filter(|_| !args.is_empty()) {
+        let all: Vec<String> = set.args_after(own).iter().map(|arg| word(arg.as_str())).collect();
+        text.push_str(&format!(
+            "# at the engine `{engine}`, instead of its arguments:\nargs: [{}]\n",
+            all.join(", ")
+        ));
+        args.clear();
+    }
     let env: Vec<String> = set
         .env()
         .map(|(name, value)| format!("{name}: {}", word(value)))
@@ -69,7 +79,9 @@ mod tests {
             ],
             prompts: None,
         };
-        let entry = entry_yaml("vllm", &set);
+        let replaced = entry_yaml("vllm", &set, Some(&["--max-num-seqs", "9", "--x"].map(Template::new)));
+        assert!(replaced.contains("args: [--x, --max-num-seqs, \"256\", "), "{replaced}");
+        let entry = entry_yaml("vllm", &set, None);
         let text = format!("name: m\nengines: [vllm]\nmodels: [m]\nscenarios: [sharegpt]\n{entry}");
         assert!(entry.ends_with("precision: fp8\n# at the model:\ntp: 2\n"), "{entry}");
         // What belongs elsewhere is no key of the matrix itself.
