@@ -27,11 +27,22 @@ impl Plan {
             let cell = self.cells.iter().find(|cell| cell.axes == axes)?;
             let axes = tuned.named_axes(&axes);
             let key = CellKey::new(select::cell_key(&axes));
-            Some((set.name.clone(), Cell { key, axes, ..cell.clone() }))
+            Some((
+                set.name.clone(),
+                Cell {
+                    key,
+                    axes,
+                    ..cell.clone()
+                },
+            ))
         };
         let cells: BTreeMap<String, Cell> = sets.iter().filter_map(cell_of).collect();
         self.left_out.clear();
-        self.cells = sets.iter().filter_map(|set| cells.get(&set.name)).cloned().collect();
+        self.cells = sets
+            .iter()
+            .filter_map(|set| cells.get(&set.name))
+            .cloned()
+            .collect();
         let is_used = |id: &LaunchId| cells.values().any(|cell| cell.launch == *id);
         self.launches.retain(|launch| is_used(&launch.id));
         self.starts.clear();
@@ -53,7 +64,10 @@ impl Plan {
         let pairs = others.filter_map(|cell| Some((baseline.clone()?, cell.key.clone())));
         self.compare_answers_of(pairs.collect());
         let is_missing = |set: &&TrialSet| !cells.contains_key(&set.name);
-        sets.iter().filter(is_missing).map(|set| set.name.clone()).collect()
+        sets.iter()
+            .filter(is_missing)
+            .map(|set| set.name.clone())
+            .collect()
     }
 
     /// The number of the next start of a launch.

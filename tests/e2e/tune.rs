@@ -42,7 +42,9 @@ fn trials(record: &Value) -> &Vec<Value> {
 
 /// The measurements that ended, by a journal.
 fn ended(journal: &str) -> Vec<String> {
-    let events = journal.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let events = journal
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let ends = events.filter(|event| event.to_string().contains("cell-ended"));
     ends.map(|event| event["measurement"].to_string()).collect()
 }
@@ -85,7 +87,9 @@ fn a_better_flag_is_confirmed_and_a_killed_search_measures_nothing_twice() {
     let record = record(&bench);
     let result = &record["result"];
     assert_eq!(result["kind"], "confirmed", "{result}");
-    let interval = result["confirmation"]["interval"].as_array().expect("an interval");
+    let interval = result["confirmation"]["interval"]
+        .as_array()
+        .expect("an interval");
     assert!(interval[0].as_f64() > Some(0.3), "{result}");
     assert_eq!(record["spent"]["confirm_starts"], 10);
     assert_eq!(trials(&record)[0]["set"], "default");
@@ -115,9 +119,16 @@ fn where_nothing_matters_the_default_stays() {
     ));
     let ran = tune(&bench, &[&FEWEST[..], &["--floor", "60%"]].concat()).exits(0);
     let kind = record(&bench)["result"]["kind"].clone();
-    assert!(["no-better", "default-is-best"].contains(&kind.as_str().expect("a text")), "{kind}");
+    assert!(
+        ["no-better", "default-is-best"].contains(&kind.as_str().expect("a text")),
+        "{kind}"
+    );
     let ran = ran.shows("Best flags of sim for output throughput? The default: ");
-    assert!(!ran.stdout.contains("confirmed by fresh starts"), "{}", ran.stdout);
+    assert!(
+        !ran.stdout.contains("confirmed by fresh starts"),
+        "{}",
+        ran.stdout
+    );
 }
 
 #[test]
@@ -132,8 +143,14 @@ fn configurations_that_crash_or_answer_wrongly_are_listed_and_do_not_win() {
         .shows("What failed, and why");
     let record = record(&bench);
     assert_eq!(record["result"]["kind"], "default-is-best");
-    assert!(!failed(&record, "infeasible", "failed in ").is_empty(), "{record:#}");
-    assert!(!failed(&record, "infeasible", "invalid: answers-").is_empty(), "{record:#}");
+    assert!(
+        !failed(&record, "infeasible", "failed in ").is_empty(),
+        "{record:#}"
+    );
+    assert!(
+        !failed(&record, "infeasible", "invalid: answers-").is_empty(),
+        "{record:#}"
+    );
     // What crashed is not tried again and again.
     assert!(failed(&record, "infeasible", "").len() <= 3, "{record:#}");
 }
@@ -146,7 +163,10 @@ fn what_cannot_be_tuned_is_refused_before_anything_starts() {
         tune(&bench, more).exits(2).says(text);
         assert!(!bench.results().exists(), "{more:?} left results");
     };
-    refused(&["--budget", "13 starts"], "14 are needed, 2 x 5 for the confirmation and 4 trials");
+    refused(
+        &["--budget", "13 starts"],
+        "14 are needed, 2 x 5 for the confirmation and 4 trials",
+    );
     refused(&["--budget", "13"], "write `24 starts`");
     refused(&["--engine", "smi"], "no cell has the engine `smi`");
     refused(&["--scenario", "x"], "no cell has the scenario `x`");

@@ -7,6 +7,7 @@ use crate::config::scenario::Scenario;
 use crate::config::search::Tier;
 use crate::config::tune::Objective;
 use crate::results::record::cell::{Definitions, FailureClass, MeasurementStatus, MeasurementSummary};
+use crate::results::record::search::SearchStopReason;
 use crate::results::record::validity::Verdict;
 
 /// Share of requests that must meet the SLO of a load without a search.
@@ -83,7 +84,9 @@ impl Goal<'_> {
     pub(crate) fn judged_metric(&self) -> Result<Metric, String> {
         let metric = self.metric()?;
         let gating = gates::gates(self.scenario);
-        let same = gating.into_iter().find(|gate| gates::full_run_metric(*gate) == metric);
+        let same = gating
+            .into_iter()
+            .find(|gate| gates::full_run_metric(*gate) == metric);
         Ok(same.unwrap_or(metric))
     }
 
@@ -128,8 +131,8 @@ impl Goal<'_> {
                 false => TrialFinding::infeasible(text),
             };
         }
-        if let Some(why) = self.missed_slo(summary) {
-            return TrialFinding::infeasible(why);
+        if let Some(finding) = self.missed_slo(summary) {
+            return finding;
         }
         let metric = match self.metric() {
             Ok(metric) => metric,
@@ -144,20 +147,27 @@ impl Goal<'_> {
         }
     }
 
-    /// Says that no load met the SLO, or that too few requests of the load did.
-    fn missed_slo(&self, summary: &MeasurementSummary) -> Option<String> {
+    /// What it says that no load was found to meet the SLO, or that too few requests of the load met it.
+    fn missed_slo(&self, summary: &MeasurementSummary) -> Option<TrialFinding> {
         if self.scenario.search.is_some() {
-            let found = summary.search.as_ref().and_then(|search| search.found);
-            return found.is_none().then(|| "no load met the SLO".to_owned());
+            return match &summary.search {
+                Some(search) if search.found.is_some() => None,
+                Some(search) if search.ending == SearchStopReason::NoneHeld => {
+                    Some(TrialFinding::infeasible("no load met the SLO"))
+                }
+                _ => Some(TrialFinding::unknown(
+                    "it is not shown that any load met the SLO; more `prompts` may decide",
+                )),
+            };
         }
         let is_under_slo = matches!(self.objective, Objective::Energy | Objective::Cost);
         let attainment = figure(summary, Metric::Attainment).filter(|_| is_under_slo)?;
         (self.scenario.slo.is_some() && attainment < SLO_TARGET).then(|| {
-            format!(
+            TrialFinding::infeasible(format!(
                 "{:.1} % of the requests met the SLO, fewer than {:.0} %",
                 100.0 * attainment,
                 100.0 * SLO_TARGET
-            )
+            ))
         })
     }
 
@@ -190,6 +200,7 @@ fn figure(summary: &MeasurementSummary, metric: Metric) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::analysis::validity::new_reason;
+    use crate::config::scenario::Slo;
     use crate::results::record::cell::Phase;
     use crate::results::record::validity::{Reason, ReasonCode, Validity};
     use crate::results::store::testing;
@@ -228,7 +239,11 @@ mod tests {
         for class in [FailureClass::Engine, FailureClass::Capacity, FailureClass::Spec] {
             assert_eq!(failed(class), TrialOutcome::Infeasible);
         }
-        for class in [FailureClass::Infrastructure, FailureClass::Client, FailureClass::Image] {
+        for class in [
+            FailureClass::Infrastructure,
+            FailureClass::Client,
+            FailureClass::Image,
+        ] {
             assert_eq!(failed(class), TrialOutcome::Unknown);
         }
     }
@@ -237,7 +252,10 @@ mod tests {
     fn a_figure_is_measured_and_one_that_is_missing_or_zero_is_unknown() {
         let plan = testing::plan();
         let goal = goal(Objective::Throughput, &plan.cells[0].scenario);
-        assert_eq!(goal.finding(&summary(Some(7.0))).outcome, TrialOutcome::Measured(7.0));
+        assert_eq!(
+            goal.finding(&summary(Some(7.0))).outcome,
+            TrialOutcome::Measured(7.0)
+        );
         for value in [None, Some(0.0)] {
             assert_eq!(goal.finding(&summary(value)).outcome, TrialOutcome::Unknown);
         }
@@ -256,10 +274,36 @@ mod tests {
             summary.validity = Some(Validity::from_reasons(codes.iter().map(reason).collect()));
             goal.finding(&summary).outcome
         };
-        assert_eq!(invalid(&[ReasonCode::AnswersWrongUnderLoad]), TrialOutcome::Infeasible);
+        assert_eq!(
+            invalid(&[ReasonCode::AnswersWrongUnderLoad]),
+            TrialOutcome::Infeasible
+        );
         assert_eq!(invalid(&[ReasonCode::HostBusy]), TrialOutcome::Unknown);
         let both = [ReasonCode::HostBusy, ReasonCode::AnswersWrongUnderLoad];
         assert_eq!(invalid(&both), TrialOutcome::Infeasible);
+    }
+
+    #[test]
+    fn energy_and_cost_count_only_within_the_slo() {
+        let plan = testing::plan();
+        let mut scenario = plan.cells[0].scenario.clone();
+        let with_attainment = |share: f64| {
+            let mut summary = summary(Some(7.0));
+            let figures = summary.figures.get_mut(&Definitions::Matrix).unwrap();
+            figures.insert(Metric::Attainment.name(), Some(share));
+            summary
+        };
+        scenario.slo = None;
+        let finding = goal(Objective::Cost, &scenario).finding(&with_attainment(0.5));
+        assert_eq!(finding.outcome, TrialOutcome::Measured(7.0));
+        scenario.slo = Some(Slo::default());
+        for (share, outcome) in [
+            (0.98, TrialOutcome::Infeasible),
+            (0.99, TrialOutcome::Measured(7.0)),
+        ] {
+            let finding = goal(Objective::Cost, &scenario).finding(&with_attainment(share));
+            assert_eq!(finding.outcome, outcome, "{share}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use anyhow::Context;
 
 use super::page;
-use super::prepare::load_sets;
+use super::space::load_sets;
 use super::trials::{DEFAULT_SET, Trials};
 use crate::analysis::compare::decision::CONFIDENCE;
 use crate::analysis::compare::extra_starts;
@@ -39,7 +39,9 @@ pub(super) fn confirm(
     ];
     let mut loaded = load_sets(search.args, &search.tuned, &sets, search.colors)?;
     let run_name = format!("{}-{name}", search.name);
-    loaded.plan.plan_tune(&run_name, &search.tuned, &sets, &[DEFAULT_SET, &name]);
+    loaded
+        .plan
+        .plan_tune(&run_name, &search.tuned, &sets, &[DEFAULT_SET, &name]);
     loaded.plan.set_starts(search.confirm_starts);
     let folder = loaded.folder.clone();
     let mut request = run_request(&search.args.run, loaded);
@@ -165,6 +167,8 @@ fn disqualification(upgrade: &Upgrade) -> Option<String> {
     let mut compared = upgrade.answers.iter();
     compared.find_map(|answers| {
         let result = answers.result.as_ref().ok()?;
-        result.is_worse().then(|| format!("its answers of {} got worse", answers.task))
+        result
+            .is_worse()
+            .then(|| format!("its answers of {} got worse", answers.task))
     })
 }

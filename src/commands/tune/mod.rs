@@ -4,6 +4,7 @@ mod budget;
 mod confirm;
 mod page;
 mod prepare;
+mod space;
 mod trials;
 
 use crate::analysis::tune::{Point, Tuner};

@@ -62,7 +62,11 @@ pub(super) fn show(search: &Search<'_>, trials: &Trials<'_>) -> Result<(), Comma
 
 /// The settings in which a configuration differs from the default one.
 pub(super) fn settings_in_words(search: &Search<'_>, point: &Point) -> String {
-    let changed = search.knobs.iter().zip(point).filter(|(knob, at)| knob.default != **at);
+    let changed = search
+        .knobs
+        .iter()
+        .zip(point)
+        .filter(|(knob, at)| knob.default != **at);
     let words: Vec<String> = changed
         .map(|(knob, at)| format!("{}={}", knob.name, knob.values[*at].label))
         .collect();

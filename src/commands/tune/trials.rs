@@ -8,7 +8,7 @@ use anyhow::Context;
 use super::Search;
 use super::budget::{self, TrialCosts};
 use super::page;
-use super::prepare::load_sets;
+use super::space::load_sets;
 use crate::analysis::compare::extra_starts;
 use crate::analysis::tune::outcome::Goal;
 use crate::analysis::tune::{Knob, Point, Proposal, Space, Trial, TrialOutcome, TrialSize, Tuner};
@@ -127,8 +127,7 @@ impl<'a> Trials<'a> {
     pub(super) fn run(&mut self) -> Result<TrialsEnd, CommandError> {
         loop {
             if !self.has_open_trial() {
-                let left =
-                    budget::trials_left(self.search.budget, self.search.confirm_starts, &self.costs);
+                let left = budget::trials_left(self.search.budget, self.search.confirm_starts, &self.costs);
                 if left == 0 {
                     return Ok(TrialsEnd::Finished);
                 }
@@ -209,7 +208,12 @@ impl<'a> Trials<'a> {
         let search = self.search;
         let sets = self.sets();
         let mut loaded = load_sets(search.args, &search.tuned, &sets, search.colors)?;
-        let starts: Vec<&str> = self.record.trials.iter().map(|trial| trial.set.as_str()).collect();
+        let starts: Vec<&str> = self
+            .record
+            .trials
+            .iter()
+            .map(|trial| trial.set.as_str())
+            .collect();
         let excluded = loaded.plan.plan_tune(&search.name, &search.tuned, &sets, &starts);
         let last = self.record.trials.last_mut().expect("a trial was proposed");
         if excluded.contains(&last.set) {
@@ -219,10 +223,7 @@ impl<'a> Trials<'a> {
         }
         let mut request = run_request(&search.args.run, loaded);
         let set = last.set.clone();
-        request.only = Some(Selector(vec![(
-            Spanned::from(SET_AXIS.to_owned()),
-            vec![set],
-        )]));
+        request.only = Some(Selector(vec![(Spanned::from(SET_AXIS.to_owned()), vec![set])]));
         request.resume = self.run.as_ref().map(|run| run.as_str().to_owned());
         request.calibrate &= self.run.is_none();
         request.extra_starts = ExtraStarts::None;
@@ -269,7 +270,10 @@ impl<'a> Trials<'a> {
                 of_size.push(cost / 60.0);
             }
             let measurement = &start.cells[cell];
-            let summary = run.summaries.iter().find(|summary| summary.measurement() == *measurement);
+            let summary = run
+                .summaries
+                .iter()
+                .find(|summary| summary.measurement() == *measurement);
             let Some(summary) = summary.filter(|summary| !is_stopped(summary)) else {
                 trial.outcome = TrialResult::Open;
                 continue;
@@ -287,8 +291,7 @@ impl<'a> Trials<'a> {
             trial.ttft_ms = figures.ttft_ms;
         }
         let is_started = |trial: &&TrialRecord| trial.outcome != TrialResult::Open;
-        self.record.spent.trial_starts =
-            self.record.trials.iter().filter(is_started).count() as u32;
+        self.record.spent.trial_starts = self.record.trials.iter().filter(is_started).count() as u32;
         self.record.spent.gpu_minutes = self.costs.total();
     }
 
@@ -336,7 +339,10 @@ fn start_of<'p>(plan: &'p Plan, set: &str, index: usize) -> Option<(&'p Start, u
         own.is_some_and(|own| own == set)
     })?;
     let mut starts = plan.starts.iter().filter_map(|start| {
-        let at = start.cells.iter().position(|measurement| measurement.cell == cell.key)?;
+        let at = start
+            .cells
+            .iter()
+            .position(|measurement| measurement.cell == cell.key)?;
         Some((start, at))
     });
     starts.nth(index)

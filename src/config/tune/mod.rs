@@ -99,7 +99,9 @@ impl FromStr for TuneBudget {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("`{text}` is not a budget; write `24 starts`, `120 gpu-min` or `2 gpu-h`");
-        let at = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).ok_or_else(wrong)?;
+        let at = text
+            .find(|c: char| !(c.is_ascii_digit() || c == '.'))
+            .ok_or_else(wrong)?;
         let (number, unit) = text.split_at(at);
         let amount: f64 = number.parse().map_err(|_| wrong())?;
         let is_count = amount.fract() == 0.0 && (1.0..=100_000.0).contains(&amount);
@@ -162,7 +164,16 @@ mod tests {
         ] {
             assert_eq!(text.parse(), Ok(budget), "{text}");
         }
-        for text in ["24", "starts", "0 starts", "1.5 starts", "3 h", "-1 starts", "0 gpu-min", ""] {
+        for text in [
+            "24",
+            "starts",
+            "0 starts",
+            "1.5 starts",
+            "3 h",
+            "-1 starts",
+            "0 gpu-min",
+            "",
+        ] {
             let error = text.parse::<TuneBudget>().unwrap_err();
             assert!(error.contains("`24 starts`"), "{text}: {error}");
         }

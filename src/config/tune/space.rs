@@ -144,7 +144,11 @@ impl<'a> Setting<'a> {
             ));
         }
         let is_repeated = |(at, value): (usize, &&str)| values[..at].contains(value);
-        if let Some(value) = values.iter().enumerate().find(|entry| is_repeated((entry.0, entry.1))) {
+        if let Some(value) = values
+            .iter()
+            .enumerate()
+            .find(|entry| is_repeated((entry.0, entry.1)))
+        {
             return Err(error(
                 name,
                 &format!("`{name}` has the value `{}` twice", value.1),
@@ -320,7 +324,14 @@ mod tests {
     }
 
     fn default() -> DefaultSettings {
-        let words = ["serve", "--seqs", "128", "--graphs", "--share=0.90", "--no-chunks"];
+        let words = [
+            "serve",
+            "--seqs",
+            "128",
+            "--graphs",
+            "--share=0.90",
+            "--no-chunks",
+        ];
         DefaultSettings {
             words: words.map(str::to_owned).to_vec(),
             env: vec![("BACKEND".to_owned(), "A".to_owned())],
@@ -353,7 +364,11 @@ mod tests {
             ("{ --fast: [on, off] }", "on [off]", false),
             ("{ --fast: [on] }", "[default] on", false),
             ("{ --graphs: [on] }", "[on]", false),
-            ("{ prefill: [--chunks, --no-chunks, default] }", "--chunks [--no-chunks]", false),
+            (
+                "{ prefill: [--chunks, --no-chunks, default] }",
+                "--chunks [--no-chunks]",
+                false,
+            ),
             ("{ env: { BACKEND: [A, B] } }", "[A] B", false),
             ("{ env: { OTHER: [A, B] } }", "[default] A B", false),
             ("{ tp: [4, 2] }", "[1] 2 4", true),

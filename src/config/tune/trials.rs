@@ -109,9 +109,16 @@ impl TunedCell {
         let own_args: Vec<Template> = entry_args.cloned().chain(own_args).collect();
         matrix.axes.args = sets
             .iter()
-            .map(|set| (Spanned::from(set.name.clone()), ByEngine::All(set.args_after(&own_args))))
+            .map(|set| {
+                (
+                    Spanned::from(set.name.clone()),
+                    ByEngine::All(set.args_after(&own_args)),
+                )
+            })
             .collect();
-        matrix.overrides.extend(sets.iter().filter_map(|set| self.override_of(set)));
+        matrix
+            .overrides
+            .extend(sets.iter().filter_map(|set| self.override_of(set)));
         self.add_sizes(matrix, sets);
         self.add_precisions(matrix, sets);
     }
@@ -201,7 +208,16 @@ mod tests {
 
     #[test]
     fn a_changed_flag_replaces_the_one_that_was_written() {
-        let own = ["--preset", "fast", "--step", "4ms", "--shift=-1", "--graphs", "--step=5ms", "-x"];
+        let own = [
+            "--preset",
+            "fast",
+            "--step",
+            "4ms",
+            "--shift=-1",
+            "--graphs",
+            "--step=5ms",
+            "-x",
+        ];
         let own: Vec<Template> = own.map(Template::new).to_vec();
         let args = |words: &[&str]| {
             let words = words.iter().map(|word| (*word).to_owned()).collect();
@@ -214,8 +230,14 @@ mod tests {
             let words: Vec<&str> = args.iter().map(Template::as_str).collect();
             words.join(" ")
         };
-        assert_eq!(args(&["--new", "1"]), "--preset fast --step 4ms --shift=-1 --graphs --step=5ms -x --new 1");
-        assert_eq!(args(&["--step", "2ms"]), "--preset fast --shift=-1 --graphs -x --step 2ms");
+        assert_eq!(
+            args(&["--new", "1"]),
+            "--preset fast --step 4ms --shift=-1 --graphs --step=5ms -x --new 1"
+        );
+        assert_eq!(
+            args(&["--step", "2ms"]),
+            "--preset fast --shift=-1 --graphs -x --step 2ms"
+        );
         assert_eq!(
             args(&["--shift", "-2", "--graphs"]),
             "--preset fast --step 4ms --step=5ms -x --shift -2 --graphs"

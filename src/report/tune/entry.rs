@@ -21,10 +21,7 @@ pub(crate) fn entry_yaml(engine: &str, set: &TrialSet, replaced: Option<&[Templa
         .map(|(name, value)| format!("{name}: {}", word(value)))
         .collect();
     if !args.is_empty() || !env.is_empty() {
-        text.push_str(&format!(
-            "overrides:\n  - when: {{ engine: {} }}\n",
-            word(engine)
-        ));
+        text.push_str(&format!("overrides:\n  - when: {{ engine: {} }}\n", word(engine)));
     }
     if !args.is_empty() {
         text.push_str(&format!("    args: [{}]\n", args.join(", ")));
@@ -79,11 +76,21 @@ mod tests {
             ],
             prompts: None,
         };
-        let replaced = entry_yaml("vllm", &set, Some(&["--max-num-seqs", "9", "--x"].map(Template::new)));
-        assert!(replaced.contains("args: [--x, --max-num-seqs, \"256\", "), "{replaced}");
+        let replaced = entry_yaml(
+            "vllm",
+            &set,
+            Some(&["--max-num-seqs", "9", "--x"].map(Template::new)),
+        );
+        assert!(
+            replaced.contains("args: [--x, --max-num-seqs, \"256\", "),
+            "{replaced}"
+        );
         let entry = entry_yaml("vllm", &set, None);
         let text = format!("name: m\nengines: [vllm]\nmodels: [m]\nscenarios: [sharegpt]\n{entry}");
-        assert!(entry.ends_with("precision: fp8\n# at the model:\ntp: 2\n"), "{entry}");
+        assert!(
+            entry.ends_with("precision: fp8\n# at the model:\ntp: 2\n"),
+            "{entry}"
+        );
         // What belongs elsewhere is no key of the matrix itself.
         let text: String = text
             .lines()
@@ -93,8 +100,18 @@ mod tests {
         let (matrix, errors) = yaml::read::<Matrix>(&Source::new("m.yaml", text));
         assert!(errors.is_empty(), "{errors:?}");
         let matrix = matrix.unwrap();
-        let args: Vec<&str> = matrix.overrides[0].args.iter().map(|arg| arg.value.as_str()).collect();
-        assert_eq!(args, ["--max-num-seqs", "256", "--config", "{\"a\": [1, 2]}", "on"]);
-        assert_eq!(matrix.overrides[0].env.get("BACKEND").unwrap().value.as_str(), "1");
+        let args: Vec<&str> = matrix.overrides[0]
+            .args
+            .iter()
+            .map(|arg| arg.value.as_str())
+            .collect();
+        assert_eq!(
+            args,
+            ["--max-num-seqs", "256", "--config", "{\"a\": [1, 2]}", "on"]
+        );
+        assert_eq!(
+            matrix.overrides[0].env.get("BACKEND").unwrap().value.as_str(),
+            "1"
+        );
     }
 }

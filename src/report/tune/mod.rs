@@ -36,7 +36,10 @@ impl TunePage {
             Some(frontier_table(record)),
             Some(trials_table(record)),
         ];
-        let tables = tables.into_iter().flatten().filter(|table| !table.rows.is_empty());
+        let tables = tables
+            .into_iter()
+            .flatten()
+            .filter(|table| !table.rows.is_empty());
         Self {
             headline: headline(record),
             lines: lines(record),
@@ -89,7 +92,10 @@ fn headline(record: &TuneRecord) -> String {
     let winner = settings_of_winner(record, result);
     let text = match result.kind {
         TuneResultKind::Confirmed => {
-            let gain = result.confirmation.as_ref().map_or_else(String::new, gain_in_words);
+            let gain = result
+                .confirmation
+                .as_ref()
+                .map_or_else(String::new, gain_in_words);
             format!("Best {subject}? {winner}: {gain}, confirmed by fresh starts")
         }
         TuneResultKind::NoBetter => format!(
@@ -208,7 +214,10 @@ fn failures_table(record: &TuneRecord) -> Table {
         let is_unknown = trial.outcome == TrialResult::Unknown;
         if let (TrialResult::Infeasible | TrialResult::Unknown, Some(reason)) = (trial.outcome, &trial.reason)
         {
-            groups.entry((is_unknown, reason.as_str())).or_default().push(trial);
+            groups
+                .entry((is_unknown, reason.as_str()))
+                .or_default()
+                .push(trial);
         }
     }
     let rows = groups.iter().map(|((is_unknown, reason), trials)| {
@@ -325,7 +334,9 @@ fn trials_table(record: &TuneRecord) -> Table {
         }
     });
     let short = record.trials.iter().any(|trial| trial.is_short);
-    let note = short.then(|| "`-short`: measured with a quarter of the prompts; compare it with other short trials only".to_owned());
+    let note = short.then(|| {
+        "`-short`: measured with a quarter of the prompts; compare it with other short trials only".to_owned()
+    });
     let unit = match record.unit.as_str() {
         "" => record.metric.clone(),
         unit => format!("{}, {unit}", record.metric),
