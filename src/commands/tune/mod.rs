@@ -4,60 +4,21 @@ mod budget;
 mod confirm;
 mod page;
 mod prepare;
+mod search;
 mod space;
 mod trials;
+mod tuned_cell;
 
-use crate::analysis::tune::{Point, Tuner};
+use crate::analysis::tune::Tuner;
 use crate::cli::command_line;
 use crate::cli::tune::TuneArgs;
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::output::{Colors, eprint, print};
-use crate::config::scenario::Scenario;
-use crate::config::tune::{Objective, TrialSet, TuneBudget, TunedCell, TunedKnob};
+use crate::commands::terminal;
 use crate::exit::Exit;
-use crate::results::record::tune::{TuneRecord, TuneResult, TuneResultKind};
+use crate::report::tune::TunePage;
+use crate::results::record::tune::{TuneResult, TuneResultKind};
 use trials::{Trials, TrialsEnd};
-
-/// A search that was prepared.
-pub(super) struct Search<'a> {
-    pub(super) args: &'a TuneArgs,
-    pub(super) colors: Colors,
-    pub(super) tuned: TunedCell,
-    pub(super) knobs: Vec<TunedKnob>,
-    pub(super) objective: Objective,
-    /// The scenario of the default cell.
-    pub(super) scenario: Scenario,
-    /// Whether the engine has GPUs.
-    pub(super) has_gpus: bool,
-    pub(super) budget: TuneBudget,
-    /// Starts of each side in the confirmation.
-    pub(super) confirm_starts: u32,
-    /// The name under which the trials run.
-    pub(super) name: String,
-    /// Whether configurations are measured with fewer prompts first.
-    pub(super) begins_short: bool,
-    /// The record without trials and result.
-    pub(super) record: TuneRecord,
-}
-
-impl Search<'_> {
-    /// The position of every value of the default configuration.
-    pub(super) fn default_point(&self) -> Point {
-        self.knobs.iter().map(|knob| knob.default).collect()
-    }
-
-    /// The configuration of a point, under a name.
-    pub(super) fn set(&self, name: &str, point: &[usize], prompts: Option<u32>) -> TrialSet {
-        let changes = self.knobs.iter().zip(point);
-        TrialSet {
-            name: name.to_owned(),
-            changes: changes
-                .filter_map(|(knob, at)| Some(knob.values.get(*at)?.change.clone()))
-                .collect(),
-            prompts,
-        }
-    }
-}
 
 pub(crate) fn execute(args: &TuneArgs, colors: Colors) -> Outcome {
     let search = prepare::prepare(args, colors)?;
@@ -76,7 +37,7 @@ pub(crate) fn execute(args: &TuneArgs, colors: Colors) -> Outcome {
     let exit = exit(&result);
     trials.record.result = Some(result);
     trials.save()?;
-    page::show(&search, &trials)?;
+    show(&trials);
     Ok(exit)
 }
 
@@ -117,6 +78,25 @@ fn conclude(trials: &mut Trials<'_>, tuner: &Tuner) -> Result<Option<TuneResult>
         }));
     }
     confirm::confirm(trials, &winner, found)
+}
+
+/// Prints the result, or its record as a line of JSON.
+fn show(trials: &Trials<'_>) {
+    let (search, record) = (trials.search, &trials.record);
+    if search.args.run.json {
+        let json = serde_json::json!({ "tune": record });
+        print(&format!("{json}\n"));
+        return;
+    }
+    print(&TunePage::new(record).terminal(terminal::layout(search.colors)));
+    if let Some(folder) = &trials.folder {
+        print(&format!("page: {}\n", folder.join(page::MARKDOWN_FILE).display()));
+    }
+    let run = trials.run.as_ref().map_or("latest", |run| run.as_str());
+    print(&format!(
+        "continue with a larger `--budget`: {}\n",
+        command_line::resume_command(run)
+    ));
 }
 
 fn interrupted(trials: &Trials<'_>) -> Exit {

@@ -4,19 +4,16 @@ use std::path::Path;
 
 use anyhow::Context;
 
-use super::Search;
-use super::trials::Trials;
+use super::search::Search;
 use crate::analysis::tune::{Point, Tuner};
-use crate::cli::command_line;
 use crate::commands::error::CommandError;
-use crate::commands::output::{print, redactor};
-use crate::commands::terminal;
+use crate::commands::output::redactor;
 use crate::report::tune::{TunePage, entry_yaml};
 use crate::results::record::tune::{ContributionRecord, TuneRecord};
 use crate::results::store::atomic;
 
 const JSON_FILE: &str = "tune.json";
-const MARKDOWN_FILE: &str = "tune.md";
+pub(super) const MARKDOWN_FILE: &str = "tune.md";
 
 /// The record in a folder of a run, if there is one.
 pub(super) fn read(folder: &Path) -> Option<TuneRecord> {
@@ -37,26 +34,6 @@ pub(super) fn write(folder: &Path, record: &TuneRecord) -> Result<(), CommandErr
             .with_context(|| format!("cannot write {}", path.display()))
             .map_err(CommandError::unwritable)?;
     }
-    Ok(())
-}
-
-/// Prints the result, or its record as a line of JSON.
-pub(super) fn show(search: &Search<'_>, trials: &Trials<'_>) -> Result<(), CommandError> {
-    let record = &trials.record;
-    if search.args.run.json {
-        let json = serde_json::json!({ "tune": record });
-        print(&format!("{json}\n"));
-        return Ok(());
-    }
-    print(&TunePage::new(record).terminal(terminal::layout(search.colors)));
-    if let Some(folder) = &trials.folder {
-        print(&format!("page: {}\n", folder.join(MARKDOWN_FILE).display()));
-    }
-    let run = trials.run.as_ref().map_or("latest", |run| run.as_str());
-    print(&format!(
-        "continue with a larger `--budget`: {}\n",
-        command_line::resume_command(run)
-    ));
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! The space of a search: the settings of the matrix or the recipe that the engine knows.
 
-use super::prepare::{TunedMatrix, usage};
+use super::tuned_cell::{TunedMatrix, usage};
 use crate::cli::tune::TuneArgs;
 use crate::commands::diagnostics::diagnostics_error;
 use crate::commands::environment::{cache_dirs, environment};

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use super::Search;
 use super::budget::{self, TrialCosts};
 use super::page;
+use super::search::Search;
 use super::space::load_sets;
 use crate::analysis::compare::extra_starts;
 use crate::analysis::tune::outcome::Goal;
