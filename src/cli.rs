@@ -10,6 +10,7 @@ pub(crate) mod orientation;
 pub(crate) mod regression;
 pub(crate) mod report;
 pub(crate) mod sim;
+pub(crate) mod tune;
 pub(crate) mod upgrade;
 
 use std::path::PathBuf;
@@ -99,6 +100,8 @@ pub(crate) enum Command {
     Bisect(Box<regression::BisectArgs>),
     /// Start two versions of an engine in turn, and say whether to upgrade: what changed, speed, answers, time to ready, memory, energy.
     Upgrade(Box<upgrade::UpgradeArgs>),
+    /// Search for the flags of an engine that are best for a load, and confirm them against the default with fresh starts.
+    Tune(Box<tune::TuneArgs>),
     /// Download the missing data sets and tokenizers of a matrix from the model hub. Other commands only read them from the cache.
     Fetch(FetchArgs),
     /// Remove orphans: processes, containers and files of runs that have ended.

@@ -178,6 +178,16 @@ fn only_one_module_names_the_crate_of_nvidias_library() {
 }
 
 #[test]
+fn only_the_process_of_the_tuner_names_the_crate_of_matrices() {
+    let naming: Vec<String> = sources()
+        .iter()
+        .filter(|file| code(file).contains("nalgebra"))
+        .map(|file| below_src(file))
+        .collect();
+    assert_eq!(naming, ["analysis/tune/process.rs"]);
+}
+
+#[test]
 fn no_engine_is_known_by_name() {
     let names = ["vllm", "sglang", "lmdeploy", "tensorrt", "llama.cpp"];
     let modules = ["engine", "loadgen", "runner", "telemetry", "analysis"];

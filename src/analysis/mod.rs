@@ -7,5 +7,6 @@ pub(crate) mod capacity;
 pub mod compare;
 pub mod graded;
 pub mod metrics;
+pub(crate) mod tune;
 pub(crate) mod upgrade;
 pub mod validity;

@@ -8,7 +8,8 @@ use clap::Args;
 use crate::base::units::HumanDuration;
 use crate::cli::named::variant_parser;
 use crate::sim::{
-    ApiKey, Dialect, DieAfter, DisaggregationMode, Faults, Options, PRESETS, Preset, Role, Schedule, Timing,
+    ApiKey, CostModel, Dialect, DieAfter, DisaggregationMode, Faults, MemoryUse, Options, OutOfMemory,
+    PRESETS, Preset, Role, Schedule, Timing,
 };
 
 mod faults;
@@ -131,6 +132,22 @@ struct BatchingArgs {
     /// Turns the prefix cache off.
     #[arg(long)]
     no_prefix_cache: bool,
+    /// Computes each prompt in one step, before the next tokens of running requests, which wait for it: prompts are
+    /// computed sooner, and outputs stall. Needs steps of at least `--max-model-len` tokens, and raises the preset's.
+    #[arg(long)]
+    no_chunked_prefill: bool,
+    /// Launches every step operation by operation, which takes 60 % longer than the preset's base time alone, and frees
+    /// the graphs' memory (0.5 GiB by default).
+    #[arg(long, conflicts_with = "graph_sequences")]
+    no_graphs: bool,
+    /// Captures graphs for steps of up to N requests; steps with more take 60 % of the preset's base time longer. Graphs
+    /// take 2 MiB of each GPU's memory per request. By default all steps are graphs, which take 0.5 GiB.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    graph_sequences: Option<u32>,
+    /// The share of each GPU's memory for weights, activations, graphs and KV cache: a higher one makes the KV cache
+    /// larger. The engine fails to start, out of memory, where 1 GiB and the graphs do not fit beside it.
+    #[arg(long, value_name = "SHARE", default_value = "0.9", value_parser = parse_share)]
+    memory_share: f64,
     /// Random variation of each step's time in both directions, as a share such as `5%`.
     #[arg(long, value_name = "SHARE", default_value = "0%", value_parser = parse_share)]
     jitter: f64,
@@ -216,7 +233,9 @@ impl SimArgs {
                 .map_or(Role::Engine, Role::Disaggregated),
         };
         let preset = self.batching.preset;
-        let cost = self.batching.cost_model(self.tp)?;
+        let out_of_memory = self.batching.out_of_memory();
+        let max_model_len = engine.max_model_len;
+        let cost = self.batching.cost_model(self.tp, max_model_len)?;
         let kv_tokens = cost.kv_tokens / cost.block_tokens.max(1) * cost.block_tokens;
         let exact = self.timing.into_timing();
         let fits = if exact.is_some() { usize::MAX } else { kv_tokens };
@@ -233,9 +252,10 @@ impl SimArgs {
             quantization: engine.quantization,
             hides_cached: engine.hide_cached_tokens,
             tp: self.tp,
-            max_model_len: engine.max_model_len.unwrap_or(preset.max_model_len.min(fits)),
+            max_model_len: max_model_len.unwrap_or(preset.max_model_len.min(fits)),
             api_key: self.api_key,
             seed: engine.seed,
+            out_of_memory: out_of_memory.filter(|_| exact.is_none()),
             timing: exact.unwrap_or(Timing::Batched(cost)),
             eos_rate: engine.eos_rate,
             merge_chunks: engine.merge_chunks,
@@ -256,8 +276,23 @@ impl SimArgs {
 }
 
 impl BatchingArgs {
-    fn cost_model(&self, gpus: u32) -> Result<crate::sim::CostModel, String> {
-        let mut cost = self.preset.cost_model(gpus).map_err(|fault| fault.to_string())?;
+    fn memory(&self) -> MemoryUse {
+        let graph_sequences = self.graph_sequences.map(|count| count as usize);
+        MemoryUse {
+            share: self.memory_share,
+            graph_sequences: if self.no_graphs { Some(0) } else { graph_sequences },
+        }
+    }
+
+    /// The allocation that fails while the engine starts. A KV cache whose size is given does not depend on the memory.
+    fn out_of_memory(&self) -> Option<OutOfMemory> {
+        let failure = self.preset.out_of_memory(self.memory());
+        failure.filter(|_| self.kv_tokens.is_none())
+    }
+
+    fn cost_model(&self, gpus: u32, max_model_len: Option<usize>) -> Result<CostModel, String> {
+        let cost = self.preset.cost_model_with(gpus, self.memory());
+        let mut cost = cost.map_err(|fault| fault.to_string())?;
         let set_time = |time: &mut Duration, flag: Option<HumanDuration>| {
             *time = flag.map_or(*time, HumanDuration::duration)
         };
@@ -272,6 +307,11 @@ impl BatchingArgs {
         cost.prefill_rate = self.prefill_rate.unwrap_or(cost.prefill_rate);
         cost.prefix_cache = !self.no_prefix_cache;
         cost.jitter = self.jitter;
+        cost.chunked_prefill = !self.no_chunked_prefill;
+        if self.no_chunked_prefill && self.step_tokens.is_none() {
+            let longest = max_model_len.unwrap_or(self.preset.max_model_len);
+            cost.step_tokens = cost.step_tokens.max(longest);
+        }
         Ok(cost)
     }
 }
@@ -394,6 +434,42 @@ mod tests {
             step("--preset h100-qwen3-8b --step 3ms"),
             Duration::from_millis(3)
         );
+    }
+
+    #[test]
+    fn memory_graphs_and_prefill_can_be_set_like_those_of_engines() {
+        let cost = |flags: &str| match options(flags).unwrap().timing {
+            Timing::Batched(cost) => cost,
+            other => panic!("{other:?}"),
+        };
+        let usual = cost("--preset h100-qwen3-8b");
+        assert!(usual.chunked_prefill && usual.graph_sequences == usize::MAX);
+        assert!(cost("--preset h100-qwen3-8b --memory-share 0.95").kv_tokens > usual.kv_tokens);
+        assert_eq!(cost("--no-graphs").graph_sequences, 0);
+        assert_eq!(cost("--graph-sequences 64").graph_sequences, 64);
+        assert!(options("--graph-sequences 64 --no-graphs").is_err());
+        let whole = cost("--no-chunked-prefill");
+        assert_eq!((whole.chunked_prefill, whole.step_tokens), (false, 32_768));
+        assert_eq!(
+            cost("--no-chunked-prefill --max-model-len 4096").step_tokens,
+            8192
+        );
+        let error = options("--no-chunked-prefill --step-tokens 2048").unwrap_err();
+        assert!(
+            error.contains("`--step-tokens` is 2048") && error.contains("`--max-model-len`"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn too_large_a_share_of_the_memory_fails_at_the_start() {
+        let fails = |flags: &str| options(flags).unwrap().out_of_memory.is_some();
+        assert!(!fails("") && !fails("--memory-share 93%") && fails("--memory-share 0.95"));
+        assert!(!fails("--memory-share 0.95 --no-graphs") && fails("--memory-share 0.97 --no-graphs"));
+        assert!(fails("--graph-sequences 1024"), "graphs of 2 GiB");
+        assert!(!fails("--memory-share 0.95 --kv-tokens 40000"));
+        let error = options("--preset h100-qwen3-32b --memory-share 70%").unwrap_err();
+        assert!(error.contains("`--memory-share`"), "{error}");
     }
 
     #[test]

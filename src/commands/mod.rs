@@ -41,6 +41,7 @@ mod session_error;
 pub(crate) mod shell_files;
 pub(crate) mod sim;
 mod terminal;
+pub(crate) mod tune;
 pub(crate) mod upgrade;
 mod upgrade_page;
 mod upgrade_runs;
@@ -139,6 +140,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::History(args) => history::execute(&args, colors),
         Command::Bisect(args) => bisect::execute(&args, colors),
         Command::Upgrade(args) => upgrade::execute(&args, colors),
+        Command::Tune(args) => tune::execute(&args, colors),
         Command::Fetch(args) => fetch::execute(&args, colors),
         Command::Clean(args) => clean::execute(&args),
         Command::Schema(args) => schema::execute(&args),

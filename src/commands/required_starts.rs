@@ -16,8 +16,9 @@ use crate::results::record::cell_stats::Noise;
 use crate::results::store;
 use crate::runner::session::gpus;
 
-/// Number of starts of each side: as requested, or as many as a verdict needs in every cell.
+/// Number of starts of each side: as requested by that flag, or as many as a verdict needs in every cell.
 pub(super) fn required_starts(
+    flag: &str,
     requested: u32,
     run: &RunArgs,
     plan: &Plan,
@@ -34,7 +35,7 @@ pub(super) fn required_starts(
             _ => "a verdict needs five starts per side, or three if `matrix noise` measured this host",
         };
         eprint(&format!(
-            "note: `--starts {requested}` is raised to {min_starts}: {why}\n"
+            "note: `{flag} {requested}` is raised to {min_starts}: {why}\n"
         ));
     }
     Ok(requested.max(min_starts))

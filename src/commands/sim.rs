@@ -28,7 +28,7 @@ pub(crate) fn execute(args: SimArgs) -> Outcome {
     match runtime.block_on(sim::serve(options, log, |_| {}, CancellationToken::new())) {
         Ok(()) => Ok(Exit::Done),
         Err(SimError::InjectedDeath { status }) => Ok(Exit::InjectedFault(status)),
-        Err(SimError::RankLost { .. }) => Ok(Exit::InjectedFault(1)),
+        Err(SimError::RankLost { .. } | SimError::OutOfMemory) => Ok(Exit::InjectedFault(1)),
         Err(error @ SimError::Options(_)) => Err(CommandError::usage(format!("error: {error}\n"))),
         Err(error) => Err(CommandError::host_not_ready(format!("error: {error}\n"))),
     }

@@ -95,7 +95,7 @@ fn plan_starts(
             cell.scenario.name
         )));
     }
-    let starts = required_starts(args.starts, &args.run, plan, gates)?;
+    let starts = required_starts("--starts", args.starts, &args.run, plan, gates)?;
     plan.set_starts(starts);
     plan.until = args.budget.and_then(|budget| {
         Some(StopRule {

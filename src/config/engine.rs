@@ -14,6 +14,7 @@ use crate::config::log_patterns::LogPatterns;
 use crate::config::members::NodesRecipe;
 use crate::config::metrics::MetricDefinitions;
 use crate::config::template::Template;
+use crate::config::tune::TuneSpace;
 use crate::config::yaml::Spanned;
 
 /// Where an engine runs.
@@ -131,6 +132,10 @@ pub(crate) struct Recipe {
     /// Changes by variant name; a matrix selects one with `variant:`.
     #[serde(default)]
     pub(crate) variants: OrderedMap<Patch>,
+    /// Settings that `matrix tune` varies if the matrix has no `tune: { space: … }`, with their values, such as
+    /// `--max-num-seqs: [64, 128, 256]`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) tune: Option<Spanned<TuneSpace>>,
 }
 
 impl Recipe {

@@ -25,6 +25,7 @@ use crate::config::scenario::Slo;
 use crate::config::search::Search;
 use crate::config::select::Selector;
 use crate::config::template::Template;
+use crate::config::tune::TuneEntry;
 use crate::config::validity::ValidityBounds;
 use crate::config::workload::{Profile, Workload};
 use crate::config::yaml::{Diagnostic, Spanned};
@@ -100,6 +101,10 @@ pub(crate) struct Matrix {
     /// `{ tasks: [arithmetic, recall] }`.
     #[serde(default)]
     pub(crate) quality: Option<Spanned<QualityEntry>>,
+    /// What `matrix tune` varies and maximises, such as
+    /// `{ engine: vllm, objective: throughput, space: { --max-num-seqs: [64, 128, 256] } }`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) tune: Option<Spanned<TuneEntry>>,
     /// Files of data sets, relative to the matrix file, such as `sharegpt: data/ShareGPT.json`.
     #[serde(default)]
     pub(crate) datasets: OrderedMap<Spanned<String>>,

@@ -27,6 +27,7 @@ pub mod search;
 pub(crate) mod select;
 pub(crate) mod shipped;
 pub(crate) mod template;
+pub(crate) mod tune;
 pub(crate) mod upgrade;
 pub(crate) mod validity;
 pub mod workload;

@@ -49,7 +49,7 @@ pub(crate) use docker::{
 };
 pub(crate) use endpoint::{Devices, Endpoint};
 pub(crate) use error::StartError;
-pub(crate) use help_check::{UnknownFlag, build_facts, check_flags};
+pub(crate) use help_check::{FlagReport, UnknownFlag, build_facts, check_flags};
 pub(crate) use not_ready::{NoToken, NotReady};
 #[cfg(test)]
 pub(crate) use orphans::find_owned_processes;

@@ -19,6 +19,7 @@ mod resolve;
 pub(crate) mod selection;
 mod shell;
 mod stored_reference;
+mod tune;
 mod upgrade;
 
 use std::collections::{BTreeMap, HashSet};

@@ -95,7 +95,7 @@ impl Plan {
     }
 
     /// Compares graded answers of the second cell of each of these pairs with those of the first, and no others.
-    fn compare_answers_of(&mut self, pairs: Vec<(CellKey, CellKey)>) {
+    pub(super) fn compare_answers_of(&mut self, pairs: Vec<(CellKey, CellKey)>) {
         let graded = |key: &CellKey| self.cell(key).scenario.quality.is_some();
         self.answer_references = pairs
             .into_iter()

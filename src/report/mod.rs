@@ -33,6 +33,7 @@ mod testing;
 pub(crate) mod caveats;
 pub(crate) mod comparison;
 pub(crate) mod connection_notes;
+pub(crate) mod tune;
 pub(crate) mod upgrade;
 pub(crate) mod vllm_json;
 pub(crate) mod vllm_serve;

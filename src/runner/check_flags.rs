@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::config::yaml::{Diagnostic, Source, SourceSpan};
-use crate::engine::{self, HelpContext, UnknownFlag};
+use crate::engine::{self, FlagReport, HelpContext, UnknownFlag};
 use crate::plan::Launch;
 use crate::results::record::upgrade::BuildFacts;
 use crate::runner::environment::Environment;
@@ -26,8 +26,24 @@ pub(crate) fn check(
     environment: &Environment,
     cache: &Path,
 ) -> Result<FlagCheck, HostError> {
+    let FlagReport { unknown, notes } = unknown_flags(loaded, environment, cache)?;
+    Ok(FlagCheck {
+        unknown: unknown
+            .iter()
+            .map(|flag| unknown_flag(flag, &loaded.sources))
+            .collect(),
+        notes,
+    })
+}
+
+/// As [`check`], with the flags themselves.
+pub(crate) fn unknown_flags(
+    loaded: &LoadedMatrix,
+    environment: &Environment,
+    cache: &Path,
+) -> Result<FlagReport, HostError> {
     if loaded.plan.launches.iter().all(|launch| launch.help.is_empty()) {
-        return Ok(FlagCheck::default());
+        return Ok(FlagReport::default());
     }
     let path = environment.variable("PATH");
     let asking = HelpContext {
@@ -37,14 +53,7 @@ pub(crate) fn check(
         folder: &loaded.folder,
         path: path.as_deref(),
     };
-    let result = host_error::small_runtime()?.block_on(engine::check_flags(&loaded.plan.launches, &asking));
-    let diagnostics = result.unknown.iter();
-    Ok(FlagCheck {
-        unknown: diagnostics
-            .map(|flag| unknown_flag(flag, &loaded.sources))
-            .collect(),
-        notes: result.notes,
-    })
+    Ok(host_error::small_runtime()?.block_on(engine::check_flags(&loaded.plan.launches, &asking)))
 }
 
 /// Flags and packages of the builds of these launches, which have been started before, with the folder of their matrix. Fails

@@ -29,6 +29,8 @@ pub(crate) struct LoadedMatrix {
     pub(crate) folder: PathBuf,
     /// Notes and warnings about valid entries, one line each.
     pub(crate) notes: Vec<String>,
+    /// The recipes of its engines.
+    pub(crate) recipes: Recipes,
 }
 
 impl LoadedMatrix {
@@ -142,6 +144,7 @@ pub(crate) fn load_changed(
                         .collect(),
                     sources,
                     folder: folder.to_path_buf(),
+                    recipes,
                 }),
                 false => Err(MatrixErrors { diagnostics, sources }),
             }

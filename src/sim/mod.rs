@@ -47,7 +47,7 @@ mod upstream;
 pub(crate) use batching::CostModel;
 pub(crate) use faults::{DieAfter, FalseHealth, Faults, HugeLine, Loading};
 pub(crate) use options::{ApiKey, Dialect, Options, Schedule, Timing};
-pub(crate) use presets::{PRESETS, Preset};
+pub(crate) use presets::{MemoryUse, OutOfMemory, PRESETS, Preset};
 pub(crate) use process::SimError;
 pub(crate) use ranks::{RankLoss, Ranks};
 pub(crate) use role::{DisaggregationMode, Role, RouterTargets, UpstreamUrl};

@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::sim::batching::CostModel;
 use crate::sim::faults::Faults;
-use crate::sim::presets::Preset;
+use crate::sim::presets::{OutOfMemory, Preset};
 use crate::sim::ranks::Ranks;
 use crate::sim::role::Role;
 
@@ -106,6 +106,8 @@ pub(crate) struct Options {
     pub(crate) seed: u64,
     /// What determines the times of tokens.
     pub(crate) timing: Timing,
+    /// The allocation that fails while loading; `None` if the memory suffices.
+    pub(crate) out_of_memory: Option<OutOfMemory>,
     /// Probability that a token is the last one, if the request does not ignore end tokens; 0 for never.
     pub(crate) eos_rate: f64,
     /// Mean number of tokens per event while another request is in flight; 1 for single tokens.
@@ -141,6 +143,7 @@ impl Default for Options {
             api_key: None,
             seed: 1,
             timing: Timing::Batched(fast.cost_model(1).expect("the preset `fast` fits one GPU")),
+            out_of_memory: None,
             eos_rate: 0.0,
             merge_chunks: 1,
             metrics: false,
@@ -159,12 +162,13 @@ impl Default for Options {
 pub(crate) enum OptionsError {
     #[error(
         "preset `{preset}` leaves no memory for a KV cache on {gpus} GPU(s) with {weights_gib} GiB of \
-         weights; raise `--tp`"
+         weights and {memory_share} of the memory; raise `--tp` or `--memory-share`"
     )]
     WeightsTooLarge {
         preset: &'static str,
         gpus: u32,
         weights_gib: f64,
+        memory_share: f64,
     },
     /// A value is out of range.
     #[error("`{flag}` is {value}; {rule}")]
@@ -267,6 +271,14 @@ impl Options {
             &cost.jitter,
             "use a share from 0 to below 1",
         )?;
+        if !cost.chunked_prefill {
+            ensure(
+                cost.step_tokens >= self.max_model_len,
+                "--step-tokens",
+                &cost.step_tokens,
+                "without chunked prefill a prompt is computed in one step, so use at least `--max-model-len` tokens",
+            )?;
+        }
         let rate = cost.prefill_rate;
         ensure(
             rate > 0.0,

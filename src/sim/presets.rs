@@ -27,11 +27,24 @@ pub(crate) struct Preset {
 
 const GIB: f64 = (1u64 << 30) as f64;
 
-/// Fraction of a GPU's memory that an engine uses.
+/// Fraction of a GPU's memory that an engine uses by default.
 const MEMORY_SHARE: f64 = 0.9;
 
-/// Memory for activations and CUDA graphs on each GPU, in GiB.
-const OVERHEAD_GIB: f64 = 2.0;
+/// Memory for activations on each GPU, in GiB.
+const ACTIVATIONS_GIB: f64 = 1.5;
+
+/// Memory of the CUDA graphs of all batches of the default sizes on each GPU, in GiB.
+const GRAPHS_GIB: f64 = 0.5;
+
+/// Sequences for which graphs take that memory.
+const GRAPHS_SEQUENCES: f64 = 256.0;
+
+/// Memory of a GPU that no engine gets, in GiB: the driver's context, and what other libraries allocate.
+const CONTEXT_GIB: f64 = 1.0;
+
+/// Additional time of a step that is not run as a graph, as a share of the time of the weights. It is time of the CPU,
+/// which several GPUs do not shorten.
+const EAGER_SHARE: f64 = 0.6;
 
 /// Exponent of the speed of several GPUs: n GPUs are n to this power times as fast.
 const SCALING: f64 = 0.85;
@@ -117,22 +130,77 @@ pub(crate) const PRESETS: [Preset; 7] = [
     ),
 ];
 
+/// How the memory of each GPU is used.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct MemoryUse {
+    /// Fraction of the memory for weights, activations, graphs and KV cache together.
+    pub(crate) share: f64,
+    /// Number of sequences up to which graphs are captured; `None` for the default batch sizes.
+    pub(crate) graph_sequences: Option<usize>,
+}
+
+impl Default for MemoryUse {
+    fn default() -> Self {
+        Self {
+            share: MEMORY_SHARE,
+            graph_sequences: None,
+        }
+    }
+}
+
+impl MemoryUse {
+    fn graphs_gib(self) -> f64 {
+        self.graph_sequences.map_or(GRAPHS_GIB, |sequences| {
+            GRAPHS_GIB * sequences as f64 / GRAPHS_SEQUENCES
+        })
+    }
+}
+
+/// An allocation that fails while an engine starts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct OutOfMemory {
+    pub(crate) gpu_gib: f64,
+    pub(crate) requested_gib: f64,
+    pub(crate) free_gib: f64,
+}
+
 impl Preset {
     pub(crate) fn by_name(name: &str) -> Option<&'static Preset> {
         PRESETS.iter().find(|preset| preset.name == name)
     }
 
-    /// The cost model for `gpus` GPUs with tensor parallelism. Fails if the weights leave too little memory
-    /// for a KV cache.
+    /// The cost model for `gpus` GPUs with tensor parallelism, with the usual share of their memory. Fails if the
+    /// weights leave too little memory for a KV cache.
     pub(crate) fn cost_model(&self, gpus: u32) -> Result<CostModel, OptionsError> {
+        self.cost_model_with(gpus, MemoryUse::default())
+    }
+
+    /// What fails when graphs are captured, after the KV cache has taken the rest of the share: capturing needs working
+    /// memory as large as the graphs, outside of the share, where the driver's context is.
+    pub(crate) fn out_of_memory(&self, memory: MemoryUse) -> Option<OutOfMemory> {
+        let reserved_gib = self.gpu_gib * memory.share;
+        let free_gib = (self.gpu_gib - CONTEXT_GIB - reserved_gib).max(0.0);
+        let requested_gib = memory.graphs_gib();
+        let is_too_much = reserved_gib + CONTEXT_GIB + requested_gib > self.gpu_gib;
+        is_too_much.then_some(OutOfMemory {
+            gpu_gib: self.gpu_gib,
+            requested_gib,
+            free_gib,
+        })
+    }
+
+    /// The cost model with another use of the memory.
+    pub(crate) fn cost_model_with(&self, gpus: u32, memory: MemoryUse) -> Result<CostModel, OptionsError> {
         let count = f64::from(gpus.max(1));
-        let room_gib = (self.gpu_gib * MEMORY_SHARE - OVERHEAD_GIB) * count - self.weights_gib;
+        let overhead_gib = ACTIVATIONS_GIB + memory.graphs_gib();
+        let room_gib = (self.gpu_gib * memory.share - overhead_gib) * count - self.weights_gib;
         let kv_tokens = (room_gib * GIB / self.kv_bytes_per_token).max(0.0) as usize / 16 * 16;
         if kv_tokens < 1024 {
             return Err(OptionsError::WeightsTooLarge {
                 preset: self.name,
                 gpus,
                 weights_gib: self.weights_gib,
+                memory_share: memory.share,
             });
         }
         let speed = count.powf(SCALING);
@@ -148,6 +216,9 @@ impl Preset {
             max_running: self.max_running,
             prefix_cache: true,
             jitter: 0.0,
+            chunked_prefill: true,
+            graph_sequences: memory.graph_sequences.unwrap_or(usize::MAX),
+            eager_step: Duration::from_secs_f64(EAGER_SHARE * self.step_us as f64 / 1e6),
         })
     }
 }
@@ -155,6 +226,32 @@ impl Preset {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_goes_to_the_cache_until_the_graphs_find_none() {
+        let preset = Preset::by_name("h100-qwen3-8b").unwrap();
+        let memory = |share, graph_sequences| MemoryUse {
+            share,
+            graph_sequences,
+        };
+        let tokens = |memory| preset.cost_model_with(1, memory).unwrap().kv_tokens;
+        let usual = tokens(MemoryUse::default());
+        assert_eq!(usual, preset.cost_model(1).unwrap().kv_tokens);
+        assert!(tokens(memory(0.95, None)) > usual);
+        assert!(tokens(memory(0.9, Some(0))) > usual, "graphs take memory");
+        assert!(tokens(memory(0.9, Some(1024))) < usual);
+        // 80 GiB: one for the context, half of one for graphs.
+        assert_eq!(preset.out_of_memory(memory(0.98, None)), None);
+        let failure = preset.out_of_memory(memory(0.985, None)).unwrap();
+        assert_eq!((failure.gpu_gib, failure.requested_gib), (80.0, 0.5));
+        assert!(failure.free_gib < failure.requested_gib);
+        assert_eq!(preset.out_of_memory(memory(0.985, Some(0))), None);
+        assert!(preset.out_of_memory(memory(0.99, Some(0))).is_some());
+        assert!(matches!(
+            preset.cost_model_with(1, memory(0.2, None)),
+            Err(OptionsError::WeightsTooLarge { memory_share, .. }) if memory_share == 0.2
+        ));
+    }
 
     #[test]
     fn every_preset_fits_its_gpu_and_two_are_faster() {

@@ -44,6 +44,11 @@ pub(crate) enum SimError {
         /// Exit status of the process.
         status: u8,
     },
+    /// The memory of the GPUs does not suffice. The process must exit with status 1.
+    #[error(
+        "the simulated engine ran out of memory; lower `--memory-share` or `--graph-sequences`, or use `--no-graphs`"
+    )]
+    OutOfMemory,
     /// A rank could not join the head.
     #[error(transparent)]
     Join(#[from] JoinError),

@@ -5,9 +5,16 @@ use std::time::Duration;
 use crate::base::clock;
 use crate::sim::faults::{LAST_WORDS, Loading};
 use crate::sim::options::{Dialect, Options, Timing};
+use crate::sim::presets::OutOfMemory;
 use crate::sim::process::SimError;
 use crate::sim::role::Role;
 use crate::sim::timer::PreciseTimer;
+
+/// Begins the line after which graphs, or the last buffers of an engine without graphs, are allocated.
+const GRAPHS_BEGIN: &str = "Capturing CUDA graphs: 0%";
+
+/// Begins that line in an engine without graphs.
+const EAGER: &str = "CUDA graphs are off";
 
 /// A log line, and the fraction of loading after which it is written.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,6 +44,11 @@ pub(crate) async fn load(
         }
         timer.sleep_until(start.plus(at)).await;
         log_line(log, &line.text);
+        if let Some(failure) = options.out_of_memory
+            && (line.text.starts_with(GRAPHS_BEGIN) || line.text.starts_with(EAGER))
+        {
+            return Err(log_out_of_memory(log, failure));
+        }
     }
     if let Loading::Dies(after) = options.faults.loading {
         timer.sleep_until(start.plus(after)).await;
@@ -52,6 +64,20 @@ pub(crate) fn log_death(log: &(dyn Fn(&str) + Send + Sync)) -> SimError {
         log(line);
     }
     SimError::InjectedDeath { status: 1 }
+}
+
+/// Writes the last lines of an engine without memory for what it allocates while loading.
+fn log_out_of_memory(log: &(dyn Fn(&str) + Send + Sync), failure: OutOfMemory) -> SimError {
+    log("ERROR EngineCore failed to start.");
+    log("Traceback (most recent call last):");
+    log("  File \"engine/core.py\", line 691, in run_engine_core");
+    log("    self.capture_model()");
+    log(&format!(
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {:.2} GiB. GPU 0 has a total capacity of {:.2} GiB \
+         of which {:.2} GiB is free. (simulated)",
+        failure.requested_gib, failure.gpu_gib, failure.free_gib
+    ));
+    SimError::OutOfMemory
 }
 
 /// Writes a line with time and level, as engines do.
@@ -140,7 +166,11 @@ fn log_lines(options: &Options) -> Vec<LogLine> {
             format!("GPU KV cache size: {} tokens", cost.kv_tokens),
         ));
     }
-    lines.push(line(0.75, "Capturing CUDA graphs: 0%".to_owned()));
+    if matches!(&options.timing, Timing::Batched(cost) if cost.graph_sequences == 0) {
+        lines.push(line(0.75, format!("{EAGER}: running in eager mode")));
+        return lines;
+    }
+    lines.push(line(0.75, GRAPHS_BEGIN.to_owned()));
     lines.push(line(
         0.95,
         format!("Graph capturing finished in {:.2} secs", seconds(0.2)),
@@ -163,5 +193,46 @@ mod tests {
         assert!(at("Starting to load") < at("Loading weights took 4.00"));
         assert!(at("Loading weights") < at("torch.compile takes 2.50 s"));
         assert!(at("torch.compile takes") < at("Graph capturing finished in 2.00"));
+    }
+
+    #[tokio::test]
+    async fn an_engine_without_memory_for_its_graphs_ends_with_the_words_of_one() {
+        let memory = crate::sim::MemoryUse {
+            share: 0.95,
+            graph_sequences: None,
+        };
+        let preset = crate::sim::Preset::by_name("fast").unwrap();
+        let options = Options {
+            out_of_memory: preset.out_of_memory(memory),
+            ..Options::default()
+        };
+        let lines = std::sync::Mutex::new(Vec::new());
+        let log = |line: &str| lines.lock().unwrap().push(line.to_owned());
+        let end = load(&options, &PreciseTimer::start().unwrap(), &log).await;
+        assert!(matches!(end, Err(SimError::OutOfMemory)), "{end:?}");
+        let lines = lines.into_inner().unwrap();
+        let last = lines.last().unwrap();
+        assert!(
+            last.contains("CUDA out of memory. Tried to allocate 0.50 GiB"),
+            "{last}"
+        );
+        assert!(
+            last.contains("total capacity of 24.00 GiB of which 0.20 GiB is free"),
+            "{last}"
+        );
+        assert!(lines.iter().any(|line| line.contains(GRAPHS_BEGIN)));
+        assert!(!lines.iter().any(|line| line.contains("Graph capturing finished")));
+    }
+
+    #[test]
+    fn an_engine_without_graphs_captures_none() {
+        let mut options = Options::default();
+        let Timing::Batched(cost) = &mut options.timing else {
+            panic!("the default has a cost model");
+        };
+        cost.graph_sequences = 0;
+        let lines = log_lines(&options);
+        assert!(lines.iter().any(|line| line.text.starts_with(EAGER)));
+        assert!(!lines.iter().any(|line| line.text.contains("Capturing")));
     }
 }

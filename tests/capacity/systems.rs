@@ -136,6 +136,9 @@ impl EngineProbe {
             max_running: 16,
             prefix_cache: false,
             jitter: 0.1,
+            chunked_prefill: true,
+            graph_sequences: usize::MAX,
+            eager_step: Duration::ZERO,
         };
         Self {
             batch: Batch::new(cost, seed),

@@ -50,6 +50,7 @@ mod stop;
 mod stored_answers;
 mod strangers;
 mod telemetry;
+mod tune;
 mod unreadable;
 mod until;
 mod upgrade;

@@ -1,7 +1,7 @@
 //! Chooses how many more starts each cell of a run needs for the precision that its matrix sets by
 //! `target_ci`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::from_run;
 use super::precision::{self, Candidate, CellPrecision, Cost, NextStep};
@@ -91,9 +91,9 @@ struct EngineUptime<'a> {
     last: &'a str,
 }
 
-/// Returns the cost of each launch so far. Every start of its engine counts, also after a restart or an
-/// interruption.
-fn launch_costs(plan: &Plan, journal: &[(String, Event)]) -> BTreeMap<LaunchId, Cost> {
+/// Returns the cost of each start of each launch so far, in seconds of one device. Every start of its engine counts, also after a
+/// restart or an interruption.
+pub(crate) fn start_costs(plan: &Plan, journal: &[(String, Event)]) -> BTreeMap<(LaunchId, u32), f64> {
     let cells = plan.cells.iter();
     let launch_of: BTreeMap<&CellKey, &LaunchId> = cells.map(|cell| (&cell.key, &cell.launch)).collect();
     let mut uptimes: Vec<EngineUptime<'_>> = Vec::new();
@@ -125,16 +125,25 @@ fn launch_costs(plan: &Plan, journal: &[(String, Event)]) -> BTreeMap<LaunchId, 
             current.last = at;
         }
     }
-    let mut costs: BTreeMap<LaunchId, Cost> = BTreeMap::new();
-    let mut counted = BTreeSet::new();
+    let mut costs: BTreeMap<(LaunchId, u32), f64> = BTreeMap::new();
     for uptime in uptimes {
         let Some(launch) = plan.launches.iter().find(|launch| launch.id == *uptime.launch) else {
             continue;
         };
-        let cost = costs.entry(launch.id.clone()).or_default();
-        cost.starts += u32::from(counted.insert((uptime.launch, uptime.start)));
         let seconds = date::seconds_between(uptime.began, uptime.last).unwrap_or(0.0);
-        cost.device_s += seconds.max(0.0) * f64::from(launch.devices.max(1));
+        let cost = costs.entry((launch.id.clone(), uptime.start)).or_default();
+        *cost += seconds.max(0.0) * f64::from(launch.devices.max(1));
+    }
+    costs
+}
+
+/// Returns the cost of each launch so far.
+fn launch_costs(plan: &Plan, journal: &[(String, Event)]) -> BTreeMap<LaunchId, Cost> {
+    let mut costs: BTreeMap<LaunchId, Cost> = BTreeMap::new();
+    for ((launch, _), device_s) in start_costs(plan, journal) {
+        let cost = costs.entry(launch).or_default();
+        cost.starts += 1;
+        cost.device_s += device_s;
     }
     costs
 }

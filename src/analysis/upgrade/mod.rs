@@ -30,6 +30,9 @@ use crate::results::record::cell_stats::{Noise, RunStats};
 use crate::results::record::upgrade::UpgradeRecord;
 use answers::wrong_answers;
 
+/// The setting of an upgrade whose sides are a tuned configuration and the default one, which may differ in everything.
+pub(crate) const TUNED: &str = "configuration";
+
 /// A finished run of both sides.
 pub(crate) struct UpgradeRun<'a> {
     pub(crate) plan: &'a Plan,
@@ -92,10 +95,16 @@ impl UpgradeRun<'_> {
         })
     }
 
-    /// The side, of which a precision that is upgraded is a fact of the engine and not of the load.
+    /// The side, of which a precision that is upgraded is a fact of the engine and not of the load. So is the number of GPUs of a
+    /// configuration that was tuned.
     fn comparable_side(&self) -> RunStats {
         let mut side = self.side.clone();
-        if self.record.axis == "precision" {
+        if self.record.setting == TUNED {
+            for cell in side.cells.values_mut() {
+                cell.devices = 0;
+            }
+        }
+        if self.record.axis == "precision" || self.record.setting == TUNED {
             for cell in side.cells.values_mut() {
                 for fact in ["precision", "checkpoint"] {
                     let value = cell.asked.remove(fact);

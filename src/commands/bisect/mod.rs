@@ -47,7 +47,7 @@ fn search_versions(args: &BisectArgs, job_folder: Option<&Path>, colors: Colors)
         select(&mut plan, only)?;
     }
     let (versions, gates) = check_plan(args, &plan)?;
-    let starts = required_starts(args.starts, &args.run, &plan, &gates)?;
+    let starts = required_starts("--starts", args.starts, &args.run, &plan, &gates)?;
     search(
         &versions,
         Probe {

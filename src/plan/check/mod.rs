@@ -12,6 +12,7 @@ mod recipe;
 mod repeats;
 mod scenario;
 mod templates;
+mod tune;
 
 use std::collections::BTreeMap;
 
@@ -39,6 +40,7 @@ pub(crate) fn check_matrix(matrix: &Matrix, recipes: &Recipes) -> Vec<Diagnostic
     axes::check_selectors(matrix, &mut diagnostics);
     templates::check_templates(matrix, &mut diagnostics);
     repeats::check_repeats(&matrix.repeats, &mut diagnostics);
+    tune::check_tune(matrix, &mut diagnostics);
     if let Some(reference) = &matrix.reference {
         let known: Vec<&str> = matrix
             .engines

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::diagnostics::with_place;
+use super::tune::check_space;
 use crate::config::container::cpuset_error;
 use crate::config::engine::{ContainerRecipe, Recipe};
 use crate::config::forms::OrderedMap;
@@ -27,6 +28,9 @@ pub(super) fn check_recipe(recipe: &Recipe, diagnostics: &mut Vec<Diagnostic>) {
         if let Some(process) = &patch.process {
             check_variables(&process.env, &mut found);
         }
+    }
+    if let Some(space) = &recipe.tune {
+        check_space(space, &mut found);
     }
     for diagnostic in found {
         // A YAML anchor may bring the same line into several variants.

@@ -35,6 +35,7 @@ pub(crate) mod spilled;
 pub(crate) mod stored_answers;
 pub mod telemetry;
 pub(crate) mod tool_call;
+pub(crate) mod tune;
 pub(crate) mod upgrade;
 pub mod validity;
 

@@ -1,7 +1,8 @@
 //! Continuous batching with a cost model, as a state machine with its own clock.
 //!
 //! Each step computes one token for every decoding sequence. The rest of the step's token budget goes to
-//! prompts, in pieces (chunked prefill), first come first served. When the KV cache is full, the sequence
+//! prompts, in pieces (chunked prefill), first come first served. Without chunked prefill a step computes either
+//! whole prompts, which come first, or one token for every sequence. When the KV cache is full, the sequence
 //! admitted last loses its blocks and is computed again later (preemption by recompute). Full blocks of
 //! prompts and answers are reused by the hash of all tokens up to their end (prefix cache).
 //!
@@ -46,6 +47,13 @@ pub(crate) struct CostModel {
     pub(crate) prefix_cache: bool,
     /// Uniform relative variation of a step's time in both directions; 0 for none, below 1.
     pub(crate) jitter: f64,
+    /// Whether prompts are computed in pieces, together with tokens of running sequences.
+    pub(crate) chunked_prefill: bool,
+    /// Maximum number of sequences of a step that runs as a captured graph. Steps with more of them are launched
+    /// operation by operation; 0 if there are no graphs.
+    pub(crate) graph_sequences: usize,
+    /// Additional time of a step that does not run as a graph.
+    pub(crate) eager_step: Duration,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -146,13 +154,11 @@ impl Batch {
             self.step.is_none(),
             "a step is finished before the next one begins"
         );
-        let mut budget = self.cost.step_tokens;
-        let preempted = self.totals.preemptions;
-        let mut shares = self.continue_running(&mut budget);
-        // A sequence that was just preempted must not be admitted in the same step.
-        if self.totals.preemptions == preempted {
-            self.admit(&mut budget, &mut shares);
-        }
+        let shares = if self.cost.chunked_prefill {
+            self.schedule_together()
+        } else {
+            self.schedule_prompts_first()
+        };
         if shares.iter().all(|share| *share == 0) {
             return None;
         }
@@ -243,6 +249,29 @@ impl Batch {
         self.clock = self.clock.max(until);
     }
 
+    /// Tokens of running sequences, and pieces of prompts in the rest of the step.
+    fn schedule_together(&mut self) -> Vec<usize> {
+        let mut budget = self.cost.step_tokens;
+        let preempted = self.totals.preemptions;
+        let mut shares = self.continue_running(&mut budget);
+        // A sequence that was just preempted must not be admitted in the same step.
+        if self.totals.preemptions == preempted {
+            self.admit(&mut budget, &mut shares);
+        }
+        shares
+    }
+
+    /// Whole prompts while any fits, and tokens of running sequences otherwise.
+    fn schedule_prompts_first(&mut self) -> Vec<usize> {
+        let mut budget = self.cost.step_tokens;
+        let mut shares = vec![0; self.running.len()];
+        self.admit(&mut budget, &mut shares);
+        if shares.iter().any(|share| *share > 0) {
+            return shares;
+        }
+        self.continue_running(&mut budget)
+    }
+
     /// Gives every running sequence its tokens, first come first served. If the KV cache is full, the
     /// sequence admitted last is preempted.
     fn continue_running(&mut self, budget: &mut usize) -> Vec<usize> {
@@ -282,7 +311,16 @@ impl Batch {
             } else {
                 cached
             };
-            let share = (next.known_tokens() - computed).min(*budget);
+            let uncomputed = next.known_tokens() - computed;
+            // A prompt that is longer than a step has a step of its own.
+            if !self.cost.chunked_prefill && uncomputed > *budget && *budget < self.cost.step_tokens {
+                return;
+            }
+            let share = if self.cost.chunked_prefill {
+                uncomputed.min(*budget)
+            } else {
+                uncomputed
+            };
             let fresh = (computed + share).div_ceil(self.cost.block_tokens) - cached_blocks;
             if fresh + self.blocks.unused_prefix_len(&next.hashes[..cached_blocks]) > self.blocks.available()
             {
@@ -293,7 +331,7 @@ impl Batch {
             assert!(self.blocks.allocate(fresh), "the room was just counted");
             (sequence.sealed, sequence.private, sequence.computed) = (cached_blocks, fresh, computed);
             sequence.is_received = is_received;
-            *budget -= share;
+            *budget = budget.saturating_sub(share);
             shares.push(share);
             self.count_admission(&mut sequence, cached);
             self.running.push(sequence);
@@ -336,7 +374,14 @@ impl Batch {
                 prefill += share;
             }
         }
+        let sequences = shares.iter().filter(|share| **share > 0).count();
+        let eager = if sequences > self.cost.graph_sequences {
+            self.cost.eager_step.as_secs_f64()
+        } else {
+            0.0
+        };
         let seconds = self.cost.step.as_secs_f64()
+            + eager
             + self.cost.per_sequence.as_secs_f64() * f64::from(decoding)
             + self.cost.per_thousand_context.as_secs_f64() * context as f64 / 1000.0
             + prefill as f64 / self.cost.prefill_rate;

@@ -15,6 +15,9 @@ fn cost() -> CostModel {
         max_running: 64,
         prefix_cache: true,
         jitter: 0.0,
+        chunked_prefill: true,
+        graph_sequences: usize::MAX,
+        eager_step: Duration::ZERO,
     }
 }
 
@@ -80,6 +83,65 @@ fn a_long_prompt_is_computed_in_pieces_while_others_decode() {
         .filter(|(_, token)| token.id == 2)
         .count();
     assert_eq!(second, 1);
+}
+
+#[test]
+fn without_chunked_prefill_whole_prompts_come_first_and_decoding_waits() {
+    let mut batch = Batch::new(
+        CostModel {
+            chunked_prefill: false,
+            step_tokens: 1500,
+            ..cost()
+        },
+        1,
+    );
+    batch.submit(submission(1, 16, 20), Duration::ZERO);
+    batch.begin_step().unwrap();
+    assert_eq!(batch.finish_step().len(), 1);
+    batch.submit(submission(2, 1200, 2), Duration::ZERO);
+    batch.submit(submission(3, 400, 2), Duration::ZERO);
+    for (id, prompt) in [(2, 1200), (3, 400)] {
+        let took = batch.begin_step().unwrap();
+        assert_eq!(
+            took.as_micros(),
+            10_000 + prompt * 100,
+            "the prompts do not fit one step"
+        );
+        let tokens = batch.finish_step();
+        assert_eq!(tokens.iter().map(|token| token.id).collect::<Vec<_>>(), [id]);
+    }
+    assert_eq!(batch.begin_step().unwrap().as_micros(), 10_300);
+    assert_eq!(batch.finish_step().len(), 3);
+    assert!(
+        run_all(&mut batch).iter().all(|(_, token)| token.id == 1),
+        "only the first has more than two tokens"
+    );
+}
+
+#[test]
+fn a_step_with_more_sequences_than_graphs_takes_longer() {
+    let durations = |graph_sequences: usize| {
+        let mut batch = Batch::new(
+            CostModel {
+                graph_sequences,
+                eager_step: Duration::from_millis(6),
+                ..cost()
+            },
+            1,
+        );
+        for id in 0..3 {
+            batch.submit(submission(id, 100, 2 + id as usize), Duration::ZERO);
+        }
+        let mut durations = Vec::new();
+        while let Some(took) = batch.begin_step() {
+            durations.push(took.as_micros());
+            batch.finish_step();
+        }
+        durations
+    };
+    assert_eq!(durations(3), [40_000, 10_300, 10_200, 10_100]);
+    assert_eq!(durations(2), [46_000, 16_300, 10_200, 10_100]);
+    assert_eq!(durations(0), [46_000, 16_300, 16_200, 16_100]);
 }
 
 #[test]
@@ -301,9 +363,10 @@ proptest::proptest! {
         kv_blocks in 40usize..100,
         step_tokens in 1usize..600,
         prefix_cache: bool,
+        chunked_prefill: bool,
     ) {
         let kv_tokens = kv_blocks * 16;
-        let mut batch = Batch::new(CostModel { kv_tokens, step_tokens, prefix_cache, ..cost() }, 1);
+        let mut batch = Batch::new(CostModel { kv_tokens, step_tokens, prefix_cache, chunked_prefill, ..cost() }, 1);
         for (id, (prompt, output, family)) in asks.iter().enumerate() {
             batch.submit(Submission { id: id as u64, key: *family, ..submission(*family, *prompt, *output) }, Duration::ZERO);
         }

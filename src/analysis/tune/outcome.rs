@@ -1,0 +1,317 @@
+//! What a measurement says about the configuration that it tried.
+
+use super::TrialOutcome;
+use crate::analysis::compare::gates;
+use crate::analysis::metrics::{LatencyKind, Metric, Quantity, Statistic, metric_value};
+use crate::config::scenario::Scenario;
+use crate::config::search::Tier;
+use crate::config::tune::Objective;
+use crate::results::record::cell::{Definitions, FailureClass, MeasurementStatus, MeasurementSummary};
+use crate::results::record::search::SearchStopReason;
+use crate::results::record::validity::Verdict;
+
+/// Share of requests that must meet the SLO of a load without a search.
+const SLO_TARGET: f64 = 0.99;
+
+/// What a search maximises in the measurements of one scenario.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Goal<'a> {
+    pub(crate) objective: Objective,
+    pub(crate) scenario: &'a Scenario,
+    /// Whether the engine has GPUs.
+    pub(crate) has_gpus: bool,
+}
+
+/// A measured trial.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct TrialFinding {
+    pub(crate) outcome: TrialOutcome,
+    /// Why it cannot win, or why nothing is known of it.
+    pub(crate) reason: Option<String>,
+}
+
+impl TrialFinding {
+    fn infeasible(reason: impl Into<String>) -> Self {
+        Self {
+            outcome: TrialOutcome::Infeasible,
+            reason: Some(reason.into()),
+        }
+    }
+
+    pub(crate) fn unknown(reason: impl Into<String>) -> Self {
+        Self {
+            outcome: TrialOutcome::Unknown,
+            reason: Some(reason.into()),
+        }
+    }
+}
+
+/// Figures of a trial that the frontier shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct FrontierFigures {
+    /// Output tokens per second and GPU; without GPUs for the engine as a whole.
+    pub(crate) throughput_per_gpu: Option<f64>,
+    /// Output tokens per second for one user while an answer streams.
+    pub(crate) interactivity: Option<f64>,
+    /// Median time to the first token in milliseconds.
+    pub(crate) ttft_ms: Option<f64>,
+}
+
+impl Goal<'_> {
+    /// The metric of a trial, of which more is better.
+    ///
+    /// # Errors
+    /// The scenario does not have it.
+    pub(crate) fn metric(&self) -> Result<Metric, String> {
+        match (self.objective, &self.scenario.search) {
+            (Objective::Capacity, Some(search)) => Ok(Metric::Found(search.by, Tier::FIRST)),
+            (Objective::Capacity, None) => Err(format!(
+                "`objective: capacity` needs a load that is searched for, and the scenario `{}` has no `search`",
+                self.scenario.name
+            )),
+            (Objective::Throughput, Some(_)) => Err(format!(
+                "the throughput of the scenario `{}` depends on the load that its `search` finds",
+                self.scenario.name
+            )),
+            (Objective::Throughput, None) => Ok(Metric::Throughput(Quantity::Output)),
+            (Objective::Energy, _) => Ok(Metric::PerEnergy(Quantity::Output)),
+            (Objective::Cost, _) if self.has_gpus => Ok(Metric::PerDevice(Quantity::Output)),
+            (Objective::Cost, _) => Ok(Metric::Throughput(Quantity::Output)),
+        }
+    }
+
+    /// The metric that a confirmation judges: the one that gates the load, if that is the same quantity.
+    pub(crate) fn judged_metric(&self) -> Result<Metric, String> {
+        let metric = self.metric()?;
+        let gating = gates::gates(self.scenario);
+        let same = gating
+            .into_iter()
+            .find(|gate| gates::full_run_metric(*gate) == metric);
+        Ok(same.unwrap_or(metric))
+    }
+
+    /// What a measurement found.
+    pub(crate) fn finding(&self, summary: &MeasurementSummary) -> TrialFinding {
+        match &summary.status {
+            MeasurementStatus::Done => self.finding_of_done(summary),
+            MeasurementStatus::Failed {
+                phase,
+                class,
+                reason,
+                tail,
+            } => {
+                let reason = format!("failed in {}: {reason}{}", phase.name(), last_words(tail));
+                match class {
+                    FailureClass::Infrastructure | FailureClass::Client | FailureClass::Image => {
+                        TrialFinding::unknown(reason)
+                    }
+                    FailureClass::Engine
+                    | FailureClass::Capacity
+                    | FailureClass::Spec
+                    | FailureClass::Validity => TrialFinding::infeasible(reason),
+                }
+            }
+            MeasurementStatus::Skipped { reason } => TrialFinding::unknown(format!("skipped: {reason}")),
+            MeasurementStatus::Interrupted => TrialFinding::unknown("interrupted"),
+        }
+    }
+
+    fn finding_of_done(&self, summary: &MeasurementSummary) -> TrialFinding {
+        let reasons = summary.validity.iter().flat_map(|validity| &validity.reasons);
+        let invalid: Vec<_> = reasons
+            .filter(|reason| reason.weight == Verdict::Invalid)
+            .collect();
+        if !invalid.is_empty() {
+            let mut codes: Vec<&str> = invalid.iter().map(|reason| reason.code.name()).collect();
+            codes.dedup();
+            let text = format!("invalid: {}", codes.join(", "));
+            // What something else on the host caused says nothing about the configuration.
+            return match invalid.iter().all(|reason| reason.code.is_disturbance()) {
+                true => TrialFinding::unknown(text),
+                false => TrialFinding::infeasible(text),
+            };
+        }
+        if let Some(finding) = self.missed_slo(summary) {
+            return finding;
+        }
+        let metric = match self.metric() {
+            Ok(metric) => metric,
+            Err(why) => return TrialFinding::unknown(why),
+        };
+        match figure(summary, metric).filter(|value| *value > 0.0) {
+            Some(value) => TrialFinding {
+                outcome: TrialOutcome::Measured(value),
+                reason: None,
+            },
+            None => TrialFinding::unknown(format!("{} is not known", metric.label())),
+        }
+    }
+
+    /// What it says that no load was found to meet the SLO, or that too few requests of the load met it.
+    fn missed_slo(&self, summary: &MeasurementSummary) -> Option<TrialFinding> {
+        if self.scenario.search.is_some() {
+            return match &summary.search {
+                Some(search) if search.found.is_some() => None,
+                Some(search) if search.ending == SearchStopReason::NoneHeld => {
+                    Some(TrialFinding::infeasible("no load met the SLO"))
+                }
+                _ => Some(TrialFinding::unknown(
+                    "it is not shown that any load met the SLO; more `prompts` may decide",
+                )),
+            };
+        }
+        let is_under_slo = matches!(self.objective, Objective::Energy | Objective::Cost);
+        let attainment = figure(summary, Metric::Attainment).filter(|_| is_under_slo)?;
+        (self.scenario.slo.is_some() && attainment < SLO_TARGET).then(|| {
+            TrialFinding::infeasible(format!(
+                "{:.1} % of the requests met the SLO, fewer than {:.0} %",
+                100.0 * attainment,
+                100.0 * SLO_TARGET
+            ))
+        })
+    }
+
+    pub(crate) fn frontier_figures(&self, summary: &MeasurementSummary) -> FrontierFigures {
+        let throughput = match self.has_gpus {
+            true => Metric::PerDevice(Quantity::Output),
+            false => Metric::Throughput(Quantity::Output),
+        };
+        FrontierFigures {
+            throughput_per_gpu: figure(summary, throughput),
+            interactivity: figure(summary, Metric::Interactivity),
+            ttft_ms: figure(summary, Metric::Time(Statistic::Median, LatencyKind::Ttft)),
+        }
+    }
+}
+
+/// The line of the engine's log that names an error, otherwise the last one.
+fn last_words(tail: &[String]) -> String {
+    let is_error = |line: &&String| line.to_ascii_lowercase().contains("error");
+    let line = tail.iter().rev().find(is_error);
+    let line = line.or_else(|| tail.iter().rev().find(|line| !line.trim().is_empty()));
+    line.map_or_else(String::new, |line| format!(" (its log: {})", line.trim()))
+}
+
+fn figure(summary: &MeasurementSummary, metric: Metric) -> Option<f64> {
+    metric_value(summary.figures.get(&Definitions::Matrix)?, metric)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::validity::new_reason;
+    use crate::config::scenario::Slo;
+    use crate::results::record::cell::Phase;
+    use crate::results::record::validity::{Reason, ReasonCode, Validity};
+    use crate::results::store::testing;
+
+    fn goal(objective: Objective, scenario: &Scenario) -> Goal<'_> {
+        Goal {
+            objective,
+            scenario,
+            has_gpus: false,
+        }
+    }
+
+    fn summary(throughput: Option<f64>) -> MeasurementSummary {
+        let mut summary = testing::summary(&testing::plan().cells[0]);
+        let name = Metric::Throughput(Quantity::Output).name();
+        summary.validity = None;
+        let figures = [(name, throughput)].into_iter().collect();
+        summary.figures = [(Definitions::Matrix, figures)].into_iter().collect();
+        summary
+    }
+
+    #[test]
+    fn a_crash_counts_against_the_configuration_and_a_fault_of_the_host_does_not() {
+        let plan = testing::plan();
+        let goal = goal(Objective::Throughput, &plan.cells[0].scenario);
+        let failed = |class| {
+            let mut summary = summary(None);
+            summary.status = MeasurementStatus::Failed {
+                phase: Phase::Launch,
+                class,
+                reason: "it ended".to_owned(),
+                tail: Vec::new(),
+            };
+            goal.finding(&summary).outcome
+        };
+        for class in [FailureClass::Engine, FailureClass::Capacity, FailureClass::Spec] {
+            assert_eq!(failed(class), TrialOutcome::Infeasible);
+        }
+        for class in [
+            FailureClass::Infrastructure,
+            FailureClass::Client,
+            FailureClass::Image,
+        ] {
+            assert_eq!(failed(class), TrialOutcome::Unknown);
+        }
+    }
+
+    #[test]
+    fn a_figure_is_measured_and_one_that_is_missing_or_zero_is_unknown() {
+        let plan = testing::plan();
+        let goal = goal(Objective::Throughput, &plan.cells[0].scenario);
+        assert_eq!(
+            goal.finding(&summary(Some(7.0))).outcome,
+            TrialOutcome::Measured(7.0)
+        );
+        for value in [None, Some(0.0)] {
+            assert_eq!(goal.finding(&summary(value)).outcome, TrialOutcome::Unknown);
+        }
+    }
+
+    #[test]
+    fn wrong_answers_cannot_win_and_a_disturbed_measurement_says_nothing() {
+        let plan = testing::plan();
+        let goal = goal(Objective::Throughput, &plan.cells[0].scenario);
+        let invalid = |codes: &[ReasonCode]| {
+            let mut summary = summary(Some(7.0));
+            let reason = |code: &ReasonCode| Reason {
+                weight: Verdict::Invalid,
+                ..new_reason(*code, String::new(), None)
+            };
+            summary.validity = Some(Validity::from_reasons(codes.iter().map(reason).collect()));
+            goal.finding(&summary).outcome
+        };
+        assert_eq!(
+            invalid(&[ReasonCode::AnswersWrongUnderLoad]),
+            TrialOutcome::Infeasible
+        );
+        assert_eq!(invalid(&[ReasonCode::HostBusy]), TrialOutcome::Unknown);
+        let both = [ReasonCode::HostBusy, ReasonCode::AnswersWrongUnderLoad];
+        assert_eq!(invalid(&both), TrialOutcome::Infeasible);
+    }
+
+    #[test]
+    fn energy_and_cost_count_only_within_the_slo() {
+        let plan = testing::plan();
+        let mut scenario = plan.cells[0].scenario.clone();
+        let with_attainment = |share: f64| {
+            let mut summary = summary(Some(7.0));
+            let figures = summary.figures.get_mut(&Definitions::Matrix).unwrap();
+            figures.insert(Metric::Attainment.name(), Some(share));
+            summary
+        };
+        scenario.slo = None;
+        let finding = goal(Objective::Cost, &scenario).finding(&with_attainment(0.5));
+        assert_eq!(finding.outcome, TrialOutcome::Measured(7.0));
+        scenario.slo = Some(Slo::default());
+        for (share, outcome) in [
+            (0.98, TrialOutcome::Infeasible),
+            (0.99, TrialOutcome::Measured(7.0)),
+        ] {
+            let finding = goal(Objective::Cost, &scenario).finding(&with_attainment(share));
+            assert_eq!(finding.outcome, outcome, "{share}");
+        }
+    }
+
+    #[test]
+    fn an_objective_that_the_scenario_lacks_is_refused() {
+        let plan = testing::plan();
+        let scenario = &plan.cells[0].scenario;
+        let error = goal(Objective::Capacity, scenario).metric().unwrap_err();
+        assert!(error.contains("has no `search`"), "{error}");
+        assert!(goal(Objective::Cost, scenario).metric().is_ok());
+    }
+}

@@ -1,0 +1,52 @@
+//! Flags of `matrix tune`.
+
+use clap::Args;
+
+use super::RunArgs;
+use super::sim::parse_share;
+use crate::config::tune::{Objective, TuneBudget};
+
+/// `matrix tune`.
+///
+/// Example: `matrix tune matrices/qwen3.yaml --engine vllm --budget '24 starts'`
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = "\
+Every trial is one start of the engine with other settings, measured with the load of one scenario, and all trials are cells of one run. The settings and their values are those of \
+`tune: { space: … }` in the matrix, otherwise those of the engine's recipe; flags that the engine's `--help` does not list are left out. The default configuration is always a candidate. \
+A configuration that crashes, is refused, answers wrongly or holds no load within the SLO cannot win.\n\n\
+The best configuration is then started in turn with the default one, in a run of its own, and judged as `matrix upgrade` judges two sides: only that decides. `tune.md` and `tune.json` in \
+the folder of the trials have the result, with the winner as an entry of a matrix.\n\n\
+`--resume` continues a search that was stopped, also with a larger budget. `repeats` of the matrix is ignored.\n\n\
+Exit codes: 0 the winner is confirmed, or nothing is better than the default; 3 not decided.")]
+pub(crate) struct TuneArgs {
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+    /// The engine, by its name in the matrix; may be left out if the matrix or its `tune:` names one.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) engine: Option<String>,
+    /// The scenario whose load is measured; may be left out if the matrix or its `tune:` names one.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) scenario: Option<String>,
+    /// What is maximised: `capacity` within the SLO of a scenario with `search`, `throughput` in output tokens per second, `energy` in
+    /// output tokens per joule, or `cost` in output tokens per GPU-hour. By default that of the matrix; otherwise `capacity` for a scenario
+    /// with `search` and `throughput` for others.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) objective: Option<Objective>,
+    /// Limit for trials and confirmation together: `24 starts`, or `120 gpu-min` from start commands to the engines' ends. By default that of
+    /// the matrix, otherwise 24 starts. With a limit of time, configurations are measured with a quarter of the prompts first.
+    #[arg(long, value_name = "LIMIT")]
+    pub(crate) budget: Option<TuneBudget>,
+    /// Price of a GPU for an hour, for `--objective cost`; by default that of the matrix.
+    #[arg(long, value_name = "PRICE")]
+    pub(crate) gpu_hour_price: Option<f64>,
+    /// Number of starts of the default and of the winner in the confirmation. A smaller number than a verdict needs is raised to it: five,
+    /// or three if `matrix noise` measured this host.
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=50))]
+    pub(crate) confirm_starts: u32,
+    /// The smallest gain that counts.
+    #[arg(long, default_value = "2%", value_parser = parse_share, value_name = "SHARE")]
+    pub(crate) floor: f64,
+    /// Seed of the search.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(crate) seed: u64,
+}

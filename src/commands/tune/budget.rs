@@ -1,0 +1,146 @@
+//! How many trials the budget of a search still allows.
+
+use crate::commands::error::CommandError;
+use crate::config::tune::TuneBudget;
+use crate::exit::Exit;
+
+/// Fewest trials of a search, besides its confirmation.
+const MIN_TRIALS: u32 = 4;
+
+/// How much longer a start with all prompts may take than one with a quarter of them.
+const FULL_PER_SHORT: f64 = 4.0;
+
+/// What finished trials cost.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct TrialCosts {
+    /// GPU-minutes of trials with all prompts.
+    pub(super) full: Vec<f64>,
+    /// GPU-minutes of trials with fewer prompts.
+    pub(super) short: Vec<f64>,
+}
+
+fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+impl TrialCosts {
+    pub(super) fn total(&self) -> f64 {
+        self.full.iter().chain(&self.short).sum()
+    }
+
+    fn count(&self) -> usize {
+        self.full.len() + self.short.len()
+    }
+
+    /// The expected cost of a start of the confirmation; `None` before the first trial.
+    fn full_start(&self) -> Option<f64> {
+        mean(&self.full).or_else(|| Some(FULL_PER_SHORT * mean(&self.short)?))
+    }
+
+    /// The expected cost of the next trial.
+    fn next_trial(&self) -> Option<f64> {
+        mean(&self.short).or_else(|| mean(&self.full))
+    }
+}
+
+/// Refuses a number of starts that is too small for a confirmation and a few trials.
+pub(super) fn check_starts(budget: TuneBudget, confirm_starts: u32) -> Result<(), CommandError> {
+    let needed = 2 * confirm_starts + MIN_TRIALS;
+    match budget {
+        TuneBudget::Starts(starts) if starts < needed => Err(CommandError::usage(format!(
+            "error: a budget of {starts} starts is too small: {needed} are needed, 2 x {confirm_starts} for the confirmation and {MIN_TRIALS} trials\n  = help: give `--budget '{needed} starts'` or more\n"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// How many more trials the budget allows, apart from the confirmation.
+pub(super) fn trials_left(budget: TuneBudget, confirm_starts: u32, costs: &TrialCosts) -> usize {
+    let confirming = f64::from(2 * confirm_starts);
+    match budget {
+        TuneBudget::Starts(starts) => (starts as usize)
+            .saturating_sub(2 * confirm_starts as usize)
+            .saturating_sub(costs.count()),
+        TuneBudget::GpuMinutes(minutes) => match (costs.full_start(), costs.next_trial()) {
+            // One start with fewer prompts does not show what one with all costs.
+            _ if costs.full.is_empty() && costs.count() < 2 => MIN_TRIALS as usize,
+            (Some(full), Some(next)) if next > 0.0 => {
+                let left = minutes - costs.total() - confirming * full;
+                // The conversion saturates.
+                (left / next).floor() as usize
+            }
+            _ => MIN_TRIALS as usize,
+        },
+    }
+}
+
+/// Refuses a time that turns out too short after the first trial with all prompts.
+pub(super) fn check_minutes(
+    budget: TuneBudget,
+    confirm_starts: u32,
+    costs: &TrialCosts,
+) -> Result<(), CommandError> {
+    let TuneBudget::GpuMinutes(minutes) = budget else {
+        return Ok(());
+    };
+    let is_first = costs.full.len() == 1 && costs.short.len() < 2;
+    let (true, Some(full), Some(next)) = (is_first, costs.full_start(), costs.next_trial()) else {
+        return Ok(());
+    };
+    let needed = f64::from(2 * confirm_starts) * full + f64::from(MIN_TRIALS) * next;
+    if minutes >= needed {
+        return Ok(());
+    }
+    let rounded = (100.0 * needed).ceil() / 100.0;
+    Err(CommandError {
+        exit: Exit::NotJudged,
+        message: format!(
+            "error: a budget of {minutes} gpu-min is too small: about {rounded} are needed, as a start takes about {full:.2}: 2 x {confirm_starts} starts for the confirmation, and {MIN_TRIALS} trials\n  = help: give `--budget '{rounded} gpu-min'` or more, with `--resume` to keep the first trial\n"
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn costs(full: &[f64], short: &[f64]) -> TrialCosts {
+        TrialCosts {
+            full: full.to_vec(),
+            short: short.to_vec(),
+        }
+    }
+
+    #[test]
+    fn starts_are_left_after_those_of_the_confirmation() {
+        let left = |trials: usize| trials_left(TuneBudget::Starts(24), 5, &costs(&vec![1.0; trials], &[]));
+        assert_eq!([left(0), left(13), left(14), left(30)], [14, 1, 0, 0]);
+        assert!(check_starts(TuneBudget::Starts(14), 5).is_ok());
+        let error = check_starts(TuneBudget::Starts(13), 5).unwrap_err();
+        assert!(error.message.contains("14 are needed"), "{}", error.message);
+    }
+
+    #[test]
+    fn time_is_left_after_that_of_a_confirmation_with_all_prompts() {
+        let left = |minutes, full: &[f64], short: &[f64]| {
+            trials_left(TuneBudget::GpuMinutes(minutes), 5, &costs(full, short))
+        };
+        assert_eq!(left(1.0, &[], &[]), 4);
+        assert_eq!(left(1.0, &[], &[1.0]), 4);
+        // Ten starts of 4 minutes are reserved, as far as is known.
+        assert_eq!(left(52.0, &[], &[1.0, 1.0]), 10);
+        // A start with all prompts took 2 minutes.
+        assert_eq!(left(51.0, &[2.0], &[1.0]), 28);
+        assert_eq!(left(20.0, &[2.0], &[1.0]), 0);
+    }
+
+    #[test]
+    fn a_time_that_is_too_short_is_refused_with_what_is_needed() {
+        let check = |minutes, costs| check_minutes(TuneBudget::GpuMinutes(minutes), 5, &costs);
+        assert!(check(28.0, costs(&[2.0], &[])).is_ok());
+        let error = check(27.0, costs(&[2.0], &[])).unwrap_err();
+        assert!(error.message.contains("about 28 are needed"), "{}", error.message);
+        // Later trials do not end a search that has begun.
+        assert!(check(27.0, costs(&[2.0, 2.0], &[])).is_ok());
+    }
+}

@@ -1,0 +1,174 @@
+//! Confirms the best configuration: it and the default are started in turn, in a run of their own.
+
+use anyhow::Context;
+
+use super::page;
+use super::space::load_sets;
+use super::trials::{DEFAULT_SET, Trials};
+use crate::analysis::compare::decision::CONFIDENCE;
+use crate::analysis::compare::extra_starts;
+use crate::analysis::compare::pairwise::row::Row;
+use crate::analysis::compare::verdict::Verdict;
+use crate::analysis::tune::Point;
+use crate::analysis::tune::outcome::Goal;
+use crate::analysis::upgrade::{TUNED, Upgrade};
+use crate::commands::error::CommandError;
+use crate::commands::measure::{RunView, measure, run_request};
+use crate::commands::output::eprint;
+use crate::commands::upgrade_page::{Sides, judge, write};
+use crate::config::tune::SET_AXIS;
+use crate::exit::Exit;
+use crate::results::record::tune::{Confirmation, TuneResult, TuneResultKind};
+use crate::results::store::{self, Run};
+use crate::runner::session::request::ExtraStarts;
+
+/// Level of the interval whose upper end shows that a gain is below the floor: one-sided 5 %.
+const ONE_SIDED_LEVEL: f64 = 0.90;
+
+/// Starts winner and default in turn, and completes the result; `None` if a signal stopped it.
+pub(super) fn confirm(
+    trials: &mut Trials<'_>,
+    winner: &Point,
+    found: TuneResult,
+) -> Result<Option<TuneResult>, CommandError> {
+    let search = trials.search;
+    let name = trials.set_name(winner);
+    let sets = [
+        search.set(DEFAULT_SET, &search.default_point(), None),
+        search.set(&name, winner, None),
+    ];
+    let mut loaded = load_sets(search.args, &search.tuned, &sets, search.colors)?;
+    let run_name = format!("{}-{name}", search.name);
+    loaded
+        .plan
+        .plan_tune(&run_name, &search.tuned, &sets, &[DEFAULT_SET, &name]);
+    loaded.plan.set_starts(search.confirm_starts);
+    let folder = loaded.folder.clone();
+    let mut request = run_request(&search.args.run, loaded);
+    request.only = None;
+    request.resume = earlier_run(trials, &run_name)?;
+    request.calibrate = false;
+    request.extra_starts = ExtraStarts::None;
+    let view = RunView {
+        args: &search.args.run,
+        job_folder: None,
+        min_change: search.args.floor,
+        colors: search.colors,
+    };
+    if !search.args.run.json {
+        eprint(&format!(
+            "confirming {name} against the default: {} starts of each, in turn\n",
+            search.confirm_starts
+        ));
+    }
+    let measured = measure(request, view)?;
+    if measured.exit == Exit::Interrupted {
+        return Ok(None);
+    }
+    let run = &measured.records;
+    let goal = Goal {
+        objective: search.objective,
+        scenario: &search.scenario,
+        has_gpus: search.has_gpus,
+    };
+    let gates = [goal
+        .judged_metric()
+        .map_err(|why| CommandError::usage(format!("error: {why}\n")))?];
+    let sides = Sides {
+        engine: Some(search.tuned.engine.clone()),
+        setting: TUNED.to_owned(),
+        given: [DEFAULT_SET.to_owned(), page::settings_in_words(search, winner)],
+        axis: SET_AXIS.to_owned(),
+        values: [DEFAULT_SET.to_owned(), name],
+    };
+    let (record, upgrade) = judge(&view, run, &gates, sides, &folder)?;
+    write(&measured.folder, &record, &upgrade)?;
+    note_costs(trials, run);
+    let (kind, reason) = conclusion(&upgrade);
+    Ok(Some(TuneResult {
+        kind,
+        reason,
+        confirmation: upgrade.speed.rows.first().map(|row| confirmation(run, row)),
+        ..found
+    }))
+}
+
+/// The run of this confirmation that a resumed search already has.
+fn earlier_run(trials: &Trials<'_>, name: &str) -> Result<Option<String>, CommandError> {
+    let args = &trials.search.args.run;
+    if args.resume.is_none() {
+        return Ok(None);
+    }
+    let runs = store::list_runs(&args.results).context("cannot read the results")?;
+    let is_later = |began: &String| trials.began.as_ref().is_none_or(|first| began >= first);
+    let found = runs
+        .into_iter()
+        .find(|entry| entry.info.matrix == name && is_later(&entry.info.began));
+    Ok(found.map(|entry| entry.info.run.to_string()))
+}
+
+fn note_costs(trials: &mut Trials<'_>, run: &Run) {
+    let costs = extra_starts::start_costs(&run.plan, &run.journal);
+    let spent = &mut trials.record.spent;
+    spent.confirm_starts = costs.len() as u32;
+    spent.gpu_minutes += costs.values().sum::<f64>() / 60.0;
+}
+
+fn confirmation(run: &Run, row: &Row) -> Confirmation {
+    let estimate = row.estimate();
+    let interval = estimate.and_then(|estimate| estimate.interval(CONFIDENCE));
+    Confirmation {
+        run: run.info.run.clone(),
+        metric: row.metric.label(),
+        verdict: row.verdict_word().to_owned(),
+        starts: row.answer.starts,
+        values: [row.value(0), row.value(1)],
+        change: estimate.map(|estimate| estimate.change()),
+        interval: interval.map(|interval| [interval.low, interval.high]),
+    }
+}
+
+/// What the two sides show, with the reason.
+fn conclusion(upgrade: &Upgrade) -> (TuneResultKind, String) {
+    let Some(row) = upgrade.speed.rows.first() else {
+        return (
+            TuneResultKind::NotDecided,
+            "the confirmation measured nothing that can be compared".to_owned(),
+        );
+    };
+    if let Some(why) = disqualification(upgrade) {
+        return (TuneResultKind::NoBetter, why);
+    }
+    let bound = upgrade.speed.bound;
+    let highest = row
+        .estimate()
+        .and_then(|estimate| estimate.interval(ONE_SIDED_LEVEL))
+        .map(|interval| interval.high);
+    match row.verdict() {
+        Some(Verdict::Better) => (TuneResultKind::Confirmed, row.reason()),
+        Some(Verdict::Same | Verdict::Worse) => (TuneResultKind::NoBetter, row.reason()),
+        Some(Verdict::Unclear) if highest.is_some_and(|high| high <= bound) => (
+            TuneResultKind::NoBetter,
+            format!("a gain of {:.0} % or more is ruled out", 100.0 * bound),
+        ),
+        Some(Verdict::Unclear) | None => (TuneResultKind::NotDecided, row.reason()),
+    }
+}
+
+/// Why the winner is none whatever its figure: it fails more often, or answers worse.
+fn disqualification(upgrade: &Upgrade) -> Option<String> {
+    let mut failures = upgrade.speed.failures.iter();
+    if let Some(failure) = failures.find(|failure| failure.is_regression) {
+        return Some(format!("it is less reliable: {}", failure.text));
+    }
+    if let Some((_, why)) = upgrade.wrong_answers.first() {
+        return Some(format!("its answers are wrong: {why}"));
+    }
+    let mut compared = upgrade.answers.iter();
+    compared.find_map(|answers| {
+        let result = answers.result.as_ref().ok()?;
+        result
+            .is_worse()
+            .then(|| format!("its answers of {} got worse", answers.task))
+    })
+}

@@ -1,0 +1,195 @@
+//! `matrix tune`: searches of the simulated engine.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use crate::harness::{Bench, Ran};
+
+/// Fewest starts: ten of the confirmation and four trials.
+const FEWEST: [&str; 2] = ["--budget", "14 starts"];
+
+/// A load of half a second, and an engine with these arguments; `rest` has the space.
+fn matrix(args: &str, rest: &str) -> String {
+    format!(
+        "name: t\nengines:\n  - sim: {{ variant: vllm, args: [--preset, fast{args}] }}\nmodels:\n  - m: {{ tokenizer: data/tokenizer.json }}\nscenarios:\n  - l: {{ dataset: random-ids, prompts: 48, input_len: 40, output_len: 12, concurrency: 8 }}\ndatasets: {{ sharegpt: data/conversations.json }}\nvalidity: {{ window: 100ms, send_lag: 10s, client_cpu: 1.0, max_cache_hits: 0.2 }}\n{rest}"
+    )
+}
+
+fn tune(bench: &Bench, more: &[&str]) -> Ran {
+    let given = ["tune", "matrices/m.yaml", "--no-calibration"];
+    bench.call(&[&given, more].concat())
+}
+
+/// The folder of the trials.
+fn trials_folder(bench: &Bench) -> PathBuf {
+    let runs = fs::read_dir(bench.results()).expect("there are results");
+    let mut folders = runs.map(|run| run.expect("results can be read").path());
+    folders
+        .find(|folder| folder.join("tune.json").exists())
+        .expect("there is a search")
+}
+
+fn record(bench: &Bench) -> Value {
+    let text = fs::read_to_string(trials_folder(bench).join("tune.json")).expect("there is a record");
+    serde_json::from_str(&text).expect("it is JSON")
+}
+
+fn trials(record: &Value) -> &Vec<Value> {
+    record["trials"].as_array().expect("a list")
+}
+
+/// The measurements that ended, by a journal.
+fn ended(journal: &str) -> Vec<String> {
+    let events = journal
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let ends = events.filter(|event| event.to_string().contains("cell-ended"));
+    ends.map(|event| event["measurement"].to_string()).collect()
+}
+
+/// The measurements of all trials, in order.
+fn all_ended(bench: &Bench) -> Vec<String> {
+    let journal = fs::read_to_string(trials_folder(bench).join("journal.jsonl"));
+    ended(&journal.expect("there is a journal"))
+}
+
+/// The trials with that outcome and a reason that has this text.
+fn failed<'r>(record: &'r Value, outcome: &str, reason: &str) -> Vec<&'r Value> {
+    let is_such = |trial: &&Value| {
+        let why = trial["reason"].as_str().unwrap_or_default();
+        trial["outcome"] == outcome && why.contains(reason)
+    };
+    trials(record).iter().filter(is_such).collect()
+}
+
+#[test]
+fn a_better_flag_is_confirmed_and_a_killed_search_measures_nothing_twice() {
+    let space = "tune: { space: { --step: [10ms, 2ms, 14ms], --stepp: [1, 2] } }\n";
+    let bench = Bench::of(&matrix(", --step, 10ms", space));
+    let budget = ["--budget", "15 starts"];
+    let given = ["tune", "matrices/m.yaml", "--no-calibration"];
+    let mut child = bench.begin(&[&given[..], &budget].concat());
+    bench.until("two finished trials", || ended(&bench.journal()).len() >= 2);
+    child.kill().expect("it still runs");
+    child.wait().expect("it ended");
+    let before = ended(&bench.journal()).len();
+    let again = [&budget[..], &["--resume"]].concat();
+    tune(&bench, &again)
+        .exits(0)
+        .says("note: `--stepp` is left out of the space: ")
+        .says("did you mean `--step`?")
+        .shows("Best flags of sim for output throughput? --step=2ms: +")
+        .shows("confirmed by fresh starts")
+        .shows("args: [--preset, fast, --step, \"2ms\"]\n")
+        .shows("simulated engine");
+    let record = record(&bench);
+    let result = &record["result"];
+    assert_eq!(result["kind"], "confirmed", "{result}");
+    let interval = result["confirmation"]["interval"]
+        .as_array()
+        .expect("an interval");
+    assert!(interval[0].as_f64() > Some(0.3), "{result}");
+    assert_eq!(record["spent"]["confirm_starts"], 10);
+    assert_eq!(trials(&record)[0]["set"], "default");
+    let page = fs::read_to_string(trials_folder(&bench).join("tune.md")).expect("there is a page");
+    assert!(page.starts_with("# Best flags of sim"), "{page}");
+    for part in ["```yaml\n# at the engine `sim`", "## Frontier", "## Trials"] {
+        assert!(page.contains(part), "`{part}` is not in\n{page}");
+    }
+    let measured = all_ended(&bench);
+    let mut once = measured.clone();
+    once.sort();
+    once.dedup();
+    assert_eq!(once.len(), measured.len(), "measured twice: {measured:?}");
+    assert_eq!(trials(&record).len(), measured.len(), "{record:#}");
+    assert!(measured.len() > before);
+    // A finished search only shows its result again.
+    tune(&bench, &again).exits(0).shows("--step=2ms: +");
+    assert_eq!(all_ended(&bench), measured);
+}
+
+#[test]
+fn where_nothing_matters_the_default_stays() {
+    // Seeds of the engine change nothing in its speed.
+    let bench = Bench::of(&matrix(
+        ", --step, 10ms, --seed, 1",
+        "tune: { space: { --seed: [1, 2, 3] } }\n",
+    ));
+    let ran = tune(&bench, &[&FEWEST[..], &["--floor", "60%"]].concat()).exits(0);
+    let kind = record(&bench)["result"]["kind"].clone();
+    assert!(
+        ["no-better", "default-is-best"].contains(&kind.as_str().expect("a text")),
+        "{kind}"
+    );
+    let ran = ran.shows("Best flags of sim for output throughput? The default: ");
+    assert!(
+        !ran.stdout.contains("confirmed by fresh starts"),
+        "{}",
+        ran.stdout
+    );
+}
+
+#[test]
+fn configurations_that_crash_or_answer_wrongly_are_listed_and_do_not_win() {
+    let space = "tune: { space: { kernel: [default, --step 2ms --die-after 20requests, --step 2ms --wrong-answers 90%] } }\n";
+    let quality = "quality: { tasks: [arithmetic: { items: 20, min_correct: 0.9 }] }\n";
+    let bench = Bench::of(&matrix(", --step, 10ms", &format!("{space}{quality}")));
+    // Seven trials, of which the default has at most three.
+    tune(&bench, &["--budget", "17 starts"])
+        .exits(0)
+        .shows("The default: no configuration was better than the default in the trials")
+        .shows("What failed, and why");
+    let record = record(&bench);
+    assert_eq!(record["result"]["kind"], "default-is-best");
+    assert!(
+        !failed(&record, "infeasible", "failed in ").is_empty(),
+        "{record:#}"
+    );
+    assert!(
+        !failed(&record, "infeasible", "invalid: answers-").is_empty(),
+        "{record:#}"
+    );
+    // What crashed is not tried again and again.
+    assert!(failed(&record, "infeasible", "").len() <= 3, "{record:#}");
+}
+
+#[test]
+fn what_cannot_be_tuned_is_refused_before_anything_starts() {
+    let space = "tune: { space: { --step: [10ms, 2ms] } }\n";
+    let bench = Bench::of(&matrix(", --step, 10ms", space));
+    let refused = |more: &[&str], text: &str| {
+        tune(&bench, more).exits(2).says(text);
+        assert!(!bench.results().exists(), "{more:?} left results");
+    };
+    refused(
+        &["--budget", "13 starts"],
+        "14 are needed, 2 x 5 for the confirmation and 4 trials",
+    );
+    refused(&["--budget", "13"], "write `24 starts`");
+    refused(&["--engine", "smi"], "no cell has the engine `smi`");
+    refused(&["--scenario", "x"], "no cell has the scenario `x`");
+    refused(&["--objective", "capacity"], "has no `search`");
+    refused(&["--objective", "cost"], "--gpu-hour-price 2.5");
+    refused(&["--resume"], "belongs to this search");
+}
+
+#[test]
+fn time_as_a_budget_measures_short_loads_first_and_variables_are_tuned() {
+    let space = "tune: { space: { --step: [10ms, 2ms], env: { ANY: [a, b] } } }\n";
+    let bench = Bench::of(&matrix(", --step, 10ms", space));
+    tune(&bench, &["--budget", "0.001 gpu-min"])
+        .exits(5)
+        .says("a budget of 0.001 gpu-min is too small: about ");
+    tune(&bench, &["--budget", "0.8 gpu-min", "--resume"])
+        .exits(0)
+        .shows("--step=2ms");
+    let record = record(&bench);
+    let short = trials(&record).iter().filter(|trial| trial["is_short"] == true);
+    assert!(short.count() >= 2, "{record:#}");
+    let varies = |trial: &Value| trial["settings"]["ANY"].is_string();
+    assert!(trials(&record).iter().any(varies), "{record:#}");
+    assert_eq!(record["result"]["kind"], "confirmed");
+    assert!(record["spent"]["gpu_minutes"].as_f64() < Some(1.6), "{record:#}");
+}
