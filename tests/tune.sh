@@ -9,8 +9,17 @@
 # With `peers` it compares the regret with that of optuna's TPE and of SMAC3 on the same surfaces (tests/engines/tune_peers.sh), and ends with 1 if the median
 # is more than one point higher than theirs.
 #   tests/tune.sh peers [SEEDS [SEED]]
+# With `kills` it kills `matrix tune` at random moments and continues it, until as many kills have been made: nothing may be measured twice, and the result
+# must be of the same kind as without kills.
+#   tests/tune.sh kills [KILLS [SEED]]     20 kills take about five minutes
 set -euo pipefail
 root="$(cd "$(dirname "$0")/.." && pwd)"
+if [ "${1:-}" = kills ]; then
+  cd "$root"
+  cargo build --quiet --locked
+  binary="$(realpath "${CARGO_TARGET_DIR:-target}")/debug/matrix"
+  exec python3 tests/tune/kills.py "$binary" "$root/matrices/data" "${2:-20}" "${3:-1}"
+fi
 crate="$(mktemp -d)"
 trap 'rm -rf "$crate"' EXIT
 target="$(realpath -m "${CARGO_TARGET_DIR:-$root/target}")/tune"

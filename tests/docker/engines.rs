@@ -306,3 +306,68 @@ quality: { controls: 2, tasks: [arithmetic: { items: 8, max_tokens: 8 }] }
     );
     assert!(daemon.of_run(&bench).is_empty(), "nothing is left");
 }
+
+/// Slots, threads, batch and context of a real llama-server, within minutes: the engine of the matrix serves one request at a time, and
+/// the search finds that more slots serve a load of four users faster.
+#[test]
+fn the_flags_of_real_llama_server_are_searched_and_confirmed() {
+    let Some(daemon) = Daemon::or_skip() else { return };
+    let Some(engines) = engines(&daemon) else { return };
+    let matrix = r#"
+name: flags
+engines:
+  - llama.cpp: { version: 0.7.0, devices: none, image: "matrix-test/llama-server:1", args: [--ctx-size, 8192, --parallel, 1] }
+models:
+  - tiny/qwen3: { tokenizer: hf/hub/models--tiny--qwen3/snapshots/0123456789abcdef0123456789abcdef01234567, checkpoint: /models/tiny-qwen3.gguf }
+scenarios:
+  - users: { dataset: random-ids, range_ratio: 1, prompts: 48, input_len: 32, output_len: 32, concurrency: 4 }
+# llama.cpp splits some texts of random ids into other tokens than the model's own tokenizer; it shares two processors with the client.
+validity: { prompt_tokens: 1, window: 100ms, send_lag: 10s, client_cpu: 1.0 }
+tune:
+  objective: throughput
+  budget: 2 gpu-min
+  space:
+    --parallel: [1, 2, 4]
+    --threads: [1, 2]
+    --batch-size: [256, 2048]
+    --ctx-size: [4096, 8192]
+    --no-such-flag: [1, 2]
+"#;
+    let bench = Bench::of(matrix).variable("DOCKER_HOST", &daemon.host);
+    let home = folder(&bench).join("matrices/hf");
+    hub(&engines, &home);
+    let bench = bench.variable("HF_HOME", &home.display().to_string());
+    let matrix = bench.matrix();
+    let matrix = matrix.to_str().expect("a text");
+    let ran = bench.call(&["tune", matrix, "--no-calibration", "--floor", "10%"]);
+    assert_eq!(ran.code, Some(0), "{}\n{}", ran.stdout, ran.stderr);
+    assert!(
+        ran.stdout
+            .starts_with("Best flags of llama.cpp for output throughput? "),
+        "{}",
+        ran.stdout
+    );
+    assert!(
+        ran.stderr.contains("`--no-such-flag` is left out of the space"),
+        "{}",
+        ran.stderr
+    );
+    assert!(!ran.stdout.contains("simulated engine"), "{}", ran.stdout);
+    let folders = fs::read_dir(bench.results()).expect("there are results");
+    let record = folders
+        .filter_map(|folder| fs::read_to_string(folder.expect("a folder").path().join("tune.json")).ok())
+        .next()
+        .expect("there is a record");
+    let record: serde_json::Value = serde_json::from_str(&record).expect("it is JSON");
+    let kind = record["result"]["kind"].as_str().expect("a kind");
+    assert!(
+        matches!(kind, "confirmed" | "no-better" | "default-is-best"),
+        "{}",
+        record["result"]
+    );
+    assert!(
+        record["trials"].as_array().expect("a list").len() >= 4,
+        "{record:#}"
+    );
+    assert!(daemon.of_run(&bench).is_empty(), "nothing is left");
+}
