@@ -23,7 +23,7 @@ python=$(command -v python3.11 || command -v python3)
 
 rm -rf "$dir/raw" "$dir/unpacked" "$dir/share" "$dir/dist" "$dir/$name-$version-x86_64-linux"
 mkdir -p "$dir/dist"
-PATH="$tools/bin:$PATH" VIRTUAL_ENV="$tools" "$tools/bin/maturin" build --quiet --release --zig --compatibility manylinux_2_28 --out "$dir/raw"
+PATH="$tools/bin:$PATH" VIRTUAL_ENV="$tools" "$tools/bin/maturin" build --quiet --profile dist --zig --compatibility manylinux_2_28 --out "$dir/raw"
 "$tools/bin/wheel" unpack --dest "$dir/unpacked" "$dir"/raw/*.whl >/dev/null
 unpacked=$dir/unpacked/serving_matrix-$version
 data=$unpacked/serving_matrix-$version.data
