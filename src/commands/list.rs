@@ -75,7 +75,14 @@ fn runs(results: &Path) -> Result<Listing, CommandError> {
 }
 
 fn engines() -> Listing {
-    let known = inventory::engines(Path::new("."));
+    // As for a matrix of this folder or of `matrices`.
+    let matrices = Path::new("matrices");
+    let folder = if matrices.is_dir() {
+        matrices
+    } else {
+        Path::new("")
+    };
+    let known = inventory::engines(folder);
     let lines = known.iter().map(|engine| match &engine.about {
         Some(about) => vec![
             engine.name.clone(),

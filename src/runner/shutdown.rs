@@ -34,6 +34,15 @@ const EXIT_DEADLINE: Duration = Duration::from_secs(9);
 /// Stack of the command's thread, as large as that of a main thread.
 const STACK_BYTES: usize = 8 << 20;
 
+/// Signals that ask the command to stop, since it began.
+static RECEIVED: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether a signal has asked the command to stop. A command of several runs asks between them: a signal that arrives while a run
+/// closes stops no other one.
+pub(crate) fn is_command_stopping() -> bool {
+    RECEIVED.load(Ordering::SeqCst) > 0
+}
+
 /// Number of parts of the program that currently handle signals themselves.
 static HANDLERS: AtomicUsize = AtomicUsize::new(0);
 
@@ -241,10 +250,11 @@ async fn watch_signals(ready: mpsc::Sender<()>, leave: impl Fn()) {
         return;
     };
     let _ = ready.send(());
-    let mut count = 0;
+    let mut count: usize = 0;
     loop {
         caught.next_signal().await;
         count += 1;
+        RECEIVED.store(count, Ordering::SeqCst);
         if HANDLERS.load(Ordering::SeqCst) == 0 {
             return leave();
         }

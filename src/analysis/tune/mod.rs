@@ -81,7 +81,7 @@ pub(crate) struct Proposal {
 pub(crate) struct Contribution {
     /// The position of the knob in the space.
     pub(crate) knob: usize,
-    /// The best configuration's figure divided by its figure with that knob's default; `None` if that is not known to run.
+    /// The best configuration's figure divided by its figure with that knob's default; `None` if that is not known to run, or not known well.
     pub(crate) ratio: Option<f64>,
 }
 

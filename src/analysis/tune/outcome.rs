@@ -8,7 +8,7 @@ use crate::config::search::Tier;
 use crate::config::tune::Objective;
 use crate::results::record::cell::{Definitions, FailureClass, MeasurementStatus, MeasurementSummary};
 use crate::results::record::search::SearchStopReason;
-use crate::results::record::validity::Verdict;
+use crate::results::record::validity::{ReasonCode, Verdict};
 
 /// Share of requests that must meet the SLO of a load without a search.
 const SLO_TARGET: f64 = 0.99;
@@ -185,6 +185,27 @@ impl Goal<'_> {
 }
 
 /// The line of the engine's log that names an error, otherwise the last one.
+/// Whether the server's count of output tokens is missing or wrong, so that tokens are counted in another way.
+pub(crate) fn has_uncounted_tokens(summary: &MeasurementSummary) -> bool {
+    let mut reasons = summary.validity.iter().flat_map(|validity| &validity.reasons);
+    reasons.any(|reason| {
+        matches!(
+            reason.code,
+            ReasonCode::TokensUncounted | ReasonCode::TokensDisagree
+        )
+    })
+}
+
+/// The finding of a configuration whose tokens are not counted like those of the default: its figure is another one.
+pub(crate) fn counted_otherwise(finding: TrialFinding) -> TrialFinding {
+    match finding.outcome {
+        TrialOutcome::Measured(_) => TrialFinding::infeasible(
+            "its output tokens are counted otherwise than those of the default (tokens-uncounted or tokens-disagree on one side)",
+        ),
+        _ => finding,
+    }
+}
+
 fn last_words(tail: &[String]) -> String {
     let is_error = |line: &&String| line.to_ascii_lowercase().contains("error");
     let line = tail.iter().rev().find(is_error);

@@ -30,6 +30,9 @@ const MIN_BUDGET_OF_REPEATS: usize = 6;
 /// The least ratio to the default for which a winner is preferred to it, as a logarithm.
 const LEAST_GAIN: f64 = 0.005;
 
+/// A standard deviation of the logarithm of a ratio up to which a contribution is known, however small it is.
+const LEAST_KNOWN: f64 = 0.03;
+
 /// The least probability at which an unmeasured configuration counts as one that runs.
 const RUNS: f64 = 0.8;
 
@@ -266,6 +269,8 @@ impl<'a> Search<'a> {
                 _ => self.model.chance_to_run(&without) >= RUNS,
             };
             let ratio = self.model.ratio(&winner, &without).filter(|_| runs);
+            // Settings that always changed together are not told apart.
+            let ratio = ratio.filter(|ratio| ratio.deviation <= (0.5 * ratio.mean.abs()).max(LEAST_KNOWN));
             Contribution {
                 knob: at,
                 ratio: ratio.map(|ratio| ratio.mean.exp()),

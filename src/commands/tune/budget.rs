@@ -74,6 +74,25 @@ pub(super) fn trials_left(budget: TuneBudget, confirm_starts: u32, costs: &Trial
     }
 }
 
+/// How much longer than its budget a search may take, as starts differ.
+const TOLERANCE: f64 = 1.1;
+
+/// Why a confirmation does not begin: starts became slower, and it would exceed the budget; `None` if it may begin.
+pub(super) fn why_unconfirmed(budget: TuneBudget, confirm_starts: u32, costs: &TrialCosts) -> Option<String> {
+    let TuneBudget::GpuMinutes(minutes) = budget else {
+        return None;
+    };
+    let last = costs.full.len().saturating_sub(3);
+    let start = mean(&costs.full[last..]).or_else(|| costs.full_start())?;
+    let needed = costs.total() + f64::from(2 * confirm_starts) * start;
+    (needed > TOLERANCE * minutes).then(|| {
+        format!(
+            "starts became slower, so that the confirmation would exceed the budget of {minutes} gpu-min; continue with about {:.1} gpu-min",
+            (10.0 * needed).ceil() / 10.0
+        )
+    })
+}
+
 /// Refuses a time that turns out too short after the first trial with all prompts.
 pub(super) fn check_minutes(
     budget: TuneBudget,
@@ -132,6 +151,20 @@ mod tests {
         // A start with all prompts took 2 minutes.
         assert_eq!(left(51.0, &[2.0], &[1.0]), 28);
         assert_eq!(left(20.0, &[2.0], &[1.0]), 0);
+    }
+
+    #[test]
+    fn a_confirmation_that_would_exceed_the_time_does_not_begin() {
+        let why =
+            |minutes, full: &[f64]| why_unconfirmed(TuneBudget::GpuMinutes(minutes), 5, &costs(full, &[]));
+        assert_eq!(why(20.0, &[1.0; 8]), None);
+        // The last starts took three times as long.
+        let why = why(20.0, &[1.0, 1.0, 1.0, 3.0, 3.0, 3.0]);
+        assert!(why.is_some_and(|why| why.contains("about 42.0 gpu-min")));
+        assert_eq!(
+            why_unconfirmed(TuneBudget::Starts(14), 5, &costs(&[9.0; 4], &[])),
+            None
+        );
     }
 
     #[test]

@@ -21,6 +21,7 @@ use crate::exit::Exit;
 use crate::results::record::tune::{Confirmation, TuneResult, TuneResultKind};
 use crate::results::store::{self, Run};
 use crate::runner::session::request::ExtraStarts;
+use crate::runner::shutdown::is_command_stopping;
 
 /// Level of the interval whose upper end shows that a gain is below the floor: one-sided 5 %.
 const ONE_SIDED_LEVEL: f64 = 0.90;
@@ -62,7 +63,7 @@ pub(super) fn confirm(
         ));
     }
     let measured = measure(request, view)?;
-    if measured.exit == Exit::Interrupted {
+    if measured.exit == Exit::Interrupted || is_command_stopping() {
         return Ok(None);
     }
     let run = &measured.records;

@@ -77,7 +77,19 @@ fn conclude(trials: &mut Trials<'_>, tuner: &Tuner) -> Result<Option<TuneResult>
             ..found
         }));
     }
-    confirm::confirm(trials, &winner, found)
+    if let Some(reason) = budget::why_unconfirmed(search.budget, search.confirm_starts, &trials.costs) {
+        return Ok(Some(TuneResult { reason, ..found }));
+    }
+    let result = confirm::confirm(trials, &winner, found)?;
+    // What was not better is no entry to paste.
+    Ok(result.map(|result| match result.kind {
+        TuneResultKind::NoBetter => TuneResult {
+            entry: None,
+            contributions: Vec::new(),
+            ..result
+        },
+        _ => result,
+    }))
 }
 
 /// Prints the result, or its record as a line of JSON.

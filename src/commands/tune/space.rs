@@ -61,8 +61,9 @@ pub(super) fn tuned_space(
     };
     let (knobs, notes) = known_knobs(args, &tuned, all, colors)?;
     if knobs.is_empty() {
+        let why: String = notes.iter().map(|note| format!("; {note}")).collect();
         return Err(usage(
-            "nothing is left to tune",
+            &format!("nothing is left to tune{why}"),
             "add settings that the engine knows, such as `tune: { space: { --max-num-seqs: [64, 128, 256] } }`",
         ));
     }

@@ -10,6 +10,7 @@ use super::page;
 use super::search::Search;
 use super::space::load_sets;
 use crate::analysis::compare::extra_starts;
+use crate::analysis::tune::outcome;
 use crate::analysis::tune::outcome::Goal;
 use crate::analysis::tune::{Knob, Point, Proposal, Space, Trial, TrialOutcome, TrialSize, Tuner};
 use crate::base::ids::RunId;
@@ -24,6 +25,7 @@ use crate::results::record::cell::{MeasurementStatus, MeasurementSummary};
 use crate::results::record::tune::{TrialRecord, TrialResult, TuneRecord};
 use crate::results::store::{self, Run};
 use crate::runner::session::request::ExtraStarts;
+use crate::runner::shutdown::is_command_stopping;
 
 /// Number of prompts of a short trial: the scenario's divided by this.
 const SHORTENED_BY: u32 = 4;
@@ -49,7 +51,7 @@ pub(super) struct Trials<'a> {
     /// When that run began.
     pub(super) began: Option<String>,
     pub(super) folder: Option<PathBuf>,
-    costs: TrialCosts,
+    pub(super) costs: TrialCosts,
 }
 
 impl<'a> Trials<'a> {
@@ -239,10 +241,12 @@ impl<'a> Trials<'a> {
         self.folder = Some(measured.folder);
         self.update(&measured.records);
         self.save()?;
-        Ok(match measured.exit {
-            Exit::Interrupted => TrialsEnd::Interrupted,
-            _ => TrialsEnd::Finished,
-        })
+        Ok(
+            match measured.exit == Exit::Interrupted || is_command_stopping() {
+                true => TrialsEnd::Interrupted,
+                false => TrialsEnd::Finished,
+            },
+        )
     }
 
     /// Reads the outcomes of the trials from their run.
@@ -256,6 +260,8 @@ impl<'a> Trials<'a> {
         let costs = extra_starts::start_costs(&run.plan, &run.journal);
         self.costs = TrialCosts::default();
         let mut used: BTreeMap<String, usize> = BTreeMap::new();
+        let default = search.default_point();
+        let mut is_default_uncounted = None;
         for trial in &mut self.record.trials {
             let earlier = used.entry(trial.set.clone()).or_default();
             let Some((start, cell)) = start_of(&run.plan, &trial.set, *earlier) else {
@@ -278,7 +284,14 @@ impl<'a> Trials<'a> {
                 trial.outcome = TrialResult::Open;
                 continue;
             };
-            let finding = goal.finding(summary);
+            let mut finding = goal.finding(summary);
+            let is_uncounted = outcome::has_uncounted_tokens(summary);
+            if trial.point == default {
+                is_default_uncounted.get_or_insert(is_uncounted);
+            }
+            if is_default_uncounted.is_some_and(|of_default| of_default != is_uncounted) {
+                finding = outcome::counted_otherwise(finding);
+            }
             (trial.outcome, trial.figure) = match finding.outcome {
                 TrialOutcome::Measured(figure) => (TrialResult::Measured, Some(figure)),
                 TrialOutcome::Infeasible => (TrialResult::Infeasible, None),

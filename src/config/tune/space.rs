@@ -111,7 +111,7 @@ pub(crate) fn knobs(space: &TuneSpace, default: &DefaultSettings) -> Result<Vec<
                     TP => setting.tp_knob(default)?,
                     PRECISION => setting.precision_knob(default),
                     flag if flag.starts_with('-') => setting.flag_knob(default)?,
-                    _ => setting.choice_knob(default),
+                    _ => setting.choice_knob(default)?,
                 });
             }
         }
@@ -230,14 +230,28 @@ impl<'a> Setting<'a> {
     }
 
     /// A choice between arguments, which may be none.
-    fn choice_knob(&self, default: &DefaultSettings) -> TunedKnob {
+    fn choice_knob(&self, default: &DefaultSettings) -> Result<TunedKnob, Box<Diagnostic>> {
+        let is_flag = |value: &&str| value.starts_with('-') || **value == *AS_IT_IS || value.is_empty();
+        if !self.values.iter().any(is_flag) {
+            return Err(error(
+                self.name,
+                &format!(
+                    "`{}` is a choice between arguments, and none of its values begins with `-`",
+                    self.name
+                ),
+                &format!(
+                    "if it is a flag, write `--{}`; the values of a choice are whole arguments, such as `--flag 1`",
+                    self.name.value.trim_start_matches('-')
+                ),
+            ));
+        }
         let words = |value: &str| -> Vec<String> { value.split_whitespace().map(str::to_owned).collect() };
         let is_current = |value: &str| {
             let words = words(value);
             words.is_empty() || default.words.windows(words.len()).any(|some| some == words)
         };
         let current = self.values.iter().find(|value| is_current(value)).copied();
-        self.knob(current, |value| KnobChange::Args(words(value)))
+        Ok(self.knob(current, |value| KnobChange::Args(words(value))))
     }
 
     fn env_knob(&self, default: &DefaultSettings) -> TunedKnob {
@@ -413,6 +427,7 @@ mod tests {
             ("{ tp: [0] }", "`0` is not a tensor-parallel size"),
             ("{ env: [A] }", "`env` has no variables"),
             ("{ --seqs: { a: [1] } }", "`--seqs` has a map"),
+            ("{ seqs: [1, 2] }", "none of its values begins with `-`"),
         ] {
             let error = knobs(&read(text), &default()).unwrap_err();
             assert!(error.message.contains(message), "{text}: {error:?}");

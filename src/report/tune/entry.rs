@@ -21,7 +21,10 @@ pub(crate) fn entry_yaml(engine: &str, set: &TrialSet, replaced: Option<&[Templa
         .map(|(name, value)| format!("{name}: {}", word(value)))
         .collect();
     if !args.is_empty() || !env.is_empty() {
-        text.push_str(&format!("overrides:\n  - when: {{ engine: {} }}\n", word(engine)));
+        text.push_str(&format!(
+            "# at the top level of the matrix:\noverrides:\n  - when: {{ engine: {} }}\n",
+            word(engine)
+        ));
     }
     if !args.is_empty() {
         text.push_str(&format!("    args: [{}]\n", args.join(", ")));

@@ -201,7 +201,7 @@ fn contributions_table(result: &TuneResult) -> Table {
         ],
         rows: rows.collect(),
         notes: vec![
-            "estimated by the model of the search from all trials; only the settings together were confirmed"
+            "estimated by the model of the search from all trials; only the settings together were confirmed; –: the trials do not separate it from other settings, or it is not known to run without"
                 .to_owned(),
         ],
     }
