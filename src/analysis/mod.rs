@@ -8,5 +8,6 @@ pub mod compare;
 pub mod graded;
 pub mod metrics;
 pub(crate) mod tune;
+pub(crate) mod tuning;
 pub(crate) mod upgrade;
 pub mod validity;

@@ -19,9 +19,6 @@ mod tests;
 
 use search::Search;
 
-pub(crate) mod frontier;
-pub(crate) mod outcome;
-
 /// A setting that is varied, and its values by their positions.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Knob {

@@ -10,7 +10,7 @@ use crate::analysis::compare::extra_starts;
 use crate::analysis::compare::pairwise::row::Row;
 use crate::analysis::compare::verdict::Verdict;
 use crate::analysis::tune::Point;
-use crate::analysis::tune::outcome::Goal;
+use crate::analysis::tuning::outcome::Goal;
 use crate::analysis::upgrade::{TUNED, Upgrade};
 use crate::commands::error::CommandError;
 use crate::commands::measure::{RunView, measure, run_request};

@@ -3,7 +3,7 @@
 use super::search::Search;
 use super::tuned_cell::{TunedMatrix, read, usage};
 use super::{budget, space};
-use crate::analysis::tune::outcome::Goal;
+use crate::analysis::tuning::outcome::Goal;
 use crate::base::ids::ContentHash;
 use crate::cli::tune::TuneArgs;
 use crate::commands::error::CommandError;

@@ -11,7 +11,7 @@ use super::comparison::{number_column, percent, text_column};
 use super::markdown;
 use super::table::{Row, Table, Value, single_line};
 use super::terminal::{self, PageLayout};
-use crate::analysis::tune::frontier::is_on_frontier;
+use crate::analysis::tuning::frontier::is_on_frontier;
 use crate::base::text::pluralize;
 use crate::results::record::tune::{
     Confirmation, TrialRecord, TrialResult, TuneRecord, TuneResult, TuneResultKind,

@@ -1,8 +1,8 @@
 //! What a measurement says about the configuration that it tried.
 
-use super::TrialOutcome;
 use crate::analysis::compare::gates;
 use crate::analysis::metrics::{LatencyKind, Metric, Quantity, Statistic, metric_value};
+use crate::analysis::tune::TrialOutcome;
 use crate::config::scenario::Scenario;
 use crate::config::search::Tier;
 use crate::config::tune::Objective;
