@@ -204,7 +204,7 @@ fn a_matrix_is_found_by_its_name_and_the_newest_run_without_one() {
     );
     assert_eq!(newest.status.code(), Some(0), "{}", stderr(&newest));
     assert!(
-        stderr(&newest).contains("note: the newest run, published"),
+        stderr(&newest).contains("note: the newest run, "),
         "{}",
         stderr(&newest)
     );

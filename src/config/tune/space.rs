@@ -183,7 +183,8 @@ impl<'a> Setting<'a> {
             .any(|value| value.change == KnobChange::AsItIs && value.label != AS_IT_IS);
         values.retain(|value| {
             let is_default = value.change == KnobChange::AsItIs;
-            let is_kept = !is_default || (!has_default && !(is_named && value.label == AS_IT_IS));
+            let is_second = has_default || (is_named && value.label == AS_IT_IS);
+            let is_kept = !(is_default && is_second);
             has_default |= is_default && is_kept;
             is_kept
         });
