@@ -20,17 +20,17 @@ struct Runner {
 
 impl Runner {
     fn new(api: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir().expect("a test can do this");
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let repository = folder.path().join("repository");
-        std::fs::create_dir_all(repository.join("matrices/data")).unwrap();
-        std::fs::create_dir_all(folder.path().join("temp")).unwrap();
-        std::fs::write(repository.join("matrices/m.yaml"), MATRIX).unwrap();
+        std::fs::create_dir_all(repository.join("matrices/data")).expect("a test can do this");
+        std::fs::create_dir_all(folder.path().join("temp")).expect("a test can do this");
+        std::fs::write(repository.join("matrices/m.yaml"), MATRIX).expect("a test can do this");
         std::fs::copy(
             root.join("matrices/data/tokenizer.json"),
             repository.join("matrices/data/tokenizer.json"),
         )
-        .unwrap();
+        .expect("a test can do this");
         let runner = Self {
             folder,
             inputs: BTreeMap::from([
@@ -62,7 +62,7 @@ impl Runner {
             .args(args)
             .current_dir(self.path("repository"))
             .output()
-            .unwrap();
+            .expect("a test can do this");
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     }
 
@@ -107,15 +107,20 @@ impl Runner {
     /// Runs all steps in order, and returns what each printed.
     fn run(&self) -> BTreeMap<String, Output> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let text = std::fs::read_to_string(root.join("action.yml")).unwrap();
-        let action: Value = serde_yaml::from_str(&text).unwrap();
+        let text = std::fs::read_to_string(root.join("action.yml")).expect("a test can do this");
+        let action: Value = serde_yaml::from_str(&text).expect("a test can do this");
         let mut outcomes = BTreeMap::new();
-        for step in action["runs"]["steps"].as_sequence().unwrap() {
+        for step in action["runs"]["steps"].as_sequence().expect("a test can do this") {
             let read = |name: &str| std::fs::read_to_string(self.path(name)).unwrap_or_default();
             let outputs = read("outputs");
             let mut command = Command::new("bash");
             command
-                .args(["-euo", "pipefail", "-c", step["run"].as_str().unwrap()])
+                .args([
+                    "-euo",
+                    "pipefail",
+                    "-c",
+                    step["run"].as_str().expect("a test can do this"),
+                ])
                 .current_dir(self.path("repository"));
             let path: Vec<String> = read("path")
                 .lines()
@@ -140,13 +145,13 @@ impl Runner {
             }
             for (name, value) in step["env"].as_mapping().into_iter().flatten() {
                 command.env(
-                    name.as_str().unwrap(),
-                    self.resolve(value.as_str().unwrap(), &action, &outputs),
+                    name.as_str().expect("a test can do this"),
+                    self.resolve(value.as_str().expect("a test can do this"), &action, &outputs),
                 );
             }
             outcomes.insert(
-                step["name"].as_str().unwrap().to_owned(),
-                command.output().unwrap(),
+                step["name"].as_str().expect("a test can do this").to_owned(),
+                command.output().expect("a test can do this"),
             );
         }
         outcomes
@@ -159,17 +164,17 @@ fn system_path() -> String {
 
 /// A server with the comments of a pull request; it keeps what was asked of it.
 fn github() -> (String, Arc<Mutex<Vec<String>>>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = format!("http://{}", listener.local_addr().unwrap());
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a test can do this");
+    let address = format!("http://{}", listener.local_addr().expect("a test can do this"));
     let asked = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&asked);
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
+            let mut stream = stream.expect("a test can do this");
             let mut bytes = Vec::new();
             let mut buffer = [0; 65536];
             loop {
-                let read = stream.read(&mut buffer).unwrap();
+                let read = stream.read(&mut buffer).expect("a test can do this");
                 bytes.extend_from_slice(&buffer[..read]);
                 let text = String::from_utf8_lossy(&bytes).into_owned();
                 let Some((head, body)) = text.split_once("\r\n\r\n") else {
@@ -186,7 +191,7 @@ fn github() -> (String, Arc<Mutex<Vec<String>>>) {
                 }
             }
             let text = String::from_utf8_lossy(&bytes).into_owned();
-            let mut kept = kept.lock().unwrap();
+            let mut kept = kept.lock().expect("a test can do this");
             let posted = kept.iter().any(|asked: &String| asked.starts_with("POST"));
             let body = match text.starts_with("GET") {
                 true if posted => {
@@ -200,7 +205,7 @@ fn github() -> (String, Arc<Mutex<Vec<String>>>) {
                 "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
                 body.len()
             );
-            stream.write_all(answer.as_bytes()).unwrap();
+            stream.write_all(answer.as_bytes()).expect("a test can do this");
         }
     });
     (address, asked)
@@ -223,14 +228,14 @@ fn the_steps_measure_compare_and_report() {
         assert_eq!(output.status.code(), Some(0), "{step}: {}", texts(output));
     }
     assert!(texts(&first["Measure and compare"]).contains("no baseline in the default branch"));
-    let summary = std::fs::read_to_string(runner.path("summary")).unwrap();
+    let summary = std::fs::read_to_string(runner.path("summary")).expect("a test can do this");
     assert!(
         summary.contains("nothing was compared") && summary.contains("| "),
         "{summary}"
     );
     let posted = asked
         .lock()
-        .unwrap()
+        .expect("a test can do this")
         .iter()
         .find(|text| text.starts_with("POST /repos/me/mine/issues/7/comments"))
         .cloned()
@@ -243,20 +248,20 @@ fn the_steps_measure_compare_and_report() {
         .current_dir(runner.path("repository"))
         .env("HOME", runner.folder.path())
         .output()
-        .unwrap();
+        .expect("a test can do this");
     assert_eq!(set.status.code(), Some(0), "{}", texts(&set));
     runner.git(&["add", "matrices"]);
     runner.git(&["commit", "--quiet", "-m", "baseline"]);
     let second = runner.run();
     let measured = texts(&second["Measure and compare"]);
     assert!(!measured.contains("no baseline"), "{measured}");
-    let outputs = std::fs::read_to_string(runner.path("outputs")).unwrap();
+    let outputs = std::fs::read_to_string(runner.path("outputs")).expect("a test can do this");
     assert!(outputs.contains("compared=true"), "{outputs}");
     assert!(runner.path("repository/junit.xml").exists(), "{measured}");
     assert!(
         asked
             .lock()
-            .unwrap()
+            .expect("a test can do this")
             .iter()
             .any(|text| text.starts_with("PATCH /repos/me/mine/issues/comments/42"))
     );
@@ -265,7 +270,7 @@ fn the_steps_measure_compare_and_report() {
         .lines()
         .filter_map(|line| line.strip_prefix("exit-code="))
         .next_back()
-        .unwrap();
+        .expect("a test can do this");
     assert_eq!(
         second["Outcome"]
             .status
@@ -285,7 +290,7 @@ fn a_matrix_with_errors_ends_the_job_with_its_exit_code() {
         runner.path("repository/matrices/m.yaml"),
         "name: m\nengine: [x]\n",
     )
-    .unwrap();
+    .expect("a test can do this");
     let outcomes = runner.run();
     assert_eq!(
         outcomes["Outcome"].status.code(),
@@ -293,6 +298,6 @@ fn a_matrix_with_errors_ends_the_job_with_its_exit_code() {
         "{}",
         texts(&outcomes["Measure and compare"])
     );
-    let summary = std::fs::read_to_string(runner.path("summary")).unwrap();
+    let summary = std::fs::read_to_string(runner.path("summary")).expect("a test can do this");
     assert!(summary.contains("exit code 2"), "{summary}");
 }

@@ -7,20 +7,20 @@ const MODELS: &str = "models: [Qwen/Qwen3-8B]\nscenarios: [random-1k-1k]\n";
 
 /// Exit code, stdout and stderr of a command on this text as `m.yaml`.
 fn answer(text: &str, args: &[&str]) -> (Option<i32>, String, String) {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().expect("a test can do this");
     answer_in(folder.path(), text, args)
 }
 
 fn answer_in(folder: &Path, text: &str, args: &[&str]) -> (Option<i32>, String, String) {
-    std::fs::write(folder.join("m.yaml"), text).unwrap();
+    std::fs::write(folder.join("m.yaml"), text).expect("a test can do this");
     let mut command = Command::new(env!("CARGO_BIN_EXE_matrix"));
     command
         .args(args)
         .arg("m.yaml")
         .current_dir(folder)
         .env("NO_COLOR", "1");
-    let output = command.output().unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    let output = command.output().expect("a test can do this");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("a test can do this");
     (output.status.code(), text(output.stdout), text(output.stderr))
 }
 
@@ -156,9 +156,9 @@ fn keys_of_other_tools_are_answered_with_ours() {
 
 #[test]
 fn a_recipe_with_errors_is_reported_as_one_with_all_keys_that_it_lacks() {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::create_dir(folder.path().join("engines")).unwrap();
-    std::fs::write(folder.path().join("engines/mine.yaml"), "name: mine\n").unwrap();
+    let folder = tempfile::tempdir().expect("a test can do this");
+    std::fs::create_dir(folder.path().join("engines")).expect("a test can do this");
+    std::fs::write(folder.path().join("engines/mine.yaml"), "name: mine\n").expect("a test can do this");
     let (code, _, said) = answer_in(folder.path(), &format!("engines: [mine]\n{MODELS}"), &["check"]);
     assert_eq!(code, Some(2));
     for key in ["title", "backend", "executors", "api"] {
