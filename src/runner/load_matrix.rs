@@ -320,7 +320,7 @@ fn load_recipes(
     recipes
 }
 
-/// What is said of an engine whose recipe has errors, which are reported at their places.
+/// Messages about engines whose recipes have errors, which are reported at their places instead.
 fn unreadable_recipes(matrix: &Matrix, recipes: &Recipes, folder: &Path) -> BTreeSet<String> {
     let names = matrix.engines.iter().map(|named| named.name.value.as_str());
     names

@@ -269,7 +269,7 @@ impl<'a> Search<'a> {
                 _ => self.model.chance_to_run(&without) >= RUNS,
             };
             let ratio = self.model.ratio(&winner, &without).filter(|_| runs);
-            // Settings that always changed together are not told apart.
+            // The trials do not separate settings that always changed together.
             let ratio = ratio.filter(|ratio| ratio.deviation <= (0.5 * ratio.mean.abs()).max(LEAST_KNOWN));
             Contribution {
                 knob: at,

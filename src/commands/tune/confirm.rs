@@ -13,7 +13,7 @@ use crate::analysis::tune::Point;
 use crate::analysis::tuning::outcome::Goal;
 use crate::analysis::upgrade::{TUNED, Upgrade};
 use crate::commands::error::CommandError;
-use crate::commands::measure::{RunView, measure, run_request};
+use crate::commands::measure::{measure, run_request};
 use crate::commands::output::eprint;
 use crate::commands::upgrade_page::{Sides, judge, write};
 use crate::config::tune::SET_AXIS;
@@ -50,19 +50,13 @@ pub(super) fn confirm(
     request.resume = earlier_run(trials, &run_name)?;
     request.calibrate = false;
     request.extra_starts = ExtraStarts::None;
-    let view = RunView {
-        args: &search.args.run,
-        job_folder: None,
-        min_change: search.args.floor,
-        colors: search.colors,
-    };
     if !search.args.run.json {
         eprint(&format!(
             "confirming {name} against the default: {} starts of each, in turn\n",
             search.confirm_starts
         ));
     }
-    let measured = measure(request, view)?;
+    let measured = measure(request, search.view())?;
     if measured.exit == Exit::Interrupted || is_command_stopping() {
         return Ok(None);
     }
@@ -82,7 +76,7 @@ pub(super) fn confirm(
         axis: SET_AXIS.to_owned(),
         values: [DEFAULT_SET.to_owned(), name],
     };
-    let (record, upgrade) = judge(&view, run, &gates, sides, &folder)?;
+    let (record, upgrade) = judge(&search.view(), run, &gates, sides, &folder)?;
     write(&measured.folder, &record, &upgrade)?;
     note_costs(trials, run);
     let (kind, reason) = conclusion(&upgrade);

@@ -2,6 +2,7 @@
 
 use crate::analysis::tune::Point;
 use crate::cli::tune::TuneArgs;
+use crate::commands::measure::RunView;
 use crate::commands::output::Colors;
 use crate::config::scenario::Scenario;
 use crate::config::tune::{Objective, TrialSet, TuneBudget, TunedCell, TunedKnob};
@@ -30,6 +31,16 @@ pub(super) struct Search<'a> {
 }
 
 impl Search<'_> {
+    /// How its runs are shown.
+    pub(super) fn view(&self) -> RunView<'_> {
+        RunView {
+            args: &self.args.run,
+            job_folder: None,
+            min_change: self.args.floor,
+            colors: self.colors,
+        }
+    }
+
     /// The position of every value of the default configuration.
     pub(super) fn default_point(&self) -> Point {
         self.knobs.iter().map(|knob| knob.default).collect()

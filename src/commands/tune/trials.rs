@@ -15,7 +15,7 @@ use crate::analysis::tuning::outcome;
 use crate::analysis::tuning::outcome::Goal;
 use crate::base::ids::RunId;
 use crate::commands::error::CommandError;
-use crate::commands::measure::{RunView, measure, run_request};
+use crate::commands::measure::{measure, run_request};
 use crate::config::select::Selector;
 use crate::config::tune::{SET_AXIS, TrialSet};
 use crate::config::yaml::Spanned;
@@ -229,13 +229,7 @@ impl<'a> Trials<'a> {
         request.resume = self.run.as_ref().map(|run| run.as_str().to_owned());
         request.calibrate &= self.run.is_none();
         request.extra_starts = ExtraStarts::None;
-        let view = RunView {
-            args: &search.args.run,
-            job_folder: None,
-            min_change: search.args.floor,
-            colors: search.colors,
-        };
-        let measured = measure(request, view)?;
+        let measured = measure(request, search.view())?;
         self.began = Some(measured.records.info.began.clone());
         self.run = Some(measured.run);
         self.folder = Some(measured.folder);
