@@ -7,10 +7,12 @@ use crate::commands::environment::{cache_dirs, environment};
 use crate::commands::error::CommandError;
 use crate::commands::matrix_file::load_changed;
 use crate::commands::output::Colors;
+use crate::config::engine::Recipe;
 use crate::config::matrix::{Matrix, engine_name};
 use crate::config::template::Template;
 use crate::config::tune::{
-    DefaultSettings, KnobChange, TrialSet, TuneEntry, TuneSpace, TunedCell, TunedKnob, is_flag, knobs,
+    DefaultSettings, KnobChange, SetByRecipe, TrialSet, TuneEntry, TuneSpace, TunedCell, TunedKnob,
+    flag_name, is_flag, knobs,
 };
 use crate::config::yaml::Spanned;
 use crate::plan::Launch;
@@ -49,7 +51,8 @@ pub(super) fn tuned_space(
         launch,
     } = read;
     let space = space(entry, loaded, launch)?;
-    let all = knobs(&space.value, &default_settings(launch))
+    let recipe = loaded.recipes.get(&launch.engine.recipe);
+    let all = knobs(&space.value, &default_settings(launch, recipe))
         .map_err(|error| diagnostics_error(&[*error], &loaded.sources, colors.stderr))?;
     let tuned = TunedCell {
         engine: launch.engine.name.clone(),
@@ -85,7 +88,7 @@ fn space(
     })
 }
 
-fn default_settings(launch: &Launch) -> DefaultSettings {
+fn default_settings(launch: &Launch, recipe: Option<&Recipe>) -> DefaultSettings {
     let words = launch.command_args(launch.api.port.default);
     let env = launch.place.settings().env().iter();
     DefaultSettings {
@@ -95,7 +98,23 @@ fn default_settings(launch: &Launch) -> DefaultSettings {
             .collect(),
         tp: launch.parallel.tp,
         precision: launch.precision.clone(),
+        set_by_recipe: recipe.map(set_by_recipe).unwrap_or_default(),
     }
+}
+
+/// The flags of a recipe whose values are placeholders, such as `--port {port}`.
+fn set_by_recipe(recipe: &Recipe) -> Vec<SetByRecipe> {
+    let commands = recipe.commands().chain([&recipe.port.flag]);
+    let pairs = commands.flat_map(|words| words.windows(2));
+    let set = pairs.filter_map(|pair| {
+        let flag = pair[0].as_str();
+        let placeholder = pair[1].placeholders().next()?;
+        is_flag(flag).then(|| SetByRecipe {
+            flag: flag.to_owned(),
+            placeholder: placeholder.to_owned(),
+        })
+    });
+    set.collect()
 }
 
 /// Axes that the space varies besides arguments and variables.
@@ -129,10 +148,8 @@ fn replaced_args(matrix: &Matrix, launch: &Launch, knobs: &[TunedKnob]) -> Optio
         _ => &[],
     });
     let is_written = |flag: &String| {
-        let names = args
-            .iter()
-            .map(|arg| arg.as_str().split('=').next().unwrap_or_default());
-        is_flag(flag) && names.into_iter().any(|name| name == flag)
+        let mut names = args.iter().map(|arg| flag_name(arg.as_str()));
+        is_flag(flag) && names.any(|name| name == flag_name(flag))
     };
     flags.any(is_written).then_some(args)
 }
@@ -168,12 +185,8 @@ fn known_knobs(
             let KnobChange::Args(words) = &value.change else {
                 return true;
             };
-            let flag_of = |word: &String| word.split('=').next().unwrap_or_default().to_owned();
-            let flags: Vec<String> = words.iter().map(flag_of).collect();
-            let unknown = report
-                .unknown
-                .iter()
-                .find(|unknown| flags.contains(&unknown.flag));
+            let is_used = |flag: &str| words.iter().any(|word| flag_name(word) == flag);
+            let unknown = report.unknown.iter().find(|unknown| is_used(&unknown.flag));
             if let Some(unknown) = unknown {
                 let near = unknown.nearest.as_ref();
                 let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));

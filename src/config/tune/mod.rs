@@ -9,8 +9,8 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-pub(crate) use space::{DefaultSettings, KnobChange, TuneSpace, TunedKnob, knobs};
-pub(crate) use trials::{SET_AXIS, TrialSet, TunedCell, is_flag};
+pub(crate) use space::{DefaultSettings, KnobChange, SetByRecipe, TuneSpace, TunedKnob, knobs};
+pub(crate) use trials::{SET_AXIS, TrialSet, TunedCell, flag_name, is_flag};
 
 use crate::config::yaml::{Spanned, nearest_name};
 

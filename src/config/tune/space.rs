@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
+use super::trials::flag_name;
 use crate::config::forms::{ByEngine, OneOrMany, OrderedMap};
 use crate::config::yaml::{Diagnostic, Spanned};
 
@@ -36,6 +37,9 @@ const ENV: &str = "env";
 const TP: &str = "tp";
 const PRECISION: &str = "precision";
 
+/// Most values of a setting: a search tries a few dozen configurations.
+const MAX_VALUES: usize = 64;
+
 /// Fewest values of which an order can be used.
 const MIN_ORDERED: usize = 3;
 
@@ -47,6 +51,14 @@ pub(crate) struct DefaultSettings {
     pub(crate) env: Vec<(String, String)>,
     pub(crate) tp: u32,
     pub(crate) precision: Option<String>,
+    pub(crate) set_by_recipe: Vec<SetByRecipe>,
+}
+
+/// A flag that the recipe gives the value of a placeholder, such as `port`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SetByRecipe {
+    pub(crate) flag: String,
+    pub(crate) placeholder: String,
 }
 
 /// A setting that is varied.
@@ -107,6 +119,7 @@ pub(crate) fn knobs(space: &TuneSpace, default: &DefaultSettings) -> Result<Vec<
             }
             (known, ByEngine::All(values)) => {
                 let setting = Setting::new(name, values)?;
+                setting.check_flags(default)?;
                 knobs.push(match known {
                     TP => setting.tp_knob(default)?,
                     PRECISION => setting.precision_knob(default),
@@ -143,6 +156,13 @@ impl<'a> Setting<'a> {
                 "list its values, or remove it",
             ));
         }
+        if values.len() > MAX_VALUES {
+            return Err(error(
+                name,
+                &format!("`{name}` has {} values, more than {MAX_VALUES}", values.len()),
+                "choose those that differ most, such as powers of two: a search has a few dozen starts",
+            ));
+        }
         let is_repeated = |(at, value): (usize, &&str)| values[..at].contains(value);
         if let Some(value) = values
             .iter()
@@ -156,6 +176,29 @@ impl<'a> Setting<'a> {
             ));
         }
         Ok(Self { name, values })
+    }
+
+    /// Refuses flags to which the recipe gives a value of its own.
+    fn check_flags(&self, default: &DefaultSettings) -> Result<(), Box<Diagnostic>> {
+        let words = self.values.iter().flat_map(|value| value.split_whitespace());
+        let mut words = std::iter::once(self.name.value.as_str()).chain(words);
+        let set = words.find_map(|word| {
+            default
+                .set_by_recipe
+                .iter()
+                .find(|set| set.flag == flag_name(word))
+        });
+        let Some(SetByRecipe { flag, placeholder }) = set else {
+            return Ok(());
+        };
+        Err(error(
+            self.name,
+            &format!("`{flag}` cannot be varied: the recipe sets it to `{{{placeholder}}}`"),
+            match placeholder.as_str() {
+                TP => "write `tp: [1, 2]`, with sizes that the host has GPUs for",
+                _ => "remove it from the space",
+            },
+        ))
     }
 
     /// A setting whose value is `current` in the default configuration.
@@ -352,6 +395,12 @@ mod tests {
             env: vec![("BACKEND".to_owned(), "A".to_owned())],
             tp: 1,
             precision: Some("bf16".to_owned()),
+            set_by_recipe: [("--port", "port"), ("--tensor-parallel-size", "tp")]
+                .map(|(flag, placeholder)| SetByRecipe {
+                    flag: flag.to_owned(),
+                    placeholder: placeholder.to_owned(),
+                })
+                .to_vec(),
         }
     }
 
@@ -429,10 +478,21 @@ mod tests {
             ("{ env: [A] }", "`env` has no variables"),
             ("{ --seqs: { a: [1] } }", "`--seqs` has a map"),
             ("{ seqs: [1, 2] }", "none of its values begins with `-`"),
+            (
+                "{ --port: [1, 2] }",
+                "`--port` cannot be varied: the recipe sets it to `{port}`",
+            ),
+            (
+                "{ size: [--x 1, --tensor-parallel-size=2] }",
+                "`--tensor-parallel-size` cannot be varied",
+            ),
         ] {
             let error = knobs(&read(text), &default()).unwrap_err();
             assert!(error.message.contains(message), "{text}: {error:?}");
             assert!(error.place.is_some() && error.help.is_some(), "{text}: {error:?}");
         }
+        let many: Vec<String> = (0..65).map(|value| value.to_string()).collect();
+        let error = knobs(&read(&format!("{{ --seqs: [{}] }}", many.join(", "))), &default()).unwrap_err();
+        assert!(error.message.contains("has 65 values, more than 64"), "{error:?}");
     }
 }

@@ -34,6 +34,11 @@ pub(crate) struct TrialSet {
     pub(crate) prompts: Option<u32>,
 }
 
+/// The flag of a word such as `--flag` or `--flag=1`.
+pub(crate) fn flag_name(word: &str) -> &str {
+    word.split('=').next().unwrap_or_default()
+}
+
 /// Whether a word is a flag and no value, such as `-1`.
 pub(crate) fn is_flag(word: &str) -> bool {
     let name = word.trim_start_matches('-');
@@ -56,12 +61,15 @@ impl TrialSet {
         let mut words = own.iter().peekable();
         let mut args = Vec::new();
         while let Some(word) = words.next() {
-            let name = word.as_str().split('=').next().unwrap_or_default();
-            let Some(at) = added.iter().position(|flag| is_flag(flag) && *flag == name) else {
+            let name = flag_name(word.as_str());
+            let Some(at) = added
+                .iter()
+                .position(|flag| is_flag(flag) && flag_name(flag) == name)
+            else {
                 args.push(word.clone());
                 continue;
             };
-            let takes_value = added.get(at + 1).is_some_and(|next| !is_flag(next));
+            let takes_value = added[at].contains('=') || added.get(at + 1).is_some_and(|next| !is_flag(next));
             if takes_value && word.as_str() == name {
                 words.next_if(|next| !is_flag(next.as_str()));
             }
@@ -241,6 +249,10 @@ mod tests {
         assert_eq!(
             args(&["--shift", "-2", "--graphs"]),
             "--preset fast --step 4ms --step=5ms -x --shift -2 --graphs"
+        );
+        assert_eq!(
+            args(&["--step=2ms"]),
+            "--preset fast --shift=-1 --graphs -x --step=2ms"
         );
     }
 }
