@@ -184,7 +184,6 @@ impl Goal<'_> {
     }
 }
 
-/// The line of the engine's log that names an error, otherwise the last one.
 /// Whether the server's count of output tokens is missing or wrong, so that tokens are counted in another way.
 pub(crate) fn has_uncounted_tokens(summary: &MeasurementSummary) -> bool {
     let mut reasons = summary.validity.iter().flat_map(|validity| &validity.reasons);
@@ -206,6 +205,7 @@ pub(crate) fn counted_otherwise(finding: TrialFinding) -> TrialFinding {
     }
 }
 
+/// The line of the engine's log that names an error, otherwise the last one.
 fn last_words(tail: &[String]) -> String {
     let is_error = |line: &&String| line.to_ascii_lowercase().contains("error");
     let line = tail.iter().rev().find(is_error);

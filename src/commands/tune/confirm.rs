@@ -10,6 +10,7 @@ use crate::analysis::compare::extra_starts;
 use crate::analysis::compare::pairwise::row::Row;
 use crate::analysis::compare::verdict::Verdict;
 use crate::analysis::tune::Point;
+use crate::analysis::tuning::doubts::SideDoubts;
 use crate::analysis::tuning::outcome::Goal;
 use crate::analysis::upgrade::{TUNED, Upgrade};
 use crate::commands::error::CommandError;
@@ -18,6 +19,7 @@ use crate::commands::output::eprint;
 use crate::commands::upgrade_page::{Sides, judge, write};
 use crate::config::tune::SET_AXIS;
 use crate::exit::Exit;
+use crate::results::record::cell::MeasurementSummary;
 use crate::results::record::tune::{Confirmation, TuneResult, TuneResultKind};
 use crate::results::store::{self, Run};
 use crate::runner::session::request::ExtraStarts;
@@ -76,16 +78,29 @@ pub(super) fn confirm(
         axis: SET_AXIS.to_owned(),
         values: [DEFAULT_SET.to_owned(), name],
     };
+    let doubts = [0, 1].map(|side| side_doubts(run, &sides.values[side]));
     let (record, upgrade) = judge(&search.view(), run, &gates, sides, &folder)?;
     write(&measured.folder, &record, &upgrade)?;
     note_costs(trials, run);
-    let (kind, reason) = conclusion(&upgrade);
+    let (kind, reason) = conclusion(&upgrade, &doubts);
     Ok(Some(TuneResult {
         kind,
         reason,
-        confirmation: upgrade.speed.rows.first().map(|row| confirmation(run, row)),
+        confirmation: upgrade.speed.rows.first().map(|row| Confirmation {
+            doubts: doubts.map(|doubts| doubts.in_words()),
+            ..confirmation(run, row)
+        }),
         ..found
     }))
+}
+
+/// What the starts of a configuration leave in doubt.
+fn side_doubts(run: &Run, set: &String) -> SideDoubts {
+    let is_of_set = |summary: &&MeasurementSummary| {
+        let mut cells = run.plan.cells.iter();
+        cells.any(|cell| cell.key == summary.cell && cell.axes.get(SET_AXIS) == Some(set))
+    };
+    SideDoubts::new(run.summaries.iter().filter(is_of_set))
 }
 
 /// The run of this confirmation that a resumed search already has.
@@ -120,11 +135,22 @@ fn confirmation(run: &Run, row: &Row) -> Confirmation {
         values: [row.value(0), row.value(1)],
         change: estimate.map(|estimate| estimate.change()),
         interval: interval.map(|interval| [interval.low, interval.high]),
+        doubts: [None, None],
     }
 }
 
 /// What the two sides show, with the reason.
-fn conclusion(upgrade: &Upgrade) -> (TuneResultKind, String) {
+fn conclusion(upgrade: &Upgrade, doubts: &[SideDoubts; 2]) -> (TuneResultKind, String) {
+    if let [of_default, of_winner] = doubts
+        && of_winner.is_invalid()
+        && !of_default.is_invalid()
+    {
+        let why = of_winner.in_words().unwrap_or_default();
+        return (
+            TuneResultKind::NoBetter,
+            format!("its starts are invalid ({why})"),
+        );
+    }
     let Some(row) = upgrade.speed.rows.first() else {
         return (
             TuneResultKind::NotDecided,

@@ -2,6 +2,8 @@
 //! and all trials.
 
 mod entry;
+#[cfg(test)]
+pub(crate) mod tests;
 
 use std::collections::BTreeMap;
 
@@ -84,7 +86,7 @@ impl TunePage {
 }
 
 /// The answer in one line.
-fn headline(record: &TuneRecord) -> String {
+pub(crate) fn headline(record: &TuneRecord) -> String {
     let subject = format!("flags of {} for {}", record.engine, record.metric);
     let Some(result) = &record.result else {
         return single_line(&format!("Best {subject}? The search has not ended"));
@@ -164,6 +166,16 @@ fn lines(record: &TuneRecord) -> Vec<String> {
             confirmation.verdict,
             confirmation.run,
         )));
+        for (side, doubts) in ["the default", "these settings"]
+            .into_iter()
+            .zip(&confirmation.doubts)
+        {
+            lines.extend(
+                doubts
+                    .as_ref()
+                    .map(|doubts| format!("Findings with {side}: {doubts}.")),
+            );
+        }
         if let (Some(price), [Some(of_default), Some(of_winner)]) =
             (record.gpu_hour_price, confirmation.values)
         {
@@ -256,7 +268,7 @@ fn settings_or_default(trial: &TrialRecord) -> String {
 }
 
 /// The trials with all prompts that no other beats in throughput and latency.
-fn frontier_table(record: &TuneRecord) -> Table {
+pub(crate) fn frontier_table(record: &TuneRecord) -> Table {
     let full: Vec<&TrialRecord> = record
         .trials
         .iter()

@@ -158,4 +158,7 @@ pub(crate) struct Confirmation {
     pub(crate) change: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) interval: Option<[f64; 2]>,
+    /// Findings and failed requests of the default's and of the winner's starts, in words.
+    #[serde(default)]
+    pub(crate) doubts: [Option<String>; 2],
 }
