@@ -165,6 +165,18 @@ pub(crate) fn write_documents(
     Ok((run, format!("{tables}{note}")))
 }
 
+/// Writes the reports of a finished run again, because something beside its measurements changed.
+pub(crate) fn rewrite_reports(folder: &Path, cache: &Path, bound: f64) -> anyhow::Result<()> {
+    let run = Run::read(folder)?;
+    let inputs = [ReportInput::load(&run, cache)];
+    let document = document(&inputs, None, bound);
+    for (name, text) in files(&document, &inputs, folder_formats()) {
+        let path = folder.join(name);
+        atomic::write(&path, text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
+}
+
 /// Rewrites `results.jsonl`: one line with bench_serving's keys for each finished measurement that is
 /// `wanted`.
 pub(crate) fn write_results(
@@ -268,6 +280,7 @@ fn document(inputs: &[ReportInput<'_>], reference: Option<&str>, bound: f64) -> 
             traces: &inputs.traces,
             warnings: &inputs.warnings,
             precisions: &inputs.precisions,
+            tune: inputs.run.tune.as_ref(),
             noise: inputs.noise.as_ref(),
         })
         .collect();

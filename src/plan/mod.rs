@@ -128,6 +128,24 @@ impl Plan {
             .expect("expand gives every measurement a cell")
     }
 
+    /// Whether this is an earlier plan with further launches, cells and starts at its end.
+    pub(crate) fn continues(&self, earlier: &Self) -> bool {
+        let ended = Self {
+            launches: self
+                .launches
+                .iter()
+                .take(earlier.launches.len())
+                .cloned()
+                .collect(),
+            cells: self.cells.iter().take(earlier.cells.len()).cloned().collect(),
+            starts: self.starts.iter().take(earlier.starts.len()).cloned().collect(),
+            answer_references: earlier.answer_references.clone(),
+            ..self.clone()
+        };
+        let has_all = |(cell, reference)| self.answer_references.get(cell) == Some(reference);
+        ended == *earlier && earlier.answer_references.iter().all(has_all)
+    }
+
     /// Returns the first launch or cell that the plan refers to and does not contain. A stored plan may have been
     /// edited.
     pub(crate) fn contradiction(&self) -> Option<String> {

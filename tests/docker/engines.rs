@@ -325,9 +325,9 @@ scenarios:
 validity: { prompt_tokens: 1, window: 100ms, send_lag: 10s, client_cpu: 1.0 }
 tune:
   objective: throughput
-  budget: 14 starts
+  budget: 10 gpu-min
   space:
-    --parallel: [1, 2, 4]
+    --parallel: [1, 4]
     --threads: [1, 2]
     --batch-size: [256, 2048]
     --ctx-size: [4096, 8192]

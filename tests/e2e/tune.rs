@@ -108,6 +108,42 @@ fn a_better_flag_is_confirmed_and_a_killed_search_measures_nothing_twice() {
     // A finished search only shows its result again.
     tune(&bench, &again).exits(0).shows("--step=2ms: +");
     assert_eq!(all_ended(&bench), measured);
+    let report = fs::read_to_string(trials_folder(&bench).join("report.md")).expect("there is a report");
+    assert!(
+        report.contains("### Frontier of the configurations of sim that were tried\n"),
+        "{report}"
+    );
+    assert!(report.contains("--step=2ms: +"), "{report}");
+    assert!(
+        !trials_folder(&bench).join("plan.json.old-1").exists(),
+        "each trial keeps the plan before it"
+    );
+    // What it spent cannot be known any more.
+    let journal = trials_folder(&bench).join("journal.jsonl");
+    let text = fs::read_to_string(&journal).expect("there is a journal");
+    fs::write(&journal, text.replacen("{", "", 3)).expect("it can be written");
+    tune(&bench, &again)
+        .exits(6)
+        .says("the search cannot be continued, because what it spent is not known")
+        .says("leave `--resume` out to start it anew");
+}
+
+#[test]
+fn flags_of_the_recipe_and_too_many_values_are_refused() {
+    let many: Vec<String> = (0..70).map(|value| value.to_string()).collect();
+    for (space, message) in [
+        (
+            "--port: [1, 2]".to_owned(),
+            "`--port` cannot be varied: the recipe sets it to `{port}`",
+        ),
+        (
+            format!("--step: [{}]", many.join(", ")),
+            "`--step` has 70 values, more than 64",
+        ),
+    ] {
+        let bench = Bench::of(&matrix("", &format!("tune: {{ space: {{ {space} }} }}\n")));
+        tune(&bench, &FEWEST).exits(2).says(message).says("m.yaml:");
+    }
 }
 
 #[test]

@@ -14,6 +14,7 @@ use crate::cli::command_line;
 use crate::cli::tune::TuneArgs;
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::output::{Colors, eprint, print};
+use crate::commands::report::rewrite_reports;
 use crate::commands::terminal;
 use crate::exit::Exit;
 use crate::report::tune::TunePage;
@@ -37,6 +38,10 @@ pub(crate) fn execute(args: &TuneArgs, colors: Colors) -> Outcome {
     let exit = exit(&result);
     trials.record.result = Some(result);
     trials.save()?;
+    if let Some(folder) = &trials.folder {
+        rewrite_reports(folder, &search.args.run.places.cache(), search.args.floor)
+            .map_err(CommandError::unwritable)?;
+    }
     show(&trials);
     Ok(exit)
 }
@@ -106,7 +111,8 @@ fn show(trials: &Trials<'_>) {
     }
     let run = trials.run.as_ref().map_or("latest", |run| run.as_str());
     print(&format!(
-        "continue with a larger `--budget`: {}\n",
+        "for more trials, with a `--budget` above {}: {}\n",
+        search.budget,
         command_line::resume_command(run)
     ));
 }

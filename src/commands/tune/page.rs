@@ -10,21 +10,14 @@ use crate::commands::error::CommandError;
 use crate::commands::output::redactor;
 use crate::report::tune::{TunePage, entry_yaml};
 use crate::results::record::tune::{ContributionRecord, TuneRecord};
-use crate::results::store::atomic;
+use crate::results::store::{self, atomic};
 
-const JSON_FILE: &str = "tune.json";
 pub(super) const MARKDOWN_FILE: &str = "tune.md";
-
-/// The record in a folder of a run, if there is one.
-pub(super) fn read(folder: &Path) -> Option<TuneRecord> {
-    let text = std::fs::read_to_string(folder.join(JSON_FILE)).ok()?;
-    serde_json::from_str(&text).ok()
-}
 
 /// Writes the record, and the page once there is a result.
 pub(super) fn write(folder: &Path, record: &TuneRecord) -> Result<(), CommandError> {
     let json = serde_json::to_string_pretty(record).expect("a record is JSON");
-    let mut files = vec![(JSON_FILE, format!("{json}\n"))];
+    let mut files = vec![(store::TUNE, format!("{json}\n"))];
     if record.result.is_some() {
         files.push((MARKDOWN_FILE, TunePage::new(record).markdown()));
     }

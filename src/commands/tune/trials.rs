@@ -23,7 +23,7 @@ use crate::exit::Exit;
 use crate::plan::{Plan, Start};
 use crate::results::record::cell::{MeasurementStatus, MeasurementSummary};
 use crate::results::record::tune::{TrialRecord, TrialResult, TuneRecord};
-use crate::results::store::{self, Run};
+use crate::results::store::{self, Run, StoreError};
 use crate::runner::session::request::ExtraStarts;
 use crate::runner::shutdown::is_command_stopping;
 
@@ -82,17 +82,31 @@ impl<'a> Trials<'a> {
                 search.name
             )));
         };
-        // Without a record the first trial was stopped; it is proposed again.
-        if let Some(earlier) = page::read(&entry.folder) {
-            trials.record.trials = earlier.trials;
-        }
         trials.run = Some(entry.info.run);
         trials.began = Some(entry.info.began);
-        if let Ok(run) = Run::read(&entry.folder) {
-            trials.update(&run);
+        match Run::read(&entry.folder) {
+            Ok(run) => trials.continue_from(run)?,
+            // It was stopped before it had a plan.
+            Err(StoreError::Missing { .. }) if !entry.folder.join(store::TUNE).exists() => {}
+            Err(error) => return Err(damaged(&error.to_string())),
         }
         trials.folder = Some(entry.folder);
         Ok(trials)
+    }
+
+    /// Takes over what a stopped search measured.
+    fn continue_from(&mut self, run: Run) -> Result<(), CommandError> {
+        // Without a record at most the first trial has ended; it is proposed again, and found.
+        let has_record = run.tune.is_some() || run.summaries.len() <= 1;
+        if run.is_journal_damaged || !has_record {
+            return Err(damaged(&run.warnings.join("; ")));
+        }
+        self.record.trials = run
+            .tune
+            .as_ref()
+            .map_or_else(Vec::new, |earlier| earlier.trials.clone());
+        self.update(&run);
+        Ok(())
     }
 
     pub(super) fn tuner(&self) -> Tuner {
@@ -318,6 +332,13 @@ impl<'a> Trials<'a> {
             None => Ok(()),
         }
     }
+}
+
+/// Without a run's plan and journal a search would forget what it has spent.
+fn damaged(why: &str) -> CommandError {
+    CommandError::cannot_continue(format!(
+        "error: the search cannot be continued, because what it spent is not known: {why}\n  = help: leave `--resume` out to start it anew\n"
+    ))
 }
 
 fn is_stopped(summary: &MeasurementSummary) -> bool {

@@ -28,7 +28,9 @@ pub(crate) use time_series::{MeasurementTimeSeries, Series, SeriesQuantity};
 pub(crate) use tradeoffs::{OperatingPoint, Tradeoff};
 
 use super::ReportCell;
+use super::table::Table;
 use super::tables::compare_groups;
+use super::tune::{self, frontier_table};
 use crate::analysis::compare::precision::CellPrecision;
 use crate::analysis::graded::agreement::{CellAgreement, agreements};
 use crate::analysis::graded::reference::{AnswerComparison, compare_answers};
@@ -39,6 +41,7 @@ use crate::results::record::cell_stats::Noise;
 use crate::results::record::machine::Machine;
 use crate::results::record::run::RunInfo;
 use crate::results::record::stored_answers::StoredAnswers;
+use crate::results::record::tune::TuneRecord;
 
 /// The version of the layout of `report.json`.
 pub(crate) const FORMAT: u32 = 1;
@@ -58,6 +61,8 @@ pub(crate) struct ReportedRun<'a> {
     pub(crate) warnings: &'a [String],
     /// Precision of the cells; empty unless the matrix asks for a precision.
     pub(crate) precisions: &'a BTreeMap<CellKey, CellPrecision>,
+    /// The search for the best configuration whose trials the run has, if it has.
+    pub(crate) tune: Option<&'a TuneRecord>,
     /// Noise of this machine's figures, if `matrix noise` measured it.
     pub(crate) noise: Option<&'a Noise>,
 }
@@ -140,7 +145,13 @@ impl Document {
                 .map(|((cell, traces), run)| cells::cell(cell, run, traces))
                 .collect(),
             tradeoffs: tradeoffs::tradeoffs(&report_cells),
-            tables: ReportTables::build(&report_cells, &groups, &standings, of_means, bound),
+            tables: ReportTables {
+                searches: sources
+                    .iter()
+                    .filter_map(|source| search_table(source.tune?))
+                    .collect(),
+                ..ReportTables::build(&report_cells, &groups, &standings, of_means, bound)
+            },
             comparisons,
             standings,
         }
@@ -150,6 +161,22 @@ impl Document {
         let text = serde_json::to_string(self).expect("a document has text keys");
         format!("{text}\n")
     }
+}
+
+/// The frontier of a search for the best configuration, with its answer; `None` without a measured trial.
+fn search_table(record: &TuneRecord) -> Option<Table> {
+    let frontier = frontier_table(record);
+    let mut notes = vec![format!("{}; tune.md has all trials", tune::headline(record))];
+    notes.extend(frontier.notes);
+    let table = Table {
+        title: format!(
+            "Frontier of the configurations of {} that were tried",
+            record.engine
+        ),
+        notes,
+        ..frontier
+    };
+    (!table.rows.is_empty()).then_some(table)
 }
 
 fn title(sources: &[ReportedRun<'_>]) -> String {

@@ -22,6 +22,8 @@ pub(crate) struct ReportTables {
     pub(crate) probes: Option<Table>,
     /// In the order of `Document::comparisons`.
     pub(crate) comparisons: Vec<CellTables>,
+    /// Frontiers of searches for the best configuration.
+    pub(crate) searches: Vec<Table>,
     /// Reasons for or against the validity of measurements; `None` if there are none.
     pub(crate) validity: Option<Table>,
     /// The meaning of marks and columns of all tables.
@@ -56,6 +58,7 @@ impl ReportTables {
                 .collect(),
             answers: tables::answer_table(cells),
             probes: tables::probe_table(cells),
+            searches: Vec::new(),
             validity: validity_table(cells),
             legend: Vec::new(),
         };

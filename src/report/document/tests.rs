@@ -77,6 +77,7 @@ impl TestRun {
             traces: &self.traces,
             warnings: &self.doubts,
             precisions: &self.certainties,
+            tune: None,
             noise: None,
         }
     }
@@ -107,6 +108,27 @@ fn drawn(format: &str, document: &Document) -> String {
         colors: false,
     };
     (format::report(format).draw)(document, layout)
+}
+
+#[test]
+fn the_trials_of_a_search_have_their_frontier_in_every_drawn_format() {
+    let record = tune::tests::record();
+    let run = TestRun::new("r", vec![Case::new("vllm@0.10.1", "bf16", 1, 5000.0)]);
+    let source = ReportedRun {
+        tune: Some(&record),
+        ..run.source()
+    };
+    let document = Document::from_runs(&[source], None, DEFAULT_BOUND);
+    for format in ["terminal", "markdown", "html"] {
+        let text = drawn(format, &document);
+        assert!(
+            text.contains("Frontier of the configurations of vllm that were tried"),
+            "{format}: {text}"
+        );
+        assert!(text.contains("125.0"), "{format}: {text}");
+        let without = drawn(format, &run.document());
+        assert!(!without.contains("Frontier of the"), "{format}");
+    }
 }
 
 fn hostile_run() -> TestRun {

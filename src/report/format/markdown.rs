@@ -37,6 +37,7 @@ pub(super) fn report(document: &Document) -> String {
         .rankings
         .iter()
         .chain(compared)
+        .chain(&tables.searches)
         .chain(answers)
         .chain(&tables.validity)
     {

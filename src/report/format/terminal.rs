@@ -12,7 +12,11 @@ pub(crate) fn report(document: &Document, layout: PageLayout) -> String {
     let compared = tables.comparisons.iter().map(|compared| &compared.figures);
     let mut text = String::from("\n");
     let answers = tables.answers.iter().chain(&tables.probes);
-    for table in compared.chain(answers).chain(&tables.rankings) {
+    for table in compared
+        .chain(&tables.searches)
+        .chain(answers)
+        .chain(&tables.rankings)
+    {
         text.push_str(&draw(table, layout));
         text.push('\n');
     }

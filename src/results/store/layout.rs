@@ -14,6 +14,7 @@ pub(crate) const MACHINE: &str = "machine.json";
 pub(crate) const CALIBRATION: &str = "calibration.json";
 pub(crate) const STORED_ANSWERS: &str = "stored-answers.json";
 pub(crate) const JOURNAL: &str = "journal.jsonl";
+pub(crate) const TUNE: &str = "tune.json";
 pub(crate) const LOG: &str = "matrix.log";
 pub(crate) const RESULTS: &str = "results.jsonl";
 pub(crate) const LOCK: &str = "lock";
@@ -32,7 +33,7 @@ pub(crate) const NOISE: &str = "noise.json";
 pub(crate) const TELEMETRY: &str = "telemetry.jsonl.zst";
 
 /// Names in a run's folder that a report may not use.
-pub(crate) const RESERVED_NAMES: [&str; 13] = [
+pub(crate) const RESERVED_NAMES: [&str; 14] = [
     RUN,
     MATRIX,
     RECIPES,
@@ -40,6 +41,7 @@ pub(crate) const RESERVED_NAMES: [&str; 13] = [
     MACHINE,
     CALIBRATION,
     STORED_ANSWERS,
+    TUNE,
     JOURNAL,
     LOG,
     RESULTS,

@@ -57,6 +57,7 @@ pub(crate) use atomic::wait_for_writes;
 pub(crate) use error::Result;
 pub(crate) use error::StoreError;
 pub(crate) use journal::{Journal, JournalLine};
+pub(crate) use layout::TUNE;
 pub(crate) use log::Log;
 pub(crate) use merge::{MergedPart, Merger};
 pub(crate) use nightly::is_own_folder;

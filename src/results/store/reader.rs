@@ -18,6 +18,7 @@ use crate::results::record::request::Request;
 use crate::results::record::run::RunInfo;
 use crate::results::record::stored_answers::StoredAnswers;
 use crate::results::record::telemetry::Sample;
+use crate::results::record::tune::TuneRecord;
 
 /// A run on disk. Its requests are read on demand.
 #[derive(Clone, Debug)]
@@ -39,6 +40,10 @@ pub struct Run {
     pub unfinished: Vec<UnfinishedMeasurement>,
     /// Events of the journal with their times.
     pub journal: Vec<(String, Event)>,
+    /// Whether a part of the journal could not be read.
+    pub(crate) is_journal_damaged: bool,
+    /// The search for the best configuration whose trials the run has, if it has.
+    pub(crate) tune: Option<TuneRecord>,
     /// Messages about files that could not be read and were skipped.
     pub warnings: Vec<String>,
     cell_paths: BTreeMap<Measurement, PathBuf>,
@@ -70,6 +75,7 @@ impl Run {
             let read = read_stored_answers(folder);
             read.map_err(|error| warnings.push(error.to_string())).ok()
         });
+        let warnings_before = warnings.len();
         let path = folder.join(layout::JOURNAL);
         let journal = match journal::read_journal(&path) {
             Ok(contents) => {
@@ -79,6 +85,15 @@ impl Run {
             Err(error) => {
                 warnings.push(format!("cannot read `{}`: {error}", path.display()));
                 Vec::new()
+            }
+        };
+        let is_journal_damaged = warnings.len() > warnings_before;
+        let tune = match read_json(&folder.join(layout::TUNE), "") {
+            Ok(record) => Some(record),
+            Err(StoreError::Missing { .. }) => None,
+            Err(error) => {
+                warnings.push(error.to_string());
+                None
             }
         };
         let mut run = Self {
@@ -91,6 +106,8 @@ impl Run {
             unplanned: Vec::new(),
             unfinished: Vec::new(),
             journal,
+            is_journal_damaged,
+            tune,
             warnings,
             cell_paths: BTreeMap::new(),
         };

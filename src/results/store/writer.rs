@@ -21,7 +21,7 @@ use super::lock::Lock;
 use super::log::Log;
 use super::open_folder::OpenFolder;
 use super::redact_json::{JsonLayout, to_redacted_json};
-use super::run_folder::read_run_info;
+use super::run_folder::{read_plan, read_run_info};
 use super::{atomic, layout};
 use crate::base::clock;
 use crate::base::ids::{LaunchId, RunId};
@@ -137,7 +137,13 @@ impl Store {
         self.create_folder(&self.folder().join(layout::CELLS))?;
         let changed = self.back_up_changed(plan)?;
         self.keep_host(machine)?;
-        replace_with_backup(&self.folder().join(layout::PLAN), &self.to_pretty_json(*plan))?;
+        let path = self.folder().join(layout::PLAN);
+        let text = self.to_pretty_json(*plan);
+        match read_plan(self.folder()) {
+            // It still has everything, so that no earlier version is kept.
+            Ok(earlier) if plan.continues(&earlier) => write_text(&path, &text)?,
+            _ => replace_with_backup(&path, &text)?,
+        }
         replace_with_backup(
             &self.folder().join(layout::MACHINE),
             &self.to_pretty_json(*machine),

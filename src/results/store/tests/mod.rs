@@ -336,6 +336,28 @@ fn a_changed_cell_is_set_aside_and_an_unchanged_one_stays() {
 }
 
 #[test]
+fn a_plan_that_grows_is_kept_once() {
+    let root = tempfile::tempdir().unwrap();
+    let whole = plan();
+    let mut begun = whole.clone();
+    begun.cells.truncate(1);
+    for start in &mut begun.starts {
+        start
+            .cells
+            .retain(|measurement| measurement.cell == whole.cells[0].key);
+    }
+    let mut grown = whole.clone();
+    grown.starts = begun.starts.iter().chain(&whole.starts).cloned().collect();
+    let store = create_and_begin(root.path(), "r", &begun, no_secrets());
+    begin(&store, &grown);
+    assert_eq!(Run::read(store.folder()).unwrap().plan, grown);
+    assert!(!store.folder().join("plan.json.old-1").exists());
+    // What loses a cell is another plan.
+    begin(&store, &begun);
+    assert!(store.folder().join("plan.json.old-1").is_file());
+}
+
+#[test]
 fn a_plan_that_is_changed_back_gets_the_measurements_from_before() {
     let root = tempfile::tempdir().unwrap();
     let before = plan();
