@@ -320,14 +320,13 @@ engines:
 models:
   - tiny/qwen3: { tokenizer: hf/hub/models--tiny--qwen3/snapshots/0123456789abcdef0123456789abcdef01234567, checkpoint: /models/tiny-qwen3.gguf }
 scenarios:
-  - users: { dataset: random-ids, range_ratio: 1, prompts: 24, input_len: 32, output_len: 16, concurrency: 4 }
+  - users: { dataset: random-ids, range_ratio: 1, prompts: 16, input_len: 32, output_len: 16, concurrency: 4 }
 # llama.cpp splits some texts of random ids into other tokens than the model's own tokenizer; it shares two processors with the client.
 validity: { prompt_tokens: 1, window: 100ms, send_lag: 10s, client_cpu: 1.0 }
 tune:
   objective: throughput
   budget: 10 gpu-min
   space:
-    --parallel: [1, 4]
     --threads: [1, 2]
     --batch-size: [256, 2048]
     --ctx-size: [4096, 8192]
