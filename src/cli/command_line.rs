@@ -9,6 +9,25 @@ pub(crate) fn resume_command(run: &str) -> String {
     with_resume(&own_arguments(), run)
 }
 
+/// The command line of this process with another value of a flag and `--resume <run>`, for the user to enter again.
+pub(crate) fn resume_command_with(run: &str, flag: &str, value: &str) -> String {
+    with_resume(&with_value(&own_arguments(), flag, value), run)
+}
+
+fn with_value(args: &[String], flag: &str, value: &str) -> Vec<String> {
+    let mut kept = Vec::new();
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        match arg.strip_prefix(flag) {
+            Some("") => drop(args.next()),
+            Some(rest) if rest.starts_with('=') => {}
+            _ => kept.push(arg.clone()),
+        }
+    }
+    kept.extend([flag.to_owned(), value.to_owned()]);
+    kept
+}
+
 /// The arguments of this process without `--resume` and `--yes`, for a job that repeats the command.
 pub(crate) fn arguments_without_resume() -> Vec<String> {
     without_resume(&own_arguments())
@@ -136,6 +155,22 @@ mod tests {
         assert!(has("nightly m.yaml --webhook https://a/b"));
         assert!(has("nightly --webhook=https://a/b m.yaml"));
         assert!(!has("nightly m.yaml --junit webhook --webhooks"));
+    }
+
+    #[test]
+    fn a_flag_gets_another_value() {
+        let with = |text: &str| {
+            let args: Vec<String> = text.split(' ').map(str::to_owned).collect();
+            with_value(&args, "--budget", "36 starts").join(" ")
+        };
+        for text in [
+            "tune m.yaml --budget 9 --json",
+            "tune m.yaml --budget=9 --json",
+            "tune m.yaml --json",
+        ] {
+            assert_eq!(with(text), "tune m.yaml --json --budget 36 starts");
+        }
+        assert_eq!(with("tune --budgets 1"), "tune --budgets 1 --budget 36 starts");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::harness::{Bench, Ran};
+use crate::harness::{Bench, Ran, repository};
 
 /// Fewest starts: ten of the confirmation and four trials.
 const FEWEST: [&str; 2] = ["--budget", "14 starts"];
@@ -125,7 +125,7 @@ fn a_better_flag_is_confirmed_and_a_killed_search_measures_nothing_twice() {
     tune(&bench, &again)
         .exits(6)
         .says("the search cannot be continued, because what it spent is not known")
-        .says("leave `--resume` out to start it anew");
+        .says("leave `--resume` out to start the search anew");
 }
 
 #[test]
@@ -228,4 +228,69 @@ fn time_as_a_budget_measures_short_loads_first_and_variables_are_tuned() {
     assert!(trials(&record).iter().any(varies), "{record:#}");
     assert_eq!(record["result"]["kind"], "confirmed");
     assert!(record["spent"]["gpu_minutes"].as_f64() < Some(1.6), "{record:#}");
+}
+
+/// The simulated engine behind a script: with `--fading` it runs three times, and never again.
+const FADING: &str = r#"matrix=$1
+shift
+fading=
+for word in "$@"; do
+  shift
+  case "$word" in
+    --fading) fading=1 ;;
+    --help) echo '      --fading  Runs three times'; set -- "$@" "$word" ;;
+    *) set -- "$@" "$word" ;;
+  esac
+done
+if [ -n "$fading" ]; then
+  echo start >>"$0.starts"
+  [ "$(wc -l <"$0.starts")" -le 3 ] || { echo 'error: it faded' >&2; exit 3; }
+fi
+exec "$matrix" "$@"
+"#;
+
+#[test]
+fn after_a_winner_that_crashes_in_its_fresh_starts_the_next_best_is_confirmed() {
+    let space = "tune: { space: { speed: [default, --step 2ms --fading, --step 4ms] } }\n";
+    let bench = Bench::of(&matrix(", --step, 10ms", space).replace("sim:", "fading:"));
+    let folder = bench.path().join("matrices");
+    fs::write(folder.join("fading.sh"), FADING).expect("it can be written");
+    let recipe = fs::read_to_string(repository().join("engines/sim.yaml")).expect("the recipe is shipped");
+    let recipe = recipe.replace("name: sim\n", "name: fading\n").replace(
+        "[\"{matrix}\", sim",
+        "[sh, \"{dir}/fading.sh\", \"{matrix}\", sim",
+    );
+    fs::create_dir_all(folder.join("engines")).expect("it can be made");
+    fs::write(folder.join("engines/fading.yaml"), recipe).expect("it can be written");
+    tune(&bench, &["--budget", "34 starts"])
+        .exits(0)
+        .shows("Best flags of fading for output throughput? speed=--step 4ms: +")
+        .shows("(speed=--step 2ms --fading) in 10 starts: it is less reliable: ")
+        .shows("rejected in its confirmation");
+    let record = record(&bench);
+    assert_eq!(record["spent"]["confirm_starts"], 20, "{record:#}");
+    assert_eq!(record["confirmations"][0]["is_rejected"], true, "{record:#}");
+    // The setting contributes what was confirmed.
+    assert_eq!(
+        record["result"]["contributions"][0]["change"], record["result"]["confirmation"]["change"],
+        "{record:#}"
+    );
+    bench.leaves_no_process();
+}
+
+#[test]
+fn prompts_that_are_cut_do_not_win() {
+    let space = "tune: { space: { cut: [default, --step 2ms --truncate-prompts 10] } }\n";
+    let bench = Bench::of(&matrix(", --step, 10ms", space));
+    tune(&bench, &FEWEST).exits(0).shows("The default: ");
+    let record = record(&bench);
+    assert!(
+        !failed(
+            &record,
+            "infeasible",
+            "its engine counts other prompt tokens than with the default"
+        )
+        .is_empty(),
+        "{record:#}"
+    );
 }

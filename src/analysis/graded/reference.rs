@@ -217,7 +217,7 @@ pub(super) fn adjust(found: Vec<Paired>, run: Option<&RunId>) -> Vec<AnswerCompa
 
 /// Pairs the items of a task over the measurements of both sides. There must be as many of each, because the answers of
 /// those left out would pass unseen.
-pub(super) fn pair(
+pub(crate) fn pair(
     ours: &[&GradedAnswers],
     theirs: &[&GradedAnswers],
     task: &str,

@@ -64,6 +64,15 @@ impl Measured {
         self.0.get(point)
     }
 
+    /// The logarithm of the ratio of two configurations' figures; `None` if one has no full trial.
+    pub(super) fn full_ratio(&self, first: &[usize], second: &[usize]) -> Option<f64> {
+        let of = |point| {
+            let record = self.get(point).filter(|record| record.is_full())?;
+            Some(mean(&record.full))
+        };
+        Some(of(first)? - of(second)?)
+    }
+
     /// How much the logarithm of a short figure is above that of a full one. Shrunk to zero where few configurations
     /// have both.
     pub(super) fn short_offset(&self) -> f64 {

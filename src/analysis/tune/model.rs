@@ -19,7 +19,7 @@ const LOW_TAIL: f64 = 1.5;
 
 /// How long the search believes that knobs act: the scale priors in units of the range of a knob.
 const FIGURE_PRIORS: Priors = Priors {
-    scale: (0.3, 1.0),
+    scale: (-0.7, 1.0),
     amplitude: (0.0, 0.6),
     noise: (0.0, 1.0),
     interaction: (0.0, 1.5),
@@ -47,6 +47,7 @@ struct Figures {
     center: f64,
     spread: f64,
     has_sizes: bool,
+    low_tail: LowTail,
 }
 
 #[derive(Clone, Debug)]
@@ -87,6 +88,17 @@ impl Model {
         Some(Belief {
             mean: figures.spread * belief.mean,
             deviation: figures.spread * belief.deviation,
+        })
+    }
+
+    /// [`Self::ratio`] of a good configuration to one that may be slow, as slow as it is.
+    pub(super) fn full_ratio(&self, good: &[usize], other: &[usize]) -> Option<Belief> {
+        let ratio = self.ratio(good, other)?;
+        let drawn = self.figure(other)?.mean;
+        let (undrawn, growth) = self.figures.as_ref()?.low_tail.undrawn(drawn);
+        Some(Belief {
+            mean: ratio.mean + drawn - undrawn,
+            deviation: growth * ratio.deviation,
         })
     }
 
@@ -155,10 +167,10 @@ impl Figures {
                 logs.push(log - offset);
             }
         }
-        if logs.is_empty() {
-            return None;
+        let low_tail = LowTail::of(&logs)?;
+        for log in &mut logs {
+            *log = low_tail.drawn_in(*log);
         }
-        draw_in_low_tail(&mut logs);
         let center = mean(&logs);
         let squares = logs.iter().map(|log| (log - center).powi(2)).sum::<f64>();
         let spread = (squares / logs.len() as f64).sqrt().max(LEAST_SPREAD);
@@ -184,6 +196,7 @@ impl Figures {
             center,
             spread,
             has_sizes,
+            low_tail,
         })
     }
 
@@ -207,7 +220,8 @@ impl Figures {
         }
         let scaled = gain / belief.deviation;
         let normal = Normal::standard();
-        gain * normal.cdf(scaled) + belief.deviation * normal.pdf(scaled)
+        let expected = gain * normal.cdf(scaled) + belief.deviation * normal.pdf(scaled);
+        expected * (1.0 - process.left_by_observation(belief.deviation))
     }
 }
 
@@ -257,17 +271,40 @@ fn sized(point: &[usize], has_sizes: bool, is_full: bool) -> Vec<usize> {
     input
 }
 
-fn draw_in_low_tail(logs: &mut [f64]) {
-    let mut sorted = logs.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let (Some(best), median) = (sorted.last().copied(), sorted[sorted.len() / 2]) else {
-        return;
-    };
-    let width = (LOW_TAIL * (best - median)).max(0.3);
-    let limit = median - width;
-    for log in logs {
-        if *log < limit {
-            *log = limit - width * (1.0 - (-(limit - *log) / width).exp());
+/// The limit below which logarithms are drawn in, and the distance below it that none exceeds then.
+#[derive(Clone, Copy, Debug)]
+struct LowTail {
+    limit: f64,
+    width: f64,
+}
+
+impl LowTail {
+    fn of(logs: &[f64]) -> Option<Self> {
+        let mut sorted = logs.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let (best, median) = (sorted.last()?, sorted[sorted.len() / 2]);
+        let width = (LOW_TAIL * (best - median)).max(0.3);
+        Some(Self {
+            limit: median - width,
+            width,
+        })
+    }
+
+    fn drawn_in(self, log: f64) -> f64 {
+        match self.limit - log {
+            below if below > 0.0 => self.limit - self.width * (1.0 - (-below / self.width).exp()),
+            _ => log,
+        }
+    }
+
+    /// The logarithm whose drawn-in one this is, with the factor by which an uncertainty grows.
+    fn undrawn(self, log: f64) -> (f64, f64) {
+        match (self.limit - log) / self.width {
+            share if share > 0.0 => {
+                let left = (1.0 - share).max(1e-6);
+                (self.limit + self.width * left.ln(), 1.0 / left)
+            }
+            _ => (log, 1.0),
         }
     }
 }

@@ -130,6 +130,7 @@ pub(super) struct Process {
     inputs: Vec<Vec<usize>>,
     factor: Cholesky<f64, Dyn>,
     weights: DVector<f64>,
+    noise_variance: f64,
     /// Logarithm of the density of the observations.
     pub(super) log_likelihood: f64,
 }
@@ -161,12 +162,19 @@ impl Process {
         let log_determinant: f64 = (0..count).map(|at| factor.l_dirty()[(at, at)].ln()).sum();
         let log_likelihood: f64 = -0.5 * targets.dot(&weights) - log_determinant;
         log_likelihood.is_finite().then(|| Self {
+            noise_variance: (2.0 * parameters.noise).exp(),
             kernel,
             inputs: inputs.clone(),
             factor,
             weights,
             log_likelihood,
         })
+    }
+
+    /// How much of the uncertainty one more observation leaves, given the deviation of what is believed now: near 1 where it only
+    /// repeats what is known.
+    pub(super) fn left_by_observation(&self, deviation: f64) -> f64 {
+        (self.noise_variance / (self.noise_variance + deviation * deviation)).sqrt()
     }
 
     pub(super) fn at(&self, input: &[usize]) -> Belief {

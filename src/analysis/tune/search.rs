@@ -58,12 +58,21 @@ impl<'a> Search<'a> {
         if left == 0 {
             return None;
         }
-        let chosen = self.default_trial().or_else(|| self.confirming_trial(left));
+        let mut candidates = self.candidates();
+        let is_new = |point: &Point| self.measured.get(point).is_none();
+        let new = candidates.iter().filter(|point| is_new(point)).count();
+        let has_new = new > 0;
+        let tries_all = has_new && new <= left && self.tuner.space.size() <= ALL_POINTS;
+        let chosen = self
+            .default_trial()
+            .or_else(|| self.confirming_trial(left, tries_all));
         if chosen.is_some() {
             return chosen;
         }
-        let candidates = self.candidates();
-        let has_new = candidates.iter().any(|point| self.measured.get(point).is_none());
+        // Nothing is measured again while the budget allows to measure all.
+        if tries_all {
+            candidates.retain(is_new);
+        }
         let point = if has_new && self.is_random_turn(left) {
             self.spread_point(&candidates)
         } else {
@@ -88,9 +97,9 @@ impl<'a> Search<'a> {
 
     /// A trial of a configuration that may be the best, so that it is known well enough: a full one after a short one,
     /// or a repeat at the end.
-    fn confirming_trial(&self, left: usize) -> Option<Proposal> {
+    fn confirming_trial(&self, left: usize, tries_all: bool) -> Option<Proposal> {
         let budget = self.tuner.trials.len() + left;
-        let is_end = left <= 2 && budget >= MIN_BUDGET_OF_REPEATS;
+        let is_end = left <= 2 && budget >= MIN_BUDGET_OF_REPEATS && !tries_all;
         let means = self.measured.0.iter().filter(|(_, record)| record.is_measured());
         let means = means.filter_map(|(point, record)| Some((self.model.figure(point)?.mean, point, record)));
         let means: Vec<(f64, &Point, &Record)> = means.collect();
@@ -268,12 +277,15 @@ impl<'a> Search<'a> {
                 Some(record) if record.is_decided() => record.is_measured(),
                 _ => self.model.chance_to_run(&without) >= RUNS,
             };
-            let ratio = self.model.ratio(&winner, &without).filter(|_| runs);
-            // The trials do not separate settings that always changed together.
-            let ratio = ratio.filter(|ratio| ratio.deviation <= (0.5 * ratio.mean.abs()).max(LEAST_KNOWN));
+            let of_trials = self.measured.full_ratio(&winner, &without);
+            let of_model = || {
+                let ratio = self.model.full_ratio(&winner, &without).filter(|_| runs)?;
+                // The trials do not separate settings that always changed together.
+                (ratio.deviation <= (0.5 * ratio.mean.abs()).max(LEAST_KNOWN)).then_some(ratio.mean)
+            };
             Contribution {
                 knob: at,
-                ratio: ratio.map(|ratio| ratio.mean.exp()),
+                ratio: of_trials.or_else(of_model).map(f64::exp),
             }
         };
         let mut contributions: Vec<Contribution> = changed.map(contribution).collect();

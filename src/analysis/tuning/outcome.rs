@@ -1,17 +1,24 @@
 //! What a measurement says about the configuration that it tried.
 
-use crate::analysis::compare::gates;
+use crate::analysis::graded::reference::pair;
 use crate::analysis::metrics::{LatencyKind, Metric, Quantity, Statistic, metric_value};
 use crate::analysis::tune::TrialOutcome;
 use crate::config::scenario::Scenario;
 use crate::config::search::Tier;
 use crate::config::tune::Objective;
 use crate::results::record::cell::{Definitions, FailureClass, MeasurementStatus, MeasurementSummary};
+use crate::results::record::graded::GradedAnswers;
 use crate::results::record::search::SearchStopReason;
 use crate::results::record::validity::{ReasonCode, Verdict};
 
 /// Share of requests that must meet the SLO of a load without a search.
 const SLO_TARGET: f64 = 0.99;
+
+/// How much the counted share of prompt tokens may differ between two configurations.
+const PROMPT_TOLERANCE: f64 = 0.1;
+
+/// A probability below which a single start's answers are worse than the default's: dozens of trials are compared.
+const WORSE_ANSWERS: f64 = 0.002;
 
 /// What a search maximises in the measurements of one scenario.
 #[derive(Clone, Copy, Debug)]
@@ -80,18 +87,23 @@ impl Goal<'_> {
         }
     }
 
-    /// The metric that a confirmation judges: the one that gates the load, if that is the same quantity.
-    pub(crate) fn judged_metric(&self) -> Result<Metric, String> {
-        let metric = self.metric()?;
-        let gating = gates::gates(self.scenario);
-        let same = gating
-            .into_iter()
-            .find(|gate| gates::full_run_metric(*gate) == metric);
-        Ok(same.unwrap_or(metric))
+    /// What a measurement found, given one of the default configuration: a figure counts only if tokens are counted alike, and the graded
+    /// answers are no worse.
+    pub(crate) fn finding(
+        &self,
+        summary: &MeasurementSummary,
+        default: Option<&MeasurementSummary>,
+    ) -> TrialFinding {
+        let finding = self.own_finding(summary);
+        match (&finding.outcome, default) {
+            (TrialOutcome::Measured(_), Some(default)) => {
+                why_unlike(summary, default).map_or(finding, TrialFinding::infeasible)
+            }
+            _ => finding,
+        }
     }
 
-    /// What a measurement found.
-    pub(crate) fn finding(&self, summary: &MeasurementSummary) -> TrialFinding {
+    fn own_finding(&self, summary: &MeasurementSummary) -> TrialFinding {
         match &summary.status {
             MeasurementStatus::Done => self.finding_of_done(summary),
             MeasurementStatus::Failed {
@@ -184,8 +196,52 @@ impl Goal<'_> {
     }
 }
 
+/// Why the figure of a configuration is another one than that of the default; `None` if it is the same.
+fn why_unlike(summary: &MeasurementSummary, default: &MeasurementSummary) -> Option<String> {
+    if has_uncounted_tokens(summary) != has_uncounted_tokens(default) {
+        return Some("its output tokens are counted otherwise than those of the default (tokens-uncounted or tokens-disagree on one side)".to_owned());
+    }
+    let shares = [prompt_share(summary), prompt_share(default)];
+    let is_alike = match shares {
+        [Some(own), Some(of_default)] => (own / of_default - 1.0).abs() <= PROMPT_TOLERANCE,
+        [own, of_default] => own.is_some() == of_default.is_some(),
+    };
+    if !is_alike {
+        let [own, of_default] = shares.map(|share| match share {
+            Some(share) => format!("{:.0} %", 100.0 * share),
+            None => "none".to_owned(),
+        });
+        return Some(format!(
+            "its engine counts other prompt tokens than with the default: {own} of those sent, {of_default} with the default"
+        ));
+    }
+    worse_answers(summary.graded.as_ref()?, default.graded.as_ref()?)
+}
+
+/// The prompt tokens that the server counted, as a share of those that were sent; `None` if it counted none.
+fn prompt_share(summary: &MeasurementSummary) -> Option<f64> {
+    let answers = summary.answers.filter(|answers| answers.prompt_tokens > 0)?;
+    Some(answers.reported_prompt_tokens as f64 / answers.prompt_tokens as f64)
+}
+
+/// The task whose answers are worse than those of the default, with the counts.
+fn worse_answers(own: &GradedAnswers, of_default: &GradedAnswers) -> Option<String> {
+    own.tasks.iter().find_map(|score| {
+        let paired = pair(&[own], &[of_default], &score.task).ok()?;
+        (paired.p_worse() <= WORSE_ANSWERS).then(|| {
+            format!(
+                "its answers of {} are worse than those of the default: {} items lost and {} gained of {}",
+                score.task,
+                paired.lost(),
+                paired.gained(),
+                paired.items
+            )
+        })
+    })
+}
+
 /// Whether the server's count of output tokens is missing or wrong, so that tokens are counted in another way.
-pub(crate) fn has_uncounted_tokens(summary: &MeasurementSummary) -> bool {
+fn has_uncounted_tokens(summary: &MeasurementSummary) -> bool {
     let mut reasons = summary.validity.iter().flat_map(|validity| &validity.reasons);
     reasons.any(|reason| {
         matches!(
@@ -193,16 +249,6 @@ pub(crate) fn has_uncounted_tokens(summary: &MeasurementSummary) -> bool {
             ReasonCode::TokensUncounted | ReasonCode::TokensDisagree
         )
     })
-}
-
-/// The finding of a configuration whose tokens are not counted like those of the default: its figure is another one.
-pub(crate) fn counted_otherwise(finding: TrialFinding) -> TrialFinding {
-    match finding.outcome {
-        TrialOutcome::Measured(_) => TrialFinding::infeasible(
-            "its output tokens are counted otherwise than those of the default (tokens-uncounted or tokens-disagree on one side)",
-        ),
-        _ => finding,
-    }
 }
 
 /// The line of the engine's log that names an error, otherwise the last one.
@@ -221,8 +267,11 @@ fn figure(summary: &MeasurementSummary, metric: Metric) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::analysis::validity::new_reason;
+    use crate::base::ids::ContentHash;
     use crate::config::scenario::Slo;
+    use crate::results::record::cell::AnswerStats;
     use crate::results::record::cell::Phase;
+    use crate::results::record::graded::TaskScore;
     use crate::results::record::validity::{Reason, ReasonCode, Validity};
     use crate::results::store::testing;
 
@@ -255,7 +304,7 @@ mod tests {
                 reason: "it ended".to_owned(),
                 tail: Vec::new(),
             };
-            goal.finding(&summary).outcome
+            goal.finding(&summary, None).outcome
         };
         for class in [FailureClass::Engine, FailureClass::Capacity, FailureClass::Spec] {
             assert_eq!(failed(class), TrialOutcome::Infeasible);
@@ -274,11 +323,11 @@ mod tests {
         let plan = testing::plan();
         let goal = goal(Objective::Throughput, &plan.cells[0].scenario);
         assert_eq!(
-            goal.finding(&summary(Some(7.0))).outcome,
+            goal.finding(&summary(Some(7.0)), None).outcome,
             TrialOutcome::Measured(7.0)
         );
         for value in [None, Some(0.0)] {
-            assert_eq!(goal.finding(&summary(value)).outcome, TrialOutcome::Unknown);
+            assert_eq!(goal.finding(&summary(value), None).outcome, TrialOutcome::Unknown);
         }
     }
 
@@ -293,7 +342,7 @@ mod tests {
                 ..new_reason(*code, String::new(), None)
             };
             summary.validity = Some(Validity::from_reasons(codes.iter().map(reason).collect()));
-            goal.finding(&summary).outcome
+            goal.finding(&summary, None).outcome
         };
         assert_eq!(
             invalid(&[ReasonCode::AnswersWrongUnderLoad]),
@@ -315,16 +364,80 @@ mod tests {
             summary
         };
         scenario.slo = None;
-        let finding = goal(Objective::Cost, &scenario).finding(&with_attainment(0.5));
+        let finding = goal(Objective::Cost, &scenario).finding(&with_attainment(0.5), None);
         assert_eq!(finding.outcome, TrialOutcome::Measured(7.0));
         scenario.slo = Some(Slo::default());
         for (share, outcome) in [
             (0.98, TrialOutcome::Infeasible),
             (0.99, TrialOutcome::Measured(7.0)),
         ] {
-            let finding = goal(Objective::Cost, &scenario).finding(&with_attainment(share));
+            let finding = goal(Objective::Cost, &scenario).finding(&with_attainment(share), None);
             assert_eq!(finding.outcome, outcome, "{share}");
         }
+    }
+
+    /// Graded answers of one task, of which the first ones are right.
+    fn graded_answers(right: usize, items: usize) -> GradedAnswers {
+        let score = TaskScore {
+            task: "copy".to_owned(),
+            items: items as u32,
+            correct: right as u32,
+            outcomes: "1".repeat(right) + &"0".repeat(items - right),
+            items_hash: Some(ContentHash::from_bytes(b"items")),
+            ..TaskScore::default()
+        };
+        GradedAnswers {
+            tasks: vec![score],
+            probes: None,
+            concurrency: None,
+            load_s: 1.0,
+            alone_s: 1.0,
+        }
+    }
+
+    #[test]
+    fn a_figure_with_other_prompt_tokens_than_the_default_cannot_win() {
+        let plan = testing::plan();
+        let goal = goal(Objective::Throughput, &plan.cells[0].scenario);
+        let counted = |reported: Option<u64>| {
+            let mut summary = summary(Some(7.0));
+            summary.answers = reported.map(|reported| AnswerStats {
+                prompts: 10,
+                prompt_tokens: 1000,
+                reported_prompt_tokens: reported,
+                ..AnswerStats::default()
+            });
+            summary
+        };
+        for (own, of_default, is_alike) in [
+            (Some(1000), Some(1000), true),
+            (Some(1050), Some(1000), true),
+            (Some(500), Some(1000), false),
+            (None, Some(1000), false),
+            (Some(1000), None, false),
+            (None, None, true),
+        ] {
+            let finding = goal.finding(&counted(own), Some(&counted(of_default)));
+            let expected = match is_alike {
+                true => TrialOutcome::Measured(7.0),
+                false => TrialOutcome::Infeasible,
+            };
+            assert_eq!(finding.outcome, expected, "{own:?} {of_default:?} {finding:?}");
+        }
+    }
+
+    #[test]
+    fn worse_answers_than_those_of_the_default_cannot_win_whatever_the_number_of_starts() {
+        let plan = testing::plan();
+        let goal = goal(Objective::Throughput, &plan.cells[0].scenario);
+        let graded = |right: usize| {
+            let mut summary = summary(Some(7.0));
+            summary.graded = Some(graded_answers(right, 40));
+            summary
+        };
+        let outcome = |own| goal.finding(&graded(own), Some(&graded(40))).outcome;
+        assert_eq!(outcome(39), TrialOutcome::Measured(7.0));
+        assert_eq!(outcome(20), TrialOutcome::Infeasible);
     }
 
     #[test]

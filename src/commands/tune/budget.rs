@@ -17,6 +17,9 @@ pub(super) struct TrialCosts {
     pub(super) full: Vec<f64>,
     /// GPU-minutes of trials with fewer prompts.
     pub(super) short: Vec<f64>,
+    /// Starts of finished confirmations, and their GPU-minutes.
+    pub(super) confirming_starts: u32,
+    pub(super) confirming_minutes: f64,
 }
 
 fn mean(values: &[f64]) -> Option<f64> {
@@ -25,7 +28,7 @@ fn mean(values: &[f64]) -> Option<f64> {
 
 impl TrialCosts {
     pub(super) fn total(&self) -> f64 {
-        self.full.iter().chain(&self.short).sum()
+        self.confirming_minutes + self.full.iter().chain(&self.short).sum::<f64>()
     }
 
     fn count(&self) -> usize {
@@ -60,7 +63,7 @@ pub(super) fn trials_left(budget: TuneBudget, confirm_starts: u32, costs: &Trial
     match budget {
         TuneBudget::Starts(starts) => (starts as usize)
             .saturating_sub(2 * confirm_starts as usize)
-            .saturating_sub(costs.count()),
+            .saturating_sub(costs.count() + costs.confirming_starts as usize),
         TuneBudget::GpuMinutes(minutes) => match (costs.full_start(), costs.next_trial()) {
             // One start with fewer prompts does not show what one with all costs.
             _ if costs.full.is_empty() && costs.count() < 2 => MIN_TRIALS as usize,
@@ -74,20 +77,39 @@ pub(super) fn trials_left(budget: TuneBudget, confirm_starts: u32, costs: &Trial
     }
 }
 
+/// A budget with which a finished search goes on: half as much again as it has, or has spent.
+pub(super) fn larger(budget: TuneBudget, costs: &TrialCosts) -> TuneBudget {
+    match budget {
+        TuneBudget::Starts(starts) => {
+            let spent = costs.count() as u32 + costs.confirming_starts;
+            TuneBudget::Starts(starts.max(spent).saturating_mul(3) / 2)
+        }
+        TuneBudget::GpuMinutes(minutes) => {
+            TuneBudget::GpuMinutes((15.0 * minutes.max(costs.total())).ceil() / 10.0)
+        }
+    }
+}
+
 /// How much longer than its budget a search may take, as starts differ.
 const TOLERANCE: f64 = 1.1;
 
-/// Why a confirmation does not begin: starts became slower, and it would exceed the budget; `None` if it may begin.
+/// Why a confirmation does not begin: it would exceed the budget; `None` if it may begin.
 pub(super) fn why_unconfirmed(budget: TuneBudget, confirm_starts: u32, costs: &TrialCosts) -> Option<String> {
-    let TuneBudget::GpuMinutes(minutes) = budget else {
-        return None;
+    let minutes = match budget {
+        TuneBudget::GpuMinutes(minutes) => minutes,
+        TuneBudget::Starts(starts) => {
+            let needed = costs.count() as u32 + costs.confirming_starts + 2 * confirm_starts;
+            return (needed > starts).then(|| {
+                format!("its confirmation would exceed the budget of {starts} starts; continue with {needed} starts")
+            });
+        }
     };
     let last = costs.full.len().saturating_sub(3);
     let start = mean(&costs.full[last..]).or_else(|| costs.full_start())?;
     let needed = costs.total() + f64::from(2 * confirm_starts) * start;
     (needed > TOLERANCE * minutes).then(|| {
         format!(
-            "starts became slower, so that the confirmation would exceed the budget of {minutes} gpu-min; continue with about {:.1} gpu-min",
+            "its confirmation would exceed the budget of {minutes} gpu-min, because starts became slower or an earlier confirmation was spent; continue with about {:.1} gpu-min",
             (10.0 * needed).ceil() / 10.0
         )
     })
@@ -127,6 +149,7 @@ mod tests {
         TrialCosts {
             full: full.to_vec(),
             short: short.to_vec(),
+            ..TrialCosts::default()
         }
     }
 
@@ -161,10 +184,14 @@ mod tests {
         // The last starts took three times as long.
         let why = why(20.0, &[1.0, 1.0, 1.0, 3.0, 3.0, 3.0]);
         assert!(why.is_some_and(|why| why.contains("about 42.0 gpu-min")));
-        assert_eq!(
-            why_unconfirmed(TuneBudget::Starts(14), 5, &costs(&[9.0; 4], &[])),
-            None
-        );
+        let spent = TrialCosts {
+            confirming_starts: 10,
+            ..costs(&[9.0; 4], &[])
+        };
+        let why = |starts, costs: &TrialCosts| why_unconfirmed(TuneBudget::Starts(starts), 5, costs);
+        assert_eq!(why(14, &costs(&[9.0; 4], &[])), None);
+        assert_eq!(why(24, &spent), None);
+        assert!(why(23, &spent).is_some_and(|why| why.contains("continue with 24 starts")));
     }
 
     #[test]

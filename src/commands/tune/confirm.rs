@@ -20,7 +20,7 @@ use crate::commands::upgrade_page::{Sides, judge, write};
 use crate::config::tune::SET_AXIS;
 use crate::exit::Exit;
 use crate::results::record::cell::MeasurementSummary;
-use crate::results::record::tune::{Confirmation, TuneResult, TuneResultKind};
+use crate::results::record::tune::{Confirmation, ConfirmationRun, TuneResult, TuneResultKind};
 use crate::results::store::{self, Run};
 use crate::runner::session::request::ExtraStarts;
 use crate::runner::shutdown::is_command_stopping;
@@ -28,7 +28,7 @@ use crate::runner::shutdown::is_command_stopping;
 /// Level of the interval whose upper end shows that a gain is below the floor: one-sided 5 %.
 const ONE_SIDED_LEVEL: f64 = 0.90;
 
-/// Starts winner and default in turn, and completes the result; `None` if a signal stopped it.
+/// Starts winner and default in turn, notes it, and completes the result; `None` if a signal stopped it.
 pub(super) fn confirm(
     trials: &mut Trials<'_>,
     winner: &Point,
@@ -58,7 +58,13 @@ pub(super) fn confirm(
             search.confirm_starts
         ));
     }
-    let measured = measure(request, search.view())?;
+    let resumed = trials
+        .run
+        .as_ref()
+        .map_or("latest", |run| run.as_str())
+        .to_owned();
+    let measured =
+        measure(request, search.view()).map_err(|error| resuming_search(error, &run_name, &resumed))?;
     if measured.exit == Exit::Interrupted || is_command_stopping() {
         return Ok(None);
     }
@@ -69,20 +75,35 @@ pub(super) fn confirm(
         has_gpus: search.has_gpus,
     };
     let gates = [goal
-        .judged_metric()
+        .metric()
         .map_err(|why| CommandError::usage(format!("error: {why}\n")))?];
     let sides = Sides {
         engine: Some(search.tuned.engine.clone()),
         setting: TUNED.to_owned(),
         given: [DEFAULT_SET.to_owned(), page::settings_in_words(search, winner)],
         axis: SET_AXIS.to_owned(),
-        values: [DEFAULT_SET.to_owned(), name],
+        values: [DEFAULT_SET.to_owned(), name.clone()],
     };
     let doubts = [0, 1].map(|side| side_doubts(run, &sides.values[side]));
     let (record, upgrade) = judge(&search.view(), run, &gates, sides, &folder)?;
     write(&measured.folder, &record, &upgrade)?;
-    note_costs(trials, run);
-    let (kind, reason) = conclusion(&upgrade, &doubts);
+    let Conclusion {
+        kind,
+        reason,
+        is_rejected,
+    } = conclusion(&upgrade, &doubts);
+    let costs = extra_starts::start_costs(&run.plan, &run.journal);
+    let confirmations = &mut trials.record.confirmations;
+    confirmations.retain(|earlier| earlier.set != name);
+    confirmations.push(ConfirmationRun {
+        set: name,
+        run: run.info.run.clone(),
+        finding: reason.clone(),
+        is_rejected,
+        starts: costs.len() as u32,
+        gpu_minutes: costs.values().sum::<f64>() / 60.0,
+    });
+    trials.count_spent();
     Ok(Some(TuneResult {
         kind,
         reason,
@@ -92,6 +113,18 @@ pub(super) fn confirm(
         }),
         ..found
     }))
+}
+
+/// An error whose command continues the run of the trials: that of a confirmation cannot be continued alone.
+fn resuming_search(mut error: CommandError, confirmation: &str, trials: &str) -> CommandError {
+    let flag = "--resume ";
+    if let Some(at) = error.message.find(&format!("{flag}{confirmation}")) {
+        let begin = at + flag.len();
+        let rest = &error.message[begin..];
+        let end = begin + rest.find(char::is_whitespace).unwrap_or(rest.len());
+        error.message.replace_range(begin..end, trials);
+    }
+    error
 }
 
 /// What the starts of a configuration leave in doubt.
@@ -117,13 +150,6 @@ fn earlier_run(trials: &Trials<'_>, name: &str) -> Result<Option<String>, Comman
     Ok(found.map(|entry| entry.info.run.to_string()))
 }
 
-fn note_costs(trials: &mut Trials<'_>, run: &Run) {
-    let costs = extra_starts::start_costs(&run.plan, &run.journal);
-    let spent = &mut trials.record.spent;
-    spent.confirm_starts = costs.len() as u32;
-    spent.gpu_minutes += costs.values().sum::<f64>() / 60.0;
-}
-
 fn confirmation(run: &Run, row: &Row) -> Confirmation {
     let estimate = row.estimate();
     let interval = estimate.and_then(|estimate| estimate.interval(CONFIDENCE));
@@ -140,26 +166,38 @@ fn confirmation(run: &Run, row: &Row) -> Confirmation {
 }
 
 /// What the two sides show, with the reason.
-fn conclusion(upgrade: &Upgrade, doubts: &[SideDoubts; 2]) -> (TuneResultKind, String) {
-    if let [of_default, of_winner] = doubts
-        && of_winner.is_invalid()
-        && !of_default.is_invalid()
-    {
-        let why = of_winner.in_words().unwrap_or_default();
-        return (
-            TuneResultKind::NoBetter,
-            format!("its starts are invalid ({why})"),
-        );
+struct Conclusion {
+    kind: TuneResultKind,
+    reason: String,
+    /// Whether the winner cannot win whatever its figure.
+    is_rejected: bool,
+}
+
+fn conclusion(upgrade: &Upgrade, doubts: &[SideDoubts; 2]) -> Conclusion {
+    let why = invalid_side(doubts).or_else(|| disqualification(upgrade));
+    let is_rejected = why.is_some();
+    let (kind, reason) = why.map_or_else(|| judged(upgrade), |why| (TuneResultKind::NoBetter, why));
+    Conclusion {
+        kind,
+        reason,
+        is_rejected,
     }
+}
+
+/// Why no start of the winner counts, though those of the default do.
+fn invalid_side([of_default, of_winner]: &[SideDoubts; 2]) -> Option<String> {
+    let why = of_winner.in_words().unwrap_or_default();
+    (of_winner.is_invalid() && !of_default.is_invalid()).then(|| format!("its starts are invalid ({why})"))
+}
+
+/// What the figures of the two sides show.
+fn judged(upgrade: &Upgrade) -> (TuneResultKind, String) {
     let Some(row) = upgrade.speed.rows.first() else {
         return (
             TuneResultKind::NotDecided,
             "the confirmation measured nothing that can be compared".to_owned(),
         );
     };
-    if let Some(why) = disqualification(upgrade) {
-        return (TuneResultKind::NoBetter, why);
-    }
     let bound = upgrade.speed.bound;
     let highest = row
         .estimate()
@@ -192,4 +230,27 @@ fn disqualification(upgrade: &Upgrade) -> Option<String> {
             .is_worse()
             .then(|| format!("its answers of {} got worse", answers.task))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_confirmation_that_cannot_go_on_is_continued_by_the_run_of_the_trials() {
+        let of = |message: &str| {
+            resuming_search(
+                CommandError::cannot_continue(message),
+                "a-tune-1-t03",
+                "a-tune-1-20260101",
+            )
+            .message
+        };
+        assert_eq!(
+            of("full\n  = help: continue with: matrix tune a.yaml --resume a-tune-1-t03-20260102\n"),
+            "full\n  = help: continue with: matrix tune a.yaml --resume a-tune-1-20260101\n"
+        );
+        assert_eq!(of("--resume a-tune-1-t03-20260102"), "--resume a-tune-1-20260101");
+        assert_eq!(of("other"), "other");
+    }
 }

@@ -9,7 +9,7 @@ mod space;
 mod trials;
 mod tuned_cell;
 
-use crate::analysis::tune::Tuner;
+use crate::analysis::tune::{Point, Tuner};
 use crate::cli::command_line;
 use crate::cli::tune::TuneArgs;
 use crate::commands::error::{CommandError, Outcome};
@@ -31,8 +31,7 @@ pub(crate) fn execute(args: &TuneArgs, colors: Colors) -> Outcome {
         TrialsEnd::Finished => {}
         TrialsEnd::Interrupted => return Ok(interrupted(&trials)),
     }
-    let tuner = trials.tuner();
-    let Some(result) = conclude(&mut trials, &tuner)? else {
+    let Some(result) = conclude(&mut trials)? else {
         return Ok(interrupted(&trials));
     };
     let exit = exit(&result);
@@ -46,8 +45,28 @@ pub(crate) fn execute(args: &TuneArgs, colors: Colors) -> Outcome {
     Ok(exit)
 }
 
-/// The result of the finished trials; `None` if a signal stopped the confirmation.
-fn conclude(trials: &mut Trials<'_>, tuner: &Tuner) -> Result<Option<TuneResult>, CommandError> {
+/// The result of the finished trials; `None` if a signal stopped a confirmation. A winner that cannot win is followed by the next best
+/// configuration.
+fn conclude(trials: &mut Trials<'_>) -> Result<Option<TuneResult>, CommandError> {
+    loop {
+        let tuner = trials.tuner();
+        let (winner, found) = match found(trials, &tuner) {
+            Ok(found) => found,
+            Err(result) => return Ok(Some(*result)),
+        };
+        let Some(result) = confirm::confirm(trials, &winner, found)? else {
+            return Ok(None);
+        };
+        trials.save()?;
+        let last = trials.record.confirmations.last();
+        if last.is_some_and(|last| !last.is_rejected) {
+            return Ok(Some(finished(result)));
+        }
+    }
+}
+
+/// The configuration to confirm, with what is known of it; otherwise the result.
+fn found(trials: &Trials<'_>, tuner: &Tuner) -> Result<(Point, TuneResult), Box<TuneResult>> {
     let undecided = |reason: String| TuneResult {
         kind: TuneResultKind::NotDecided,
         reason,
@@ -59,42 +78,58 @@ fn conclude(trials: &mut Trials<'_>, tuner: &Tuner) -> Result<Option<TuneResult>
     let search = trials.search;
     let default = search.default_point();
     let Some(winner) = tuner.winner() else {
-        return Ok(Some(undecided("no configuration could be measured".to_owned())));
+        return Err(Box::new(undecided(
+            "no configuration could be measured".to_owned(),
+        )));
     };
+    let confirmations = || trials.record.confirmations.iter();
     if winner == default {
-        return Ok(Some(TuneResult {
+        let who = match confirmations().any(|earlier| earlier.is_rejected) {
+            true => "no other configuration",
+            false => "no configuration",
+        };
+        return Err(Box::new(TuneResult {
             kind: TuneResultKind::DefaultIsBest,
-            reason: "no configuration was better than the default in the trials".to_owned(),
+            reason: format!("{who} was better than the default in the trials"),
             winner: Some(trials.set_name(&default)),
             ..undecided(String::new())
         }));
     }
-    let contributions = page::contributions(search, tuner, &winner);
+    let name = trials.set_name(&winner);
     let found = TuneResult {
-        winner: Some(trials.set_name(&winner)),
         entry: Some(page::entry(search, &winner)),
-        contributions,
+        contributions: page::contributions(search, tuner, &winner),
+        winner: Some(name.clone()),
         ..undecided(String::new())
     };
     if let Some(reason) = trials.why_default_fails() {
-        return Ok(Some(TuneResult {
+        return Err(Box::new(TuneResult {
             reason: format!("the default configuration cannot be compared with: {reason}"),
             ..found
         }));
     }
-    if let Some(reason) = budget::why_unconfirmed(search.budget, search.confirm_starts, &trials.costs) {
-        return Ok(Some(TuneResult { reason, ..found }));
+    let is_confirmed = confirmations().any(|earlier| earlier.set == name);
+    match budget::why_unconfirmed(search.budget, search.confirm_starts, &trials.costs()) {
+        Some(reason) if !is_confirmed => Err(Box::new(TuneResult { reason, ..found })),
+        _ => Ok((winner, found)),
     }
-    let result = confirm::confirm(trials, &winner, found)?;
+}
+
+/// A confirmed result without what does not belong to it.
+fn finished(mut result: TuneResult) -> TuneResult {
     // What was not better is no entry to paste.
-    Ok(result.map(|result| match result.kind {
-        TuneResultKind::NoBetter => TuneResult {
-            entry: None,
-            contributions: Vec::new(),
-            ..result
-        },
-        _ => result,
-    }))
+    if result.kind == TuneResultKind::NoBetter {
+        result.entry = None;
+        result.contributions.clear();
+    }
+    // A single setting contributes all that was confirmed.
+    if let [only] = result.contributions.as_mut_slice() {
+        only.change = result
+            .confirmation
+            .as_ref()
+            .and_then(|confirmation| confirmation.change);
+    }
+    result
 }
 
 /// Prints the result, or its record as a line of JSON.
@@ -110,10 +145,10 @@ fn show(trials: &Trials<'_>) {
         print(&format!("page: {}\n", folder.join(page::MARKDOWN_FILE).display()));
     }
     let run = trials.run.as_ref().map_or("latest", |run| run.as_str());
+    let budget = budget::larger(search.budget, &trials.costs()).to_string();
     print(&format!(
-        "for more trials, with a `--budget` above {}: {}\n",
-        search.budget,
-        command_line::resume_command(run)
+        "for more trials: {}\n",
+        command_line::resume_command_with(run, "--budget", &budget)
     ));
 }
 

@@ -36,7 +36,7 @@ pub(super) fn prepare(args: &TuneArgs, colors: Colors) -> Result<Search<'_>, Com
     };
     let refused = |why: String| usage(&why, "choose another `--objective`, or a scenario that has it");
     let metric = goal.metric().map_err(refused)?;
-    let gates = [goal.judged_metric().map_err(refused)?];
+    let gates = [metric];
     let flag = "--confirm-starts";
     let confirm_starts = required_starts(flag, args.confirm_starts, &args.run, &loaded.plan, &gates)?;
     let budget = args.budget.or(entry.budget).unwrap_or_default();
@@ -58,6 +58,7 @@ pub(super) fn prepare(args: &TuneArgs, colors: Colors) -> Result<Search<'_>, Com
         space: knobs.iter().map(space_row).collect(),
         notes,
         trials: Vec::new(),
+        confirmations: Vec::new(),
         spent: Spent::default(),
         is_simulated: launch.engine.simulated,
         gpu_hour_price: price(args, &entry).filter(|_| objective == Objective::Cost),

@@ -11,7 +11,6 @@ use super::search::Search;
 use super::space::load_sets;
 use crate::analysis::compare::extra_starts;
 use crate::analysis::tune::{Knob, Point, Proposal, Space, Trial, TrialOutcome, TrialSize, Tuner};
-use crate::analysis::tuning::outcome;
 use crate::analysis::tuning::outcome::Goal;
 use crate::base::ids::RunId;
 use crate::commands::error::CommandError;
@@ -51,7 +50,7 @@ pub(super) struct Trials<'a> {
     /// When that run began.
     pub(super) began: Option<String>,
     pub(super) folder: Option<PathBuf>,
-    pub(super) costs: TrialCosts,
+    costs: TrialCosts,
 }
 
 impl<'a> Trials<'a> {
@@ -94,6 +93,12 @@ impl<'a> Trials<'a> {
         Ok(trials)
     }
 
+    /// Whether a configuration turned out in its confirmation to be one that cannot win.
+    fn is_rejected(&self, set: &str) -> bool {
+        let mut confirmations = self.record.confirmations.iter();
+        confirmations.any(|confirmation| confirmation.is_rejected && confirmation.set == full_name(set))
+    }
+
     /// Takes over what a stopped search measured.
     fn continue_from(&mut self, run: Run) -> Result<(), CommandError> {
         // Without a record at most the first trial has ended; it is proposed again, and found.
@@ -101,10 +106,10 @@ impl<'a> Trials<'a> {
         if run.is_journal_damaged || !has_record {
             return Err(damaged(&run.warnings.join("; ")));
         }
-        self.record.trials = run
-            .tune
-            .as_ref()
-            .map_or_else(Vec::new, |earlier| earlier.trials.clone());
+        if let Some(earlier) = &run.tune {
+            self.record.trials.clone_from(&earlier.trials);
+            self.record.confirmations.clone_from(&earlier.confirmations);
+        }
         self.update(&run);
         Ok(())
     }
@@ -119,6 +124,7 @@ impl<'a> Trials<'a> {
         let finished = self.record.trials.iter().filter_map(|trial| {
             let outcome = match (trial.outcome, trial.figure) {
                 (TrialResult::Open, _) => return None,
+                _ if self.is_rejected(&trial.set) => TrialOutcome::Infeasible,
                 (TrialResult::Measured, Some(figure)) => TrialOutcome::Measured(figure),
                 (TrialResult::Infeasible, _) => TrialOutcome::Infeasible,
                 (TrialResult::Measured | TrialResult::Unknown, _) => TrialOutcome::Unknown,
@@ -143,7 +149,7 @@ impl<'a> Trials<'a> {
     pub(super) fn run(&mut self) -> Result<TrialsEnd, CommandError> {
         loop {
             if !self.has_open_trial() {
-                let left = budget::trials_left(self.search.budget, self.search.confirm_starts, &self.costs);
+                let left = budget::trials_left(self.search.budget, self.search.confirm_starts, &self.costs());
                 if left == 0 {
                     return Ok(TrialsEnd::Finished);
                 }
@@ -157,7 +163,17 @@ impl<'a> Trials<'a> {
             if self.measure_last()? == TrialsEnd::Interrupted {
                 return Ok(TrialsEnd::Interrupted);
             }
-            budget::check_minutes(self.search.budget, self.search.confirm_starts, &self.costs)?;
+            budget::check_minutes(self.search.budget, self.search.confirm_starts, &self.costs())?;
+        }
+    }
+
+    /// What trials and finished confirmations cost.
+    pub(super) fn costs(&self) -> TrialCosts {
+        let confirmations = || self.record.confirmations.iter();
+        TrialCosts {
+            confirming_starts: confirmations().map(|confirmation| confirmation.starts).sum(),
+            confirming_minutes: confirmations().map(|confirmation| confirmation.gpu_minutes).sum(),
+            ..self.costs.clone()
         }
     }
 
@@ -269,7 +285,8 @@ impl<'a> Trials<'a> {
         self.costs = TrialCosts::default();
         let mut used: BTreeMap<String, usize> = BTreeMap::new();
         let default = search.default_point();
-        let mut is_default_uncounted = None;
+        // With all prompts, and with fewer.
+        let mut of_default: [Option<&MeasurementSummary>; 2] = [None, None];
         for trial in &mut self.record.trials {
             let earlier = used.entry(trial.set.clone()).or_default();
             let Some((start, cell)) = start_of(&run.plan, &trial.set, *earlier) else {
@@ -292,13 +309,10 @@ impl<'a> Trials<'a> {
                 trial.outcome = TrialResult::Open;
                 continue;
             };
-            let mut finding = goal.finding(summary);
-            let is_uncounted = outcome::has_uncounted_tokens(summary);
-            if trial.point == default {
-                is_default_uncounted.get_or_insert(is_uncounted);
-            }
-            if is_default_uncounted.is_some_and(|of_default| of_default != is_uncounted) {
-                finding = outcome::counted_otherwise(finding);
+            let of_default = &mut of_default[usize::from(trial.is_short)];
+            let finding = goal.finding(summary, *of_default);
+            if trial.point == default && finding.reason.is_none() {
+                of_default.get_or_insert(summary);
             }
             (trial.outcome, trial.figure) = match finding.outcome {
                 TrialOutcome::Measured(figure) => (TrialResult::Measured, Some(figure)),
@@ -313,7 +327,14 @@ impl<'a> Trials<'a> {
         }
         let is_started = |trial: &&TrialRecord| trial.outcome != TrialResult::Open;
         self.record.spent.trial_starts = self.record.trials.iter().filter(is_started).count() as u32;
-        self.record.spent.gpu_minutes = self.costs.total();
+        self.count_spent();
+    }
+
+    /// Notes what trials and confirmations cost together.
+    pub(super) fn count_spent(&mut self) {
+        let costs = self.costs();
+        self.record.spent.confirm_starts = costs.confirming_starts;
+        self.record.spent.gpu_minutes = costs.total();
     }
 
     /// Why the default configuration has no figure; `None` if it has one.
@@ -336,8 +357,10 @@ impl<'a> Trials<'a> {
 
 /// Without a run's plan and journal a search would forget what it has spent.
 fn damaged(why: &str) -> CommandError {
+    // What the store advises is for other commands.
+    let why = why.split("; ").next().unwrap_or_default();
     CommandError::cannot_continue(format!(
-        "error: the search cannot be continued, because what it spent is not known: {why}\n  = help: leave `--resume` out to start it anew\n"
+        "error: the search cannot be continued, because what it spent is not known: {why}\n  = help: restore the file from a backup, or leave `--resume` out to start the search anew\n"
     ))
 }
 

@@ -122,7 +122,7 @@ pub(crate) fn knobs(space: &TuneSpace, default: &DefaultSettings) -> Result<Vec<
                 setting.check_flags(default)?;
                 knobs.push(match known {
                     TP => setting.tp_knob(default)?,
-                    PRECISION => setting.precision_knob(default),
+                    PRECISION => setting.precision_knob(default)?,
                     flag if flag.starts_with('-') => setting.flag_knob(default)?,
                     _ => setting.choice_knob(default)?,
                 });
@@ -332,10 +332,15 @@ impl<'a> Setting<'a> {
         Ok(self.finished(sizes.iter().map(value).collect(), true))
     }
 
-    fn precision_knob(&self, default: &DefaultSettings) -> TunedKnob {
-        self.knob(default.precision.as_deref(), |value| {
-            KnobChange::Precision(value.to_owned())
-        })
+    fn precision_knob(&self, default: &DefaultSettings) -> Result<TunedKnob, Box<Diagnostic>> {
+        let Some(current) = default.precision.as_deref() else {
+            return Err(error(
+                self.name,
+                "`precision` cannot be varied: the default configuration has none",
+                "give the engine its precision, such as `vllm: { precision: bf16 }`",
+            ));
+        };
+        Ok(self.knob(Some(current), |value| KnobChange::Precision(value.to_owned())))
     }
 }
 
@@ -491,6 +496,15 @@ mod tests {
             assert!(error.message.contains(message), "{text}: {error:?}");
             assert!(error.place.is_some() && error.help.is_some(), "{text}: {error:?}");
         }
+        let without = DefaultSettings {
+            precision: None,
+            ..default()
+        };
+        let error = knobs(&read("{ precision: [bf16, fp8] }"), &without).unwrap_err();
+        assert!(
+            error.message.contains("the default configuration has none"),
+            "{error:?}"
+        );
         let many: Vec<String> = (0..65).map(|value| value.to_string()).collect();
         let error = knobs(&read(&format!("{{ --seqs: [{}] }}", many.join(", "))), &default()).unwrap_err();
         assert!(error.message.contains("has 65 values, more than 64"), "{error:?}");

@@ -2,18 +2,19 @@
 //! and all trials.
 
 mod entry;
+mod frontier;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) use entry::entry_yaml;
+pub(crate) use frontier::frontier_table;
 
 use super::comparison::{number_column, percent, text_column};
 use super::markdown;
 use super::table::{Row, Table, Value, single_line};
 use super::terminal::{self, PageLayout};
-use crate::analysis::tuning::frontier::is_on_frontier;
 use crate::base::text::pluralize;
 use crate::results::record::tune::{
     Confirmation, TrialRecord, TrialResult, TuneRecord, TuneResult, TuneResultKind,
@@ -45,7 +46,7 @@ impl TunePage {
         Self {
             headline: headline(record),
             lines: lines(record),
-            entry: result.and_then(|result| result.entry.clone()).unwrap_or_default(),
+            entry: result.map_or_else(String::new, entry),
             tables: tables.collect(),
             spent: spent(record),
         }
@@ -85,6 +86,17 @@ impl TunePage {
     }
 }
 
+/// The winner as an entry to paste.
+fn entry(result: &TuneResult) -> String {
+    let entry = result.entry.clone().unwrap_or_default();
+    match result.kind {
+        TuneResultKind::NotDecided if !entry.is_empty() => {
+            format!("# not confirmed as better than the default\n{entry}")
+        }
+        _ => entry,
+    }
+}
+
 /// The answer in one line.
 pub(crate) fn headline(record: &TuneRecord) -> String {
     let subject = format!("flags of {} for {}", record.engine, record.metric);
@@ -116,11 +128,18 @@ pub(crate) fn headline(record: &TuneRecord) -> String {
 }
 
 fn settings_of_winner(record: &TuneRecord, result: &TuneResult) -> String {
-    let trial = record
-        .trials
-        .iter()
-        .find(|trial| Some(set_name(&trial.set)) == result.winner.as_deref());
+    let winner = result.winner.as_deref();
+    winner.map_or_else(String::new, |winner| settings_of_set(record, winner))
+}
+
+fn settings_of_set(record: &TuneRecord, set: &str) -> String {
+    let trial = record.trials.iter().find(|trial| set_name(&trial.set) == set);
     trial.map_or_else(String::new, settings_in_words)
+}
+
+fn is_rejected(record: &TuneRecord, trial: &TrialRecord) -> bool {
+    let mut confirmations = record.confirmations.iter();
+    confirmations.any(|confirmation| confirmation.is_rejected && confirmation.set == set_name(&trial.set))
 }
 
 fn settings_in_words(trial: &TrialRecord) -> String {
@@ -187,6 +206,34 @@ fn lines(record: &TuneRecord) -> Vec<String> {
             ));
         }
     }
+    let last = result.and_then(|result| result.confirmation.as_ref());
+    for earlier in &record.confirmations {
+        if last.is_none_or(|last| last.run != earlier.run) {
+            lines.push(single_line(&format!(
+                "{} {} ({}) in {} starts: {} (run {}).",
+                if earlier.is_rejected {
+                    "Rejected:"
+                } else {
+                    "Earlier confirmation:"
+                },
+                earlier.set,
+                settings_of_set(record, &earlier.set),
+                earlier.starts,
+                earlier.finding,
+                earlier.run
+            )));
+        }
+    }
+    let judged = record
+        .confirmations
+        .iter()
+        .filter(|confirmation| !confirmation.is_rejected)
+        .count();
+    if judged > 1 {
+        lines.push(format!(
+            "{judged} configurations were confirmed one after another: a false winner is likelier than with one."
+        ));
+    }
     lines.extend(record.notes.iter().map(|note| format!("Note: {note}.")));
     lines
 }
@@ -203,6 +250,13 @@ fn contributions_table(result: &TuneResult) -> Table {
         ],
         marks: Vec::new(),
     });
+    let several = (result.contributions.len() > 1)
+        .then_some("estimated from the trials; only the settings together were confirmed, so these need not add up to the gain");
+    let unknown = result
+        .contributions
+        .iter()
+        .any(|contribution| contribution.change.is_none())
+        .then_some("–: the trials do not separate it from other settings, or it is not known to run without");
     Table {
         title: "What each setting contributes".to_owned(),
         columns: vec![
@@ -212,10 +266,11 @@ fn contributions_table(result: &TuneResult) -> Table {
             number_column("change", "", 0),
         ],
         rows: rows.collect(),
-        notes: vec![
-            "estimated by the model of the search from all trials; only the settings together were confirmed; –: the trials do not separate it from other settings, or it is not known to run without"
-                .to_owned(),
-        ],
+        notes: [several, unknown]
+            .into_iter()
+            .flatten()
+            .map(str::to_owned)
+            .collect(),
     }
 }
 
@@ -267,66 +322,23 @@ fn settings_or_default(trial: &TrialRecord) -> String {
     }
 }
 
-/// The trials with all prompts that no other beats in throughput and latency.
-pub(crate) fn frontier_table(record: &TuneRecord) -> Table {
-    let full: Vec<&TrialRecord> = record
-        .trials
+/// The name of a trial, with the number of its start if that is not the first one.
+fn name_of_start(record: &TuneRecord, at: usize) -> String {
+    let set = &record.trials[at].set;
+    match record.trials[..at]
         .iter()
-        .filter(|trial| trial.outcome == TrialResult::Measured && !trial.is_short)
-        .collect();
-    let speed = full
-        .iter()
-        .map(|trial| Some([trial.throughput_per_gpu?, trial.interactivity?]));
-    let ttft = full
-        .iter()
-        .map(|trial| Some([trial.throughput_per_gpu?, -trial.ttft_ms?]));
-    let by_speed = is_on_frontier(&speed.collect::<Vec<_>>());
-    let by_ttft = is_on_frontier(&ttft.collect::<Vec<_>>());
-    let number = |value: Option<f64>, decimals| match value {
-        Some(value) => Value::Number { value, decimals },
-        None => Value::Missing,
-    };
-    let mut rows: Vec<(f64, Row)> = Vec::new();
-    for (at, trial) in full.iter().enumerate() {
-        let best_for = match (by_speed[at], by_ttft[at]) {
-            (false, false) => continue,
-            (true, false) => "interactivity",
-            (false, true) => "TTFT",
-            (true, true) => "interactivity, TTFT",
-        };
-        let cells = vec![
-            Value::text(&trial.set),
-            number(trial.throughput_per_gpu, 1),
-            number(trial.interactivity, 1),
-            number(trial.ttft_ms, 1),
-            Value::text(best_for),
-            Value::text(settings_or_default(trial)),
-        ];
-        let marks = Vec::new();
-        rows.push((trial.throughput_per_gpu.unwrap_or(0.0), Row { cells, marks }));
-    }
-    rows.sort_by(|one, other| other.0.total_cmp(&one.0));
-    Table {
-        title: "Frontier".to_owned(),
-        columns: vec![
-            text_column("trial", 0),
-            number_column("throughput per GPU", "tok/s", 0),
-            number_column("interactivity", "tok/s", 0),
-            number_column("median TTFT", "ms", 0),
-            text_column("on the frontier of", 1),
-            text_column("settings", 0),
-        ],
-        rows: rows.into_iter().map(|(_, row)| row).collect(),
-        notes: vec![
-            "single starts that no other start beats in throughput and in interactivity or TTFT; an engine without GPUs counts as one"
-                .to_owned(),
-        ],
+        .filter(|trial| trial.set == *set)
+        .count()
+    {
+        0 => set.clone(),
+        earlier => format!("{set}, start {}", earlier + 1),
     }
 }
 
 fn trials_table(record: &TuneRecord) -> Table {
-    let rows = record.trials.iter().map(|trial| {
+    let rows = record.trials.iter().enumerate().map(|(at, trial)| {
         let outcome = match trial.outcome {
+            TrialResult::Measured if is_rejected(record, trial) => "rejected in its confirmation",
             TrialResult::Measured => "measured",
             TrialResult::Infeasible => "cannot win",
             TrialResult::Unknown => "unknown",
@@ -334,7 +346,7 @@ fn trials_table(record: &TuneRecord) -> Table {
         };
         Row {
             cells: vec![
-                Value::text(&trial.set),
+                Value::text(name_of_start(record, at)),
                 match trial.figure {
                     Some(value) => Value::Number { value, decimals: 2 },
                     None => Value::Missing,
@@ -368,10 +380,13 @@ fn trials_table(record: &TuneRecord) -> Table {
 
 fn spent(record: &TuneRecord) -> String {
     let spent = &record.spent;
-    let points: std::collections::BTreeSet<&Vec<usize>> =
-        record.trials.iter().map(|trial| &trial.point).collect();
+    let points: BTreeSet<&Vec<usize>> = record.trials.iter().map(|trial| &trial.point).collect();
+    let space = record
+        .space
+        .iter()
+        .fold(1, |size: usize, row| size.saturating_mul(row.values.len()));
     format!(
-        "{} in {}, {} of the confirmation, {:.2} GPU-minutes together; budget: {}; seed {}.",
+        "{} of {space} in {}, {} of the confirmation, {:.2} GPU-minutes together; budget: {}; seed {}.",
         pluralize(points.len(), "configuration", "configurations"),
         pluralize(spent.trial_starts as usize, "start", "starts"),
         pluralize(spent.confirm_starts as usize, "start", "starts"),

@@ -4,13 +4,18 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::base::ids::RunId;
-use crate::results::record::tune::{ContributionRecord, SpaceRow, Spent};
+use crate::results::record::tune::{ConfirmationRun, ContributionRecord, SpaceRow, Spent};
 
 /// A search of two configurations besides the default; one of them crashed, and the other was confirmed.
 pub(crate) fn record() -> TuneRecord {
     let trial = |set: &str, value: &str, figure: Option<f64>| TrialRecord {
         set: set.to_owned(),
-        point: vec![0],
+        point: vec![
+            ["", "128", "256"]
+                .iter()
+                .position(|known| *known == value)
+                .unwrap_or(0),
+        ],
         is_short: false,
         settings: match value {
             "" => BTreeMap::new(),
@@ -51,6 +56,7 @@ pub(crate) fn record() -> TuneRecord {
             trial("t01", "128", Some(125.0)),
             trial("t02", "256", None),
         ],
+        confirmations: Vec::new(),
         spent: Spent {
             trial_starts: 3,
             confirm_starts: 10,
@@ -103,4 +109,43 @@ fn the_page_has_answer_findings_entry_failures_frontier_and_trials() {
         rest = &rest[at..];
     }
     assert!(!page.contains("Findings with the default"), "{page}");
+}
+
+#[test]
+fn a_rejected_configuration_is_named_and_not_on_the_frontier() {
+    let mut record = record();
+    let confirmation = |set: &str, finding: &str, is_rejected| ConfirmationRun {
+        set: set.to_owned(),
+        run: RunId::new(format!("m-tune-{set}")),
+        finding: finding.to_owned(),
+        is_rejected,
+        starts: 10,
+        gpu_minutes: 3.0,
+    };
+    record.confirmations = vec![confirmation(
+        "t01",
+        "it is less reliable: 5 of 5 starts crashed",
+        true,
+    )];
+    record.result = None;
+    let page = TunePage::new(&record).markdown();
+    for part in [
+        "Rejected: t01 (--seqs=128) in 10 starts: it is less reliable: 5 of 5 starts crashed (run m-tune-t01).",
+        "| t01 | 125.00 | rejected in its confirmation | --seqs=128 |",
+        "3 configurations of 3 in 3 starts",
+    ] {
+        assert!(page.contains(part), "`{part}` is not in\n{page}");
+    }
+    let frontier = frontier_table(&record);
+    assert_eq!(frontier.rows.len(), 1, "{frontier:?}");
+    // Two that were judged are two chances of a false winner.
+    record.confirmations = vec![
+        confirmation("t01", "better", false),
+        confirmation("t03", "better", false),
+    ];
+    let page = TunePage::new(&record).markdown();
+    assert!(
+        page.contains("2 configurations were confirmed one after another"),
+        "{page}"
+    );
 }

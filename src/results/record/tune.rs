@@ -29,6 +29,9 @@ pub(crate) struct TuneRecord {
     pub(crate) notes: Vec<String>,
     /// In the order in which they were proposed.
     pub(crate) trials: Vec<TrialRecord>,
+    /// Every confirmation that ended, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) confirmations: Vec<ConfirmationRun>,
     pub(crate) spent: Spent,
     /// Whether the engine is simulated.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -90,6 +93,21 @@ pub(crate) enum TrialResult {
     Infeasible,
     /// Nothing is known of the configuration.
     Unknown,
+}
+
+/// A configuration that was started in turn with the default one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ConfirmationRun {
+    /// The name of the configuration.
+    pub(crate) set: String,
+    pub(crate) run: RunId,
+    /// What it showed, in words.
+    pub(crate) finding: String,
+    /// Whether the configuration cannot win whatever its figure: it fails, or answers worse.
+    pub(crate) is_rejected: bool,
+    /// Starts of both sides.
+    pub(crate) starts: u32,
+    pub(crate) gpu_minutes: f64,
 }
 
 /// What a search has used of its budget.
