@@ -123,9 +123,15 @@ fn draw_columns(table: &Table, shown_columns: &[usize], width: u16) -> Drawn {
             Align::Right => CellAlignment::Right,
         })
     };
+    let has_units = shown_columns.iter().any(|&at| !table.columns[at].unit.is_empty());
     let heads = shown_columns.iter().map(|&at| {
         let column = &table.columns[at];
-        aligned(format!("{}\n{}", single_line(&column.head), column.unit), at)
+        let unit = if has_units {
+            format!("\n{}", column.unit)
+        } else {
+            String::new()
+        };
+        aligned(format!("{}{unit}", single_line(&column.head)), at)
     });
     drawn.set_header(heads.collect::<Vec<Cell>>());
     for row in &table.rows {

@@ -23,8 +23,8 @@ pub(super) fn report(document: &Document) -> String {
         }
     }
     let tables = &document.tables;
-    if let Some(across) = &tables.overview_matrix {
-        text.push_str(&draw(across));
+    for table in tables.searches.iter().chain(&tables.overview_matrix) {
+        text.push_str(&draw(table));
         text.push('\n');
     }
     text.push_str(&draw(&tables.overview));
@@ -37,7 +37,6 @@ pub(super) fn report(document: &Document) -> String {
         .rankings
         .iter()
         .chain(compared)
-        .chain(&tables.searches)
         .chain(answers)
         .chain(&tables.validity)
     {

@@ -91,11 +91,7 @@ pub(super) fn view(document: &Document) -> ReportView {
         title: single_line(&document.title),
         runs: document.runs.iter().map(run).collect(),
         warnings: warnings(document),
-        contents: contents(
-            tables,
-            !tradeoffs.is_empty() || !tables.searches.is_empty(),
-            !courses.is_empty(),
-        ),
+        contents: contents(tables, !tradeoffs.is_empty(), !courses.is_empty()),
         overview: table_view(&tables.overview),
         across: tables.overview_matrix.as_ref().map(table_view),
         standings: tables.rankings.as_ref().map(table_view),

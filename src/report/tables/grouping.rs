@@ -37,6 +37,24 @@ pub(crate) fn names(group: &[&ReportCell<'_>]) -> Vec<String> {
     names
 }
 
+/// Names of the rows of a table of all cells: those of one run, model and scenario differ from one another.
+pub(crate) fn names_of_all(cells: &[ReportCell<'_>]) -> Vec<String> {
+    let title = |cell: &ReportCell<'_>| format!("{} · {} · {}", cell.run, cell.launch.model, cell.scenario());
+    let mut names_of_all = vec![String::new(); cells.len()];
+    for (_, group) in group_by_name(
+        cells
+            .iter()
+            .enumerate()
+            .map(|(at, cell)| (title(cell), (at, cell))),
+    ) {
+        let (places, group): (Vec<usize>, Vec<&ReportCell<'_>>) = group.into_iter().unzip();
+        for (place, name) in places.into_iter().zip(names(&group)) {
+            names_of_all[place] = name;
+        }
+    }
+    names_of_all
+}
+
 /// Appends to names of rows that would read alike the axis values in which they differ.
 fn disambiguate(cells: &[&ReportCell<'_>], names: &mut [String], is_alike: &dyn Fn(usize, usize) -> bool) {
     const DISTINGUISHING_AXES: [&str; 4] = ["executor", "variant", "args", "env"];

@@ -1,6 +1,6 @@
 //! The results of each engine, and the overview with a row for every cell at the end of a run.
 
-use super::grouping::group_by_name;
+use super::grouping::{group_by_name, names_of_all};
 use super::notes::{DEFINITIONS, burst_ttft_note, caveat_notes, precision_notes, row_notes};
 use super::report_cell::{ReportCell, metric_value};
 use super::units;
@@ -66,9 +66,9 @@ pub(crate) fn overview(report_cells: &[ReportCell<'_>]) -> Table {
     let figures = columns::overview_columns(&group);
     columns.extend(columns::metric_columns(&figures));
     columns.push(columns::text_column("failed requests", 3));
-    let row = |cell: &ReportCell<'_>| {
+    let row = |(cell, engine): (&ReportCell<'_>, String)| {
         let [precision, _, devices, status, _] = columns::identity_values(cell);
-        let mut cells = vec![Value::Text(cell.engine())];
+        let mut cells = vec![Value::Text(engine)];
         cells.extend(has_runs.then(|| Value::text(cell.run)));
         cells.extend([
             Value::text(&cell.launch.model),
@@ -93,7 +93,11 @@ pub(crate) fn overview(report_cells: &[ReportCell<'_>]) -> Table {
     units::fit_time_units(Table {
         title: title.to_owned(),
         columns,
-        rows: report_cells.iter().map(row).collect(),
+        rows: report_cells
+            .iter()
+            .zip(names_of_all(report_cells))
+            .map(row)
+            .collect(),
         notes: table_notes(&group, |_| Vec::new()),
     })
 }
