@@ -224,3 +224,32 @@ fn files_within(path: &Path) -> Vec<PathBuf> {
         false => Vec::new(),
     }
 }
+
+#[test]
+fn every_environment_variable_is_documented() {
+    let page = fs::read_to_string(root().join("docs/environment.md")).expect("the page is readable");
+    let mut wrong = Vec::new();
+    let mut count = 0;
+    for file in files(&root().join("src")) {
+        let text = fs::read_to_string(&file).expect("sources are text");
+        let named = ["env = \"", "env_variable(\""]
+            .into_iter()
+            .flat_map(|before| text.split(before).skip(1))
+            .filter_map(|rest| rest.split('"').next())
+            .filter(|name| {
+                name.chars()
+                    .all(|letter| letter.is_ascii_uppercase() || letter == '_')
+            });
+        for name in named.filter(|name| !["HOME", "XDG_CACHE_HOME"].contains(name)) {
+            count += 1;
+            if !page.contains(&format!("`{name}`")) {
+                wrong.push(format!(
+                    "{} reads {name}, which docs/environment.md lacks",
+                    file.display()
+                ));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+    assert!(count > 10, "only {count} variables were found");
+}
