@@ -233,12 +233,13 @@ fn time_as_a_budget_measures_short_loads_first_and_variables_are_tuned() {
 /// The simulated engine behind a script: with `--fading` it runs three times, and never again.
 const FADING: &str = r#"matrix=$1
 shift
-fading=
+fading= late=
 for word in "$@"; do
   shift
   case "$word" in
     --fading) fading=1 ;;
-    --help) echo '      --fading  Runs three times'; set -- "$@" "$word" ;;
+    --late=*) late=$(echo "${word#--late=}" | tr : " ") ;;
+    --help) printf '      --fading  Runs three times\n      --late <FLAGS>  Adds flags after three starts\n'; set -- "$@" "$word" ;;
     *) set -- "$@" "$word" ;;
   esac
 done
@@ -246,12 +247,15 @@ if [ -n "$fading" ]; then
   echo start >>"$0.starts"
   [ "$(wc -l <"$0.starts")" -le 3 ] || { echo 'error: it faded' >&2; exit 3; }
 fi
+if [ -n "$late" ]; then
+  echo start >>"$0.late"
+  [ "$(wc -l <"$0.late")" -le 3 ] || set -- "$@" $late
+fi
 exec "$matrix" "$@"
 "#;
 
-#[test]
-fn after_a_winner_that_crashes_in_its_fresh_starts_the_next_best_is_confirmed() {
-    let space = "tune: { space: { speed: [default, --step 2ms --fading, --step 4ms] } }\n";
+/// A search with the engine of [`FADING`].
+fn fading(space: &str) -> Bench {
     let bench = Bench::of(&matrix(", --step, 10ms", space).replace("sim:", "fading:"));
     let folder = bench.path().join("matrices");
     fs::write(folder.join("fading.sh"), FADING).expect("it can be written");
@@ -262,6 +266,25 @@ fn after_a_winner_that_crashes_in_its_fresh_starts_the_next_best_is_confirmed() 
     );
     fs::create_dir_all(folder.join("engines")).expect("it can be made");
     fs::write(folder.join("engines/fading.yaml"), recipe).expect("it can be written");
+    bench
+}
+
+#[test]
+fn a_winner_whose_tokens_are_counted_otherwise_in_its_fresh_starts_is_rejected() {
+    let space =
+        "tune: { space: { speed: [default, --step 2ms --late=--truncate-prompts:10, --step 4ms] } }\n";
+    let bench = fading(space);
+    tune(&bench, &["--budget", "34 starts"])
+        .exits(0)
+        .shows("Best flags of fading for output throughput? speed=--step 4ms: +")
+        .shows("its engine counts other prompt tokens than with the default");
+    bench.leaves_no_process();
+}
+
+#[test]
+fn after_a_winner_that_crashes_in_its_fresh_starts_the_next_best_is_confirmed() {
+    let space = "tune: { space: { speed: [default, --step 2ms --fading, --step 4ms] } }\n";
+    let bench = fading(space);
     tune(&bench, &["--budget", "34 starts"])
         .exits(0)
         .shows("Best flags of fading for output throughput? speed=--step 4ms: +")

@@ -6,7 +6,9 @@ use crate::analysis::tune::TrialOutcome;
 use crate::config::scenario::Scenario;
 use crate::config::search::Tier;
 use crate::config::tune::Objective;
-use crate::results::record::cell::{Definitions, FailureClass, MeasurementStatus, MeasurementSummary};
+use crate::results::record::cell::{
+    AnswerStats, Definitions, FailureClass, MeasurementStatus, MeasurementSummary,
+};
 use crate::results::record::graded::GradedAnswers;
 use crate::results::record::search::SearchStopReason;
 use crate::results::record::validity::{ReasonCode, Verdict};
@@ -14,8 +16,8 @@ use crate::results::record::validity::{ReasonCode, Verdict};
 /// Share of requests that must meet the SLO of a load without a search.
 const SLO_TARGET: f64 = 0.99;
 
-/// How much the counted share of prompt tokens may differ between two configurations.
-const PROMPT_TOLERANCE: f64 = 0.1;
+/// How much the reported share of tokens may differ between two configurations.
+const COUNT_TOLERANCE: f64 = 0.1;
 
 /// A probability below which a single start's answers are worse than the default's: dozens of trials are compared.
 const WORSE_ANSWERS: f64 = 0.002;
@@ -198,30 +200,43 @@ impl Goal<'_> {
 
 /// Why the figure of a configuration is another one than that of the default; `None` if it is the same.
 fn why_unlike(summary: &MeasurementSummary, default: &MeasurementSummary) -> Option<String> {
+    counted_otherwise(summary, default)
+        .or_else(|| worse_answers(summary.graded.as_ref()?, default.graded.as_ref()?))
+}
+
+/// How tokens are counted otherwise than with the default; `None` if they are counted alike.
+pub(crate) fn counted_otherwise(
+    summary: &MeasurementSummary,
+    default: &MeasurementSummary,
+) -> Option<String> {
     if has_uncounted_tokens(summary) != has_uncounted_tokens(default) {
         return Some("its output tokens are counted otherwise than those of the default (tokens-uncounted or tokens-disagree on one side)".to_owned());
     }
-    let shares = [prompt_share(summary), prompt_share(default)];
-    let is_alike = match shares {
-        [Some(own), Some(of_default)] => (own / of_default - 1.0).abs() <= PROMPT_TOLERANCE,
-        [own, of_default] => own.is_some() == of_default.is_some(),
-    };
-    if !is_alike {
-        let [own, of_default] = shares.map(|share| match share {
+    let prompts = |answers: &AnswerStats| (answers.reported_prompt_tokens, answers.prompt_tokens);
+    let outputs = |answers: &AnswerStats| (answers.reported_tokens, answers.counted_tokens);
+    let unlike = |what: &str, tokens: &dyn Fn(&AnswerStats) -> (u64, u64)| {
+        let [own, of_default] = [summary, default].map(|side| reported_share(side, tokens));
+        let is_alike = match (own, of_default) {
+            (Some(own), Some(of_default)) => (own / of_default - 1.0).abs() <= COUNT_TOLERANCE,
+            _ => own.is_some() == of_default.is_some(),
+        };
+        let [own, of_default] = [own, of_default].map(|share| match share {
             Some(share) => format!("{:.0} %", 100.0 * share),
             None => "none".to_owned(),
         });
-        return Some(format!(
-            "its engine counts other prompt tokens than with the default: {own} of those sent, {of_default} with the default"
-        ));
-    }
-    worse_answers(summary.graded.as_ref()?, default.graded.as_ref()?)
+        (!is_alike).then(|| {
+            format!(
+                "its engine counts other {what} tokens than with the default: {own} of our own count, {of_default} with the default"
+            )
+        })
+    };
+    unlike("prompt", &prompts).or_else(|| unlike("output", &outputs))
 }
 
-/// The prompt tokens that the server counted, as a share of those that were sent; `None` if it counted none.
-fn prompt_share(summary: &MeasurementSummary) -> Option<f64> {
-    let answers = summary.answers.filter(|answers| answers.prompt_tokens > 0)?;
-    Some(answers.reported_prompt_tokens as f64 / answers.prompt_tokens as f64)
+/// The tokens that the server reported as a share of our own count; `None` if it reported none.
+fn reported_share(summary: &MeasurementSummary, tokens: &dyn Fn(&AnswerStats) -> (u64, u64)) -> Option<f64> {
+    let (reported, own) = tokens(&summary.answers?);
+    (own > 0 && reported > 0).then(|| reported as f64 / own as f64)
 }
 
 /// The task whose answers are worse than those of the default, with the counts.
@@ -269,7 +284,6 @@ mod tests {
     use crate::analysis::validity::new_reason;
     use crate::base::ids::ContentHash;
     use crate::config::scenario::Slo;
-    use crate::results::record::cell::AnswerStats;
     use crate::results::record::cell::Phase;
     use crate::results::record::graded::TaskScore;
     use crate::results::record::validity::{Reason, ReasonCode, Validity};

@@ -77,12 +77,12 @@ pub(super) fn trials_left(budget: TuneBudget, confirm_starts: u32, costs: &Trial
     }
 }
 
-/// A budget with which a finished search goes on: half as much again as it has, or has spent.
-pub(super) fn larger(budget: TuneBudget, costs: &TrialCosts) -> TuneBudget {
+/// A budget with which a finished search goes on: half as much again as it has, and enough for another confirmation.
+pub(super) fn larger(budget: TuneBudget, confirm_starts: u32, costs: &TrialCosts) -> TuneBudget {
     match budget {
         TuneBudget::Starts(starts) => {
             let spent = costs.count() as u32 + costs.confirming_starts;
-            TuneBudget::Starts(starts.max(spent).saturating_mul(3) / 2)
+            TuneBudget::Starts((starts.max(spent).saturating_mul(3) / 2).max(spent + 2 * confirm_starts))
         }
         TuneBudget::GpuMinutes(minutes) => {
             TuneBudget::GpuMinutes((15.0 * minutes.max(costs.total())).ceil() / 10.0)
@@ -191,6 +191,8 @@ mod tests {
         let why = |starts, costs: &TrialCosts| why_unconfirmed(TuneBudget::Starts(starts), 5, costs);
         assert_eq!(why(14, &costs(&[9.0; 4], &[])), None);
         assert_eq!(why(24, &spent), None);
+        assert_eq!(larger(TuneBudget::Starts(14), 5, &spent), TuneBudget::Starts(24));
+        assert_eq!(larger(TuneBudget::Starts(40), 5, &spent), TuneBudget::Starts(60));
         assert!(why(23, &spent).is_some_and(|why| why.contains("continue with 24 starts")));
     }
 

@@ -11,7 +11,7 @@ use crate::analysis::compare::pairwise::row::Row;
 use crate::analysis::compare::verdict::Verdict;
 use crate::analysis::tune::Point;
 use crate::analysis::tuning::doubts::SideDoubts;
-use crate::analysis::tuning::outcome::Goal;
+use crate::analysis::tuning::outcome::{self, Goal};
 use crate::analysis::upgrade::{TUNED, Upgrade};
 use crate::commands::error::CommandError;
 use crate::commands::measure::{measure, run_request};
@@ -19,7 +19,7 @@ use crate::commands::output::eprint;
 use crate::commands::upgrade_page::{Sides, judge, write};
 use crate::config::tune::SET_AXIS;
 use crate::exit::Exit;
-use crate::results::record::cell::MeasurementSummary;
+use crate::results::record::cell::{MeasurementStatus, MeasurementSummary};
 use crate::results::record::tune::{Confirmation, ConfirmationRun, TuneResult, TuneResultKind};
 use crate::results::store::{self, Run};
 use crate::runner::session::request::ExtraStarts;
@@ -84,14 +84,16 @@ pub(super) fn confirm(
         axis: SET_AXIS.to_owned(),
         values: [DEFAULT_SET.to_owned(), name.clone()],
     };
-    let doubts = [0, 1].map(|side| side_doubts(run, &sides.values[side]));
+    let measured_sides = [0, 1].map(|side| side_summaries(run, &sides.values[side]));
+    let doubts = [0, 1].map(|side| SideDoubts::new(measured_sides[side].iter().copied()));
+    let counted_otherwise = counted_otherwise(&measured_sides);
     let (record, upgrade) = judge(&search.view(), run, &gates, sides, &folder)?;
     write(&measured.folder, &record, &upgrade)?;
     let Conclusion {
         kind,
         reason,
         is_rejected,
-    } = conclusion(&upgrade, &doubts);
+    } = conclusion(&upgrade, invalid_side(&doubts).or(counted_otherwise));
     let costs = extra_starts::start_costs(&run.plan, &run.journal);
     let confirmations = &mut trials.record.confirmations;
     confirmations.retain(|earlier| earlier.set != name);
@@ -127,13 +129,21 @@ fn resuming_search(mut error: CommandError, confirmation: &str, trials: &str) ->
     error
 }
 
-/// What the starts of a configuration leave in doubt.
-fn side_doubts(run: &Run, set: &String) -> SideDoubts {
+/// The finished measurements of a configuration.
+fn side_summaries<'r>(run: &'r Run, set: &String) -> Vec<&'r MeasurementSummary> {
     let is_of_set = |summary: &&MeasurementSummary| {
         let mut cells = run.plan.cells.iter();
         cells.any(|cell| cell.key == summary.cell && cell.axes.get(SET_AXIS) == Some(set))
     };
-    SideDoubts::new(run.summaries.iter().filter(is_of_set))
+    run.summaries.iter().filter(is_of_set).collect()
+}
+
+/// How tokens of a start of the winner are counted otherwise than those of the default.
+fn counted_otherwise([of_default, of_winner]: &[Vec<&MeasurementSummary>; 2]) -> Option<String> {
+    let is_done = |summary: &&&MeasurementSummary| summary.status == MeasurementStatus::Done;
+    let default = of_default.iter().find(is_done)?;
+    let mut winners = of_winner.iter().filter(is_done);
+    winners.find_map(|summary| outcome::counted_otherwise(summary, default))
 }
 
 /// The run of this confirmation that a resumed search already has.
@@ -173,8 +183,9 @@ struct Conclusion {
     is_rejected: bool,
 }
 
-fn conclusion(upgrade: &Upgrade, doubts: &[SideDoubts; 2]) -> Conclusion {
-    let why = invalid_side(doubts).or_else(|| disqualification(upgrade));
+/// `flaw` is what disqualifies the winner besides the upgrade.
+fn conclusion(upgrade: &Upgrade, flaw: Option<String>) -> Conclusion {
+    let why = flaw.or_else(|| disqualification(upgrade));
     let is_rejected = why.is_some();
     let (kind, reason) = why.map_or_else(|| judged(upgrade), |why| (TuneResultKind::NoBetter, why));
     Conclusion {

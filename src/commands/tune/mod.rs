@@ -144,10 +144,19 @@ fn show(trials: &Trials<'_>) {
     if let Some(folder) = &trials.folder {
         print(&format!("page: {}\n", folder.join(page::MARKDOWN_FILE).display()));
     }
+    let is_complete = trials.has_tried_all();
+    if is_complete
+        && record
+            .result
+            .as_ref()
+            .is_some_and(|result| result.kind != TuneResultKind::NotDecided)
+    {
+        return;
+    }
     let run = trials.run.as_ref().map_or("latest", |run| run.as_str());
-    let budget = budget::larger(search.budget, &trials.costs()).to_string();
+    let budget = budget::larger(search.budget, search.confirm_starts, &trials.costs()).to_string();
     print(&format!(
-        "for more trials: {}\n",
+        "to continue with a larger budget: {}\n",
         command_line::resume_command_with(run, "--budget", &budget)
     ));
 }

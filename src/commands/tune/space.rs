@@ -52,7 +52,9 @@ pub(super) fn tuned_space(
     } = read;
     let space = space(entry, loaded, launch)?;
     let recipe = loaded.recipes.get(&launch.engine.recipe);
-    let all = knobs(&space.value, &default_settings(launch, recipe))
+    let mut default = default_settings(launch, recipe);
+    default.precision = default.precision.or_else(|| cell.axes.get("precision").cloned());
+    let all = knobs(&space.value, &default)
         .map_err(|error| diagnostics_error(&[*error], &loaded.sources, colors.stderr))?;
     let tuned = TunedCell {
         engine: launch.engine.name.clone(),

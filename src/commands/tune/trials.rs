@@ -99,6 +99,13 @@ impl<'a> Trials<'a> {
         confirmations.any(|confirmation| confirmation.is_rejected && confirmation.set == full_name(set))
     }
 
+    /// Whether every configuration of the space had a trial.
+    pub(super) fn has_tried_all(&self) -> bool {
+        let tried: BTreeSet<&Point> = self.record.trials.iter().map(|trial| &trial.point).collect();
+        let knobs = self.search.knobs.iter();
+        tried.len() >= knobs.fold(1, |size: usize, knob| size.saturating_mul(knob.values.len()))
+    }
+
     /// Takes over what a stopped search measured.
     fn continue_from(&mut self, run: Run) -> Result<(), CommandError> {
         // Without a record at most the first trial has ended; it is proposed again, and found.
