@@ -14,6 +14,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::base::clock::{self, MonotonicTime};
 use crate::base::ids::CellKey;
 use crate::base::text::{is_control, one_line, pluralize};
+use crate::base::units::HumanDuration;
 use crate::results::record::event::Event;
 use crate::results::record::search::PointDecision;
 use cells::Cells;
@@ -31,6 +32,8 @@ struct State {
     began: MonotonicTime,
     total: usize,
     cells: Cells,
+    /// The cell that is measured, and when it began.
+    running: Option<(CellKey, MonotonicTime)>,
     /// When a progress line was last written, if stderr is no terminal.
     last_line: Option<MonotonicTime>,
     last_phase: String,
@@ -56,6 +59,7 @@ impl Progress {
             began: clock::now(),
             total: 0,
             cells: Cells::default(),
+            running: None,
             last_line: None,
             last_phase: String::new(),
         };
@@ -210,8 +214,9 @@ impl State {
                 requests,
             } => {
                 self.last_line = Some(clock::now());
+                self.running = Some((measurement.cell.clone(), clock::now()));
                 let remaining = self
-                    .remaining_time()
+                    .remaining_time(clock::now())
                     .map_or_else(String::new, |remaining| format!("; about {remaining} left"));
                 let (number, total) = (self.cells.begin(measurement), self.total);
                 self.print_line(&format!(
@@ -230,16 +235,23 @@ impl State {
                 point,
                 ..
             } => {
-                let point = point.map_or_else(String::new, |point| format!("{}; ", point.describe()));
+                let point_in_words =
+                    point.map_or_else(String::new, |point| format!("{}; ", point.describe()));
                 let failed = if *failed > 0 {
                     format!(", {failed} failed")
                 } else {
                     String::new()
                 };
-                let remaining = self
-                    .remaining_time()
-                    .map_or_else(String::new, |remaining| format!("; run: about {remaining} left"));
-                self.print_progress(&format!("    {phase}: {point}{ended}/{requests} ended, {running} running{failed}, {elapsed_s:.0}s{remaining}"), false);
+                let of_run = self
+                    .remaining_time(clock::now())
+                    .map(|remaining| format!("; run: about {remaining} left"));
+                let is_load = phase == "measure" && point.is_none();
+                let of_cell = || {
+                    let remaining = remaining_of_load(*ended, *requests, *elapsed_s).filter(|_| is_load)?;
+                    Some(format!("; cell: about {} left", in_words(remaining)))
+                };
+                let remaining = of_run.or_else(of_cell).unwrap_or_default();
+                self.print_progress(&format!("    {phase}: {point_in_words}{ended}/{requests} ended, {running} running{failed}, {elapsed_s:.0}s{remaining}"), false);
             }
             Event::PointJudged {
                 point,
@@ -273,6 +285,7 @@ impl State {
                 ..
             } => {
                 self.cells.end(measurement);
+                self.running = None;
                 self.last_durations.remove(&measurement.cell);
                 let rate = output_tokens_per_s
                     .map_or_else(String::new, |rate| format!(", {rate:.1} output tokens/s"));
@@ -289,19 +302,24 @@ impl State {
         }
     }
 
-    /// Estimated time for the remaining cells: last durations where known, else the mean of the cells so far.
-    fn remaining_time(&self) -> Option<String> {
+    /// Estimated time for the remaining cells: last durations where known, else the mean of the cells so far; the running
+    /// cell's time so far counts as done.
+    fn remaining_time(&self, now: MonotonicTime) -> Option<String> {
         let (ended, measured) = (self.cells.ended(), self.cells.measured());
         let open = self.total.saturating_sub(ended);
         let known: f64 = self.last_durations.values().sum();
         let unknown = open.saturating_sub(self.last_durations.len());
-        let mean = (measured > 0).then(|| clock::now().since(self.began).as_secs_f64() / measured as f64);
+        let mean = (measured > 0).then(|| now.since(self.began).as_secs_f64() / measured as f64);
         let seconds = match (unknown, mean) {
             (0, _) => known,
             (_, Some(mean)) => known + unknown as f64 * mean,
             (_, None) => return None,
         };
-        Some(crate::base::units::HumanDuration(Duration::from_secs(seconds.ceil() as u64)).to_string())
+        let done = self.running.as_ref().map_or(0.0, |(cell, began)| {
+            let expected = self.last_durations.get(cell).copied().or(mean).unwrap_or(0.0);
+            now.since(*began).as_secs_f64().min(expected)
+        });
+        Some(in_words(seconds - done))
     }
 
     fn print_log_lines(&self, tail: &[String]) {
@@ -331,6 +349,16 @@ impl State {
             None => {}
         }
     }
+}
+
+fn in_words(seconds: f64) -> String {
+    HumanDuration(Duration::from_secs(seconds.max(0.0).ceil() as u64)).to_string()
+}
+
+/// Estimated time until all requests of a load have ended, from those that have; `None` before a twentieth has.
+fn remaining_of_load(ended: usize, requests: usize, elapsed_s: f64) -> Option<f64> {
+    let is_known = ended > 0 && 20 * ended >= requests;
+    is_known.then(|| elapsed_s * requests.saturating_sub(ended) as f64 / ended as f64)
 }
 
 /// Errors are ignored: a lost terminal must not stop the measurement.
@@ -363,5 +391,39 @@ fn truncate(text: &str, length: usize) -> String {
         clean
     } else {
         clean.chars().take(length - 1).chain(['…']).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rest_of_a_load_is_estimated_from_what_has_ended() {
+        assert_eq!(remaining_of_load(0, 100, 5.0), None);
+        assert_eq!(remaining_of_load(4, 100, 5.0), None);
+        assert_eq!(remaining_of_load(25, 100, 5.0), Some(15.0));
+        assert_eq!(remaining_of_load(100, 100, 20.0), Some(0.0));
+    }
+
+    #[test]
+    fn the_time_left_counts_down_while_a_cell_is_measured() {
+        let cells = ["a", "b"].map(CellKey::new);
+        let mut state = State {
+            bar: None,
+            last_durations: cells.iter().map(|cell| (cell.clone(), 60.0)).collect(),
+            began: MonotonicTime::from_nanos(0),
+            total: 2,
+            cells: Cells::default(),
+            running: None,
+            last_line: None,
+            last_phase: String::new(),
+        };
+        let at = |seconds| MonotonicTime::from_nanos(0).plus(Duration::from_secs(seconds));
+        assert_eq!(state.remaining_time(at(0)).as_deref(), Some("2m"));
+        state.running = Some((cells[0].clone(), at(0)));
+        assert_eq!(state.remaining_time(at(45)).as_deref(), Some("1m 15s"));
+        // A cell that takes longer than expected does not make the others shorter.
+        assert_eq!(state.remaining_time(at(300)).as_deref(), Some("1m"));
     }
 }
