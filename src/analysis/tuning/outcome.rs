@@ -19,6 +19,9 @@ const SLO_TARGET: f64 = 0.99;
 /// How much the reported share of tokens may differ between two configurations.
 const COUNT_TOLERANCE: f64 = 0.1;
 
+/// The largest change of the logarithm of a figure between trials and fresh starts of one configuration.
+const MOVED: f64 = 0.25;
+
 /// A probability below which a single start's answers are worse than the default's: dozens of trials are compared.
 const WORSE_ANSWERS: f64 = 0.002;
 
@@ -161,6 +164,14 @@ impl Goal<'_> {
         }
     }
 
+    /// Why a measurement misses the SLO that the objective needs; `None` if it does not, or if that is not shown.
+    pub(crate) fn why_slo_missed(&self, summary: &MeasurementSummary) -> Option<String> {
+        let finding = self.missed_slo(summary)?;
+        finding
+            .reason
+            .filter(|_| finding.outcome == TrialOutcome::Infeasible)
+    }
+
     /// What it says that no load was found to meet the SLO, or that too few requests of the load met it.
     fn missed_slo(&self, summary: &MeasurementSummary) -> Option<TrialFinding> {
         if self.scenario.search.is_some() {
@@ -202,6 +213,11 @@ impl Goal<'_> {
 fn why_unlike(summary: &MeasurementSummary, default: &MeasurementSummary) -> Option<String> {
     counted_otherwise(summary, default)
         .or_else(|| worse_answers(summary.graded.as_ref()?, default.graded.as_ref()?))
+}
+
+/// Whether the figure of fresh starts is so far from that of the trials of the same configuration that something else changed.
+pub(crate) fn has_moved(trials: f64, fresh: f64) -> bool {
+    (fresh / trials).ln().abs() > MOVED
 }
 
 /// How tokens are counted otherwise than with the default; `None` if they are counted alike.
@@ -387,6 +403,8 @@ mod tests {
         ] {
             let finding = goal(Objective::Cost, &scenario).finding(&with_attainment(share), None);
             assert_eq!(finding.outcome, outcome, "{share}");
+            let missed = goal(Objective::Cost, &scenario).why_slo_missed(&with_attainment(share));
+            assert_eq!(missed.is_some(), outcome == TrialOutcome::Infeasible, "{share}");
         }
     }
 
@@ -452,6 +470,14 @@ mod tests {
         let outcome = |own| goal.finding(&graded(own), Some(&graded(40))).outcome;
         assert_eq!(outcome(39), TrialOutcome::Measured(7.0));
         assert_eq!(outcome(20), TrialOutcome::Infeasible);
+    }
+
+    #[test]
+    fn a_figure_that_halves_after_the_trials_has_moved_and_one_that_varies_has_not() {
+        assert!(has_moved(1739.5, 701.0));
+        assert!(has_moved(701.0, 1739.5));
+        assert!(!has_moved(100.0, 85.0));
+        assert!(!has_moved(100.0, 115.0));
     }
 
     #[test]

@@ -86,14 +86,29 @@ pub(super) fn confirm(
     };
     let measured_sides = [0, 1].map(|side| side_summaries(run, &sides.values[side]));
     let doubts = [0, 1].map(|side| SideDoubts::new(measured_sides[side].iter().copied()));
-    let counted_otherwise = counted_otherwise(&measured_sides);
+    let flaw = invalid_side(&doubts)
+        .or_else(|| counted_otherwise(&measured_sides))
+        .or_else(|| {
+            measured_sides[1]
+                .iter()
+                .find_map(|summary| goal.why_slo_missed(summary))
+        });
     let (record, upgrade) = judge(&search.view(), run, &gates, sides, &folder)?;
     write(&measured.folder, &record, &upgrade)?;
     let Conclusion {
         kind,
         reason,
         is_rejected,
-    } = conclusion(&upgrade, invalid_side(&doubts).or(counted_otherwise));
+    } = conclusion(&upgrade, flaw);
+    let moved = upgrade
+        .speed
+        .rows
+        .first()
+        .and_then(|row| why_moved(trials, &name, row));
+    let (kind, reason) = match moved {
+        Some(why) if kind == TuneResultKind::Confirmed => (TuneResultKind::NotDecided, why),
+        _ => (kind, reason),
+    };
     let costs = extra_starts::start_costs(&run.plan, &run.journal);
     let confirmations = &mut trials.record.confirmations;
     confirmations.retain(|earlier| earlier.set != name);
@@ -136,6 +151,17 @@ fn side_summaries<'r>(run: &'r Run, set: &String) -> Vec<&'r MeasurementSummary>
         cells.any(|cell| cell.key == summary.cell && cell.axes.get(SET_AXIS) == Some(set))
     };
     run.summaries.iter().filter(is_of_set).collect()
+}
+
+/// Why the fresh starts say nothing about the settings: a side measured something else in its trials.
+fn why_moved(trials: &Trials<'_>, winner: &str, row: &Row) -> Option<String> {
+    let sides = [(DEFAULT_SET, "the default"), (winner, "the winner")];
+    sides.into_iter().enumerate().find_map(|(side, (set, who))| {
+        let (tried, fresh) = (trials.full_figure(set)?, row.value(side)?);
+        outcome::has_moved(tried, fresh).then(|| {
+            format!("{who} had {tried:.2} in the trials and {fresh:.2} in its fresh starts, so something else than the settings changed")
+        })
+    })
 }
 
 /// How tokens of a start of the winner are counted otherwise than those of the default.

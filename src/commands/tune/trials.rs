@@ -99,6 +99,13 @@ impl<'a> Trials<'a> {
         confirmations.any(|confirmation| confirmation.is_rejected && confirmation.set == full_name(set))
     }
 
+    /// The mean figure of a configuration's trials with all prompts.
+    pub(super) fn full_figure(&self, set: &str) -> Option<f64> {
+        let trials = self.record.trials.iter().filter(|trial| trial.set == set);
+        let figures: Vec<f64> = trials.filter_map(|trial| trial.figure).collect();
+        (!figures.is_empty()).then(|| figures.iter().sum::<f64>() / figures.len() as f64)
+    }
+
     /// Whether every configuration of the space had a trial.
     pub(super) fn has_tried_all(&self) -> bool {
         let tried: BTreeSet<&Point> = self.record.trials.iter().map(|trial| &trial.point).collect();
