@@ -204,7 +204,8 @@ fn a_loss_on_one_model_is_confirmed_told_once_and_quiet_when_accepted() {
         "the model answers better now",
     ];
     bench.call(&accepted).exits(0);
-    nightly(&bench, &GATE).exits(0).shows("t: nothing got worse");
+    let accepted = nightly(&bench, &GATE).exits(0).shows(" 2 judged");
+    assert!(!accepted.stdout.contains("  worse: "), "{}", accepted.stdout);
     let message = posted
         .recv_timeout(Duration::from_secs(5))
         .expect("its end is reported");
