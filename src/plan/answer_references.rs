@@ -61,7 +61,7 @@ fn nothing_selected<'a>(
     graded: impl Iterator<Item = &'a Cell>,
 ) -> Diagnostic {
     let cells: Vec<&Cell> = graded.collect();
-    let diagnostic = Diagnostic::new("the reference of `quality` selects no graded cell");
+    let diagnostic = Diagnostic::new("the `reference` of `quality` selects no cell with graded answers");
     let diagnostic = match &reference.place {
         Some(place) => diagnostic.with_place(place, "no cell matches"),
         None => diagnostic,

@@ -325,7 +325,7 @@ fn load_in_words(cell: &Cell) -> String {
     if let Some(quality) = &scenario.quality {
         words.extend((!quality.tasks.is_empty()).then(|| {
             format!(
-                "then {} under the same load (twice as many requests), and those that are wrong again alone beside {} controls of each task",
+                "then {} under the same load, with twice as many requests; those that are answered wrongly are sent again one at a time, together with {} items of each task that were answered correctly",
                 pluralize(quality.items() as usize, "graded item", "graded items"),
                 quality.controls
             )

@@ -170,7 +170,7 @@ fn between_starts(measured: &[&MeasurementSummary]) -> Vec<Agreement> {
 
 fn versus(ours: &[&ProbeAnswers], theirs: &[&ProbeAnswers]) -> Result<Agreement, String> {
     if theirs.is_empty() {
-        return Err("the reference has no probes".to_owned());
+        return Err("the reference has no answers to greedy probes".to_owned());
     }
     if ours
         .iter()

@@ -313,7 +313,7 @@ impl Quality {
         if scenario.search.is_some() {
             return Some([
                 "a search has no load of its own under which answers could be graded",
-                "set `quality: false` here, and grade at a fixed rate or concurrency",
+                "set `quality: false` here, and grade answers in a scenario with a fixed rate or concurrency",
             ]);
         }
         if facts.has_turns() {
@@ -323,7 +323,7 @@ impl Quality {
             ]);
         }
         (scenario.arrival.pace.is_some() || facts.slowdown.is_some()).then_some([
-            "its arrivals change over time, so that there is no one load to grade under",
+            "its request rate changes over time, so that there is no single load at which answers could be graded",
             "set `quality: false` here, and grade at a fixed rate or concurrency",
         ])
     }

@@ -176,7 +176,7 @@ impl RemoteProcess {
             self.is_gone = true;
             return format!("the scheduler ended it ({status})");
         }
-        "`srun` still runs, so it may too".to_owned()
+        "`srun` is still running, and so may be the process on its node".to_owned()
     }
 
     fn signal(&self, signal: Signal) {

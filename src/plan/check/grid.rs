@@ -87,7 +87,7 @@ fn check_fixed_axes(site: &ResolveContext<'_>, point: &GridPoint) -> Vec<Diagnos
             format!("`{axis}` cannot be set as well"),
         )
         .with_help(format!(
-            "remove `{axis}` from the scenario and from `axes`, or set it in the other scenarios only"
+            "remove `{axis}` from this scenario; if `axes` sets it for all scenarios, remove it there, and set it in each scenario that needs it"
         ))
     };
     let mut diagnostics = Vec::new();

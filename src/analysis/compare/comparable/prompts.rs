@@ -60,7 +60,7 @@ pub(crate) fn compare_prompts(
     if cell.is_unknown(UnknownFact::Rate) || reference.is_unknown(UnknownFact::Rate) {
         differences
             .noted
-            .push("the arrival of requests is not known for both sides".to_owned());
+            .push("it is not recorded for both sides how requests arrived (their rate)".to_owned());
     }
 }
 
