@@ -1,5 +1,7 @@
 //! Confirms the best configuration: it and the default are started in turn, in a run of their own.
 
+use std::path::PathBuf;
+
 use anyhow::Context;
 
 use super::page;
@@ -14,7 +16,7 @@ use crate::analysis::tuning::doubts::SideDoubts;
 use crate::analysis::tuning::outcome::{self, Goal};
 use crate::analysis::upgrade::{TUNED, Upgrade};
 use crate::commands::error::CommandError;
-use crate::commands::measure::{measure, run_request};
+use crate::commands::measure::{MeasuredRun, measure, run_request};
 use crate::commands::output::eprint;
 use crate::commands::upgrade_page::{Sides, judge, write};
 use crate::config::tune::SET_AXIS;
@@ -36,38 +38,9 @@ pub(super) fn confirm(
 ) -> Result<Option<TuneResult>, CommandError> {
     let search = trials.search;
     let name = trials.set_name(winner);
-    let sets = [
-        search.set(DEFAULT_SET, &search.default_point(), None),
-        search.set(&name, winner, None),
-    ];
-    let mut loaded = load_sets(search.args, &search.tuned, &sets, search.colors)?;
-    let run_name = format!("{}-{name}", search.name);
-    loaded
-        .plan
-        .plan_tune(&run_name, &search.tuned, &sets, &[DEFAULT_SET, &name]);
-    loaded.plan.set_starts(search.confirm_starts);
-    let folder = loaded.folder.clone();
-    let mut request = run_request(&search.args.run, loaded);
-    request.only = None;
-    request.resume = earlier_run(trials, &run_name)?;
-    request.calibrate = false;
-    request.extra_starts = ExtraStarts::None;
-    if !search.args.run.json {
-        eprint(&format!(
-            "confirming {name} against the default: {} starts of each, in turn\n",
-            search.confirm_starts
-        ));
-    }
-    let resumed = trials
-        .run
-        .as_ref()
-        .map_or("latest", |run| run.as_str())
-        .to_owned();
-    let measured =
-        measure(request, search.view()).map_err(|error| resuming_search(error, &run_name, &resumed))?;
-    if measured.exit == Exit::Interrupted || is_command_stopping() {
+    let Some((measured, folder)) = measure_both(trials, &name, winner)? else {
         return Ok(None);
-    }
+    };
     let run = &measured.records;
     let goal = Goal {
         objective: search.objective,
@@ -86,50 +59,90 @@ pub(super) fn confirm(
     };
     let measured_sides = [0, 1].map(|side| side_summaries(run, &sides.values[side]));
     let doubts = [0, 1].map(|side| SideDoubts::new(measured_sides[side].iter().copied()));
-    let flaw = invalid_side(&doubts)
-        .or_else(|| counted_otherwise(&measured_sides))
-        .or_else(|| {
-            measured_sides[1]
-                .iter()
-                .find_map(|summary| goal.why_slo_missed(summary))
-        });
     let (record, upgrade) = judge(&search.view(), run, &gates, sides, &folder)?;
     write(&measured.folder, &record, &upgrade)?;
-    let Conclusion {
-        kind,
-        reason,
-        is_rejected,
-    } = conclusion(&upgrade, flaw);
-    let moved = upgrade
-        .speed
-        .rows
-        .first()
-        .and_then(|row| why_moved(trials, &name, row));
-    let (kind, reason) = match moved {
-        Some(why) if kind == TuneResultKind::Confirmed => (TuneResultKind::NotDecided, why),
-        _ => (kind, reason),
+    let row = upgrade.speed.rows.first();
+    let flaw = flaw(&goal, &measured_sides, &doubts).or_else(|| disqualification(&upgrade));
+    let is_rejected = flaw.is_some();
+    let moved = || row.and_then(|row| why_moved(trials, &name, row));
+    let (kind, reason) = match flaw {
+        Some(why) => (TuneResultKind::NoBetter, why),
+        None => match (judged(&upgrade), moved()) {
+            ((TuneResultKind::Confirmed, _), Some(why)) => (TuneResultKind::NotDecided, why),
+            (judged, _) => judged,
+        },
     };
-    let costs = extra_starts::start_costs(&run.plan, &run.journal);
-    let confirmations = &mut trials.record.confirmations;
-    confirmations.retain(|earlier| earlier.set != name);
-    confirmations.push(ConfirmationRun {
-        set: name,
-        run: run.info.run.clone(),
-        finding: reason.clone(),
-        is_rejected,
-        starts: costs.len() as u32,
-        gpu_minutes: costs.values().sum::<f64>() / 60.0,
-    });
-    trials.count_spent();
+    note(trials, name, run, &reason, is_rejected);
     Ok(Some(TuneResult {
         kind,
         reason,
-        confirmation: upgrade.speed.rows.first().map(|row| Confirmation {
+        confirmation: row.map(|row| Confirmation {
             doubts: doubts.map(|doubts| doubts.in_words()),
             ..confirmation(run, row)
         }),
         ..found
     }))
+}
+
+/// Measures the default and the winner in turn, in a run of their own. Returns it with the folder of the matrix; `None` if a signal
+/// stopped it.
+fn measure_both(
+    trials: &Trials<'_>,
+    name: &str,
+    winner: &Point,
+) -> Result<Option<(MeasuredRun, PathBuf)>, CommandError> {
+    let search = trials.search;
+    let sets = [
+        search.set(DEFAULT_SET, &search.default_point(), None),
+        search.set(name, winner, None),
+    ];
+    let mut loaded = load_sets(search.args, &search.tuned, &sets, search.colors)?;
+    let run_name = format!("{}-{name}", search.name);
+    loaded
+        .plan
+        .plan_tune(&run_name, &search.tuned, &sets, &[DEFAULT_SET, name]);
+    loaded.plan.set_starts(search.confirm_starts);
+    let folder = loaded.folder.clone();
+    let mut request = run_request(&search.args.run, loaded);
+    request.only = None;
+    request.resume = earlier_run(trials, &run_name)?;
+    request.calibrate = false;
+    request.extra_starts = ExtraStarts::None;
+    if !search.args.run.json {
+        eprint(&format!(
+            "confirming {name} against the default: {} starts of each, in turn\n",
+            search.confirm_starts
+        ));
+    }
+    let of_trials = trials.run.as_ref().map_or("latest", |run| run.as_str());
+    let measured =
+        measure(request, search.view()).map_err(|error| resuming_search(error, &run_name, of_trials))?;
+    let is_stopped = measured.exit == Exit::Interrupted || is_command_stopping();
+    Ok((!is_stopped).then_some((measured, folder)))
+}
+
+/// Why the winner cannot win, by its own starts.
+fn flaw(goal: &Goal<'_>, sides: &[Vec<&MeasurementSummary>; 2], doubts: &[SideDoubts; 2]) -> Option<String> {
+    let missed = || sides[1].iter().find_map(|summary| goal.why_slo_missed(summary));
+    invalid_side(doubts)
+        .or_else(|| counted_otherwise(sides))
+        .or_else(missed)
+}
+
+/// Notes a confirmation that ended, instead of an earlier one of the same configuration.
+fn note(trials: &mut Trials<'_>, set: String, run: &Run, finding: &str, is_rejected: bool) {
+    let costs = extra_starts::start_costs(&run.plan, &run.journal);
+    let confirmations = &mut trials.record.confirmations;
+    confirmations.retain(|earlier| earlier.set != set);
+    confirmations.push(ConfirmationRun {
+        set,
+        run: run.info.run.clone(),
+        finding: finding.to_owned(),
+        is_rejected,
+        starts: costs.len() as u32,
+        gpu_minutes: costs.values().sum::<f64>() / 60.0,
+    });
+    trials.count_spent();
 }
 
 /// An error whose command continues the run of the trials: that of a confirmation cannot be continued alone.
@@ -198,26 +211,6 @@ fn confirmation(run: &Run, row: &Row) -> Confirmation {
         change: estimate.map(|estimate| estimate.change()),
         interval: interval.map(|interval| [interval.low, interval.high]),
         doubts: [None, None],
-    }
-}
-
-/// What the two sides show, with the reason.
-struct Conclusion {
-    kind: TuneResultKind,
-    reason: String,
-    /// Whether the winner cannot win whatever its figure.
-    is_rejected: bool,
-}
-
-/// `flaw` is what disqualifies the winner besides the upgrade.
-fn conclusion(upgrade: &Upgrade, flaw: Option<String>) -> Conclusion {
-    let why = flaw.or_else(|| disqualification(upgrade));
-    let is_rejected = why.is_some();
-    let (kind, reason) = why.map_or_else(|| judged(upgrade), |why| (TuneResultKind::NoBetter, why));
-    Conclusion {
-        kind,
-        reason,
-        is_rejected,
     }
 }
 
