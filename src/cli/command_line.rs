@@ -9,9 +9,21 @@ pub(crate) fn resume_command(run: &str) -> String {
     with_resume(&own_arguments(), run)
 }
 
-/// The command line of this process with another value of a flag and `--resume <run>`, for the user to enter again.
-pub(crate) fn resume_command_with(run: &str, flag: &str, value: &str) -> String {
-    with_resume(&with_value(&own_arguments(), flag, value), run)
+/// The command line of this process with other values of flags and `--resume <run>`, for the user to enter again.
+pub(crate) fn resume_command_with(run: &str, flags: &[(&str, &str)]) -> String {
+    let changed = flags.iter().fold(own_arguments(), |args, (flag, value)| {
+        with_value(&args, flag, value)
+    });
+    with_resume(&changed, run)
+}
+
+/// The command line of this process with a flag and `--resume <run>`, for the user to enter again.
+pub(crate) fn resume_command_with_flag(run: &str, flag: &str) -> String {
+    let mut args = own_arguments();
+    if !args.iter().any(|arg| arg == flag) {
+        args.push(flag.to_owned());
+    }
+    with_resume(&args, run)
 }
 
 fn with_value(args: &[String], flag: &str, value: &str) -> Vec<String> {

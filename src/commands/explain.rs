@@ -86,7 +86,7 @@ pub(crate) fn execute(args: &ExplainArgs) -> Outcome {
 }
 
 fn find_code(name: &str) -> Option<ReasonCode> {
-    ReasonCode::ALL.iter().copied().find(|code| code.name() == name)
+    ReasonCode::from_name(name)
 }
 
 /// Adds the nearest code to the error about an unknown cell.

@@ -137,6 +137,12 @@ pub(crate) fn start_costs(plan: &Plan, journal: &[(String, Event)]) -> BTreeMap<
     costs
 }
 
+/// Returns how many starts of engines the journal has, with those that were interrupted or measured again.
+pub(crate) fn engine_starts(journal: &[(String, Event)]) -> usize {
+    let began = |(_, event): &&(String, Event)| matches!(event, Event::LaunchBegan { .. });
+    journal.iter().filter(began).count()
+}
+
 /// Returns the cost of each launch so far.
 fn launch_costs(plan: &Plan, journal: &[(String, Event)]) -> BTreeMap<LaunchId, Cost> {
     let mut costs: BTreeMap<LaunchId, Cost> = BTreeMap::new();

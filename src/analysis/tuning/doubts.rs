@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::base::text::pluralize;
-use crate::results::record::cell::MeasurementSummary;
+use crate::results::record::cell::{MeasurementSummary, ReplacedResult};
 use crate::results::record::validity::{ReasonCode, Verdict};
 
 /// The findings about the measurements of one side.
@@ -15,8 +15,10 @@ pub(crate) struct SideDoubts {
     requests: (u64, u64),
     /// Measurements by reason, the worst first.
     reasons: BTreeMap<(std::cmp::Reverse<Verdict>, ReasonCode), usize>,
-    /// Measurements that are invalid because of the configuration.
-    invalid: usize,
+    /// Starts that failed or were invalid because of the configuration, also if they were measured again.
+    faults: usize,
+    /// How the first of them failed.
+    first_fault: Option<String>,
 }
 
 impl SideDoubts {
@@ -40,28 +42,37 @@ impl SideDoubts {
             for code in codes {
                 *doubts.reasons.entry(code).or_default() += 1;
             }
-            let is_own =
-                |(weight, code): (Verdict, ReasonCode)| weight == Verdict::Invalid && !code.is_disturbance();
-            doubts.invalid += usize::from(reasons().any(|reason| is_own((reason.weight, reason.code))));
+            if let Some(fault) = fault(summary) {
+                doubts.faults += 1;
+                doubts.first_fault.get_or_insert(fault);
+            }
         }
         doubts
     }
 
-    /// Whether no measurement is valid, because of what the configuration does.
-    pub(crate) fn is_invalid(&self) -> bool {
-        self.measured > 0 && self.invalid == self.measured
+    /// Whether a start failed or was invalid because of the configuration.
+    pub(crate) const fn has_faults(&self) -> bool {
+        self.faults > 0
+    }
+
+    /// The starts that failed or were invalid because of the configuration, in words; `None` if there are none.
+    pub(crate) fn faults_in_words(&self) -> Option<String> {
+        let first = self.first_fault.as_ref()?;
+        let starts = pluralize(self.measured, "fresh start", "fresh starts");
+        Some(format!(
+            "{} of {starts} failed or were invalid ({first})",
+            self.faults
+        ))
     }
 
     /// The findings in words; `None` if there are none.
     pub(crate) fn in_words(&self) -> Option<String> {
         let of_all = |count: &usize| format!("{count} of {}", pluralize(self.measured, "start", "starts"));
-        let mut parts: Vec<String> = self
-            .reasons
-            .iter()
-            .map(|((weight, code), count)| {
-                format!("{}: {} in {}", weight.0.name(), code.name(), of_all(count))
-            })
-            .collect();
+        let mut parts: Vec<String> = self.faults_in_words().into_iter().collect();
+        let findings = self.reasons.iter();
+        parts.extend(findings.map(|((weight, code), count)| {
+            format!("{}: {} in {}", weight.0.name(), code.name(), of_all(count))
+        }));
         let (failed, all) = self.requests;
         if failed > 0 {
             parts.push(format!("{failed} of {all} requests failed"));
@@ -70,10 +81,29 @@ impl SideDoubts {
     }
 }
 
+/// How a start failed or was invalid because of the configuration, also if it was measured again; `None` if it did not.
+fn fault(summary: &MeasurementSummary) -> Option<String> {
+    let is_own = |result: &&ReplacedResult| result.has_crashed || !is_disturbed(&result.reason);
+    // A result that would replace this one keeps what counts against the engine.
+    let results = summary.replaced_by_another();
+    let own = results.iter().find(is_own);
+    own.map(|result| result.reason.clone())
+}
+
+/// Whether everything that made a result invalid came from outside.
+fn is_disturbed(invalid: &str) -> bool {
+    let names = invalid.strip_prefix("invalid: ").unwrap_or(invalid);
+    let codes: Vec<Option<ReasonCode>> = names.split(", ").map(ReasonCode::from_name).collect();
+    codes
+        .iter()
+        .all(|code| code.is_some_and(ReasonCode::is_disturbance))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::analysis::validity::new_reason;
+    use crate::results::record::cell::{FailureClass, MeasurementStatus, Phase};
     use crate::results::record::request::RequestFailureClass;
     use crate::results::record::validity::{Reason, Validity};
     use crate::results::store::testing;
@@ -103,10 +133,9 @@ mod tests {
         assert_eq!(
             doubts.in_words().as_deref(),
             Some(
-                "invalid: answers-wrong-under-load in 1 of 3 starts; suspect: host-busy in 1 of 3 starts; 3 of 150 requests failed"
+                "1 of 3 fresh starts failed or were invalid (invalid: answers-wrong-under-load); invalid: answers-wrong-under-load in 1 of 3 starts; suspect: host-busy in 1 of 3 starts; 3 of 150 requests failed"
             )
         );
-        assert!(!doubts.is_invalid());
         assert_eq!(
             SideDoubts::new([summary(Verdict::Valid, &[])].iter()).in_words(),
             None
@@ -114,16 +143,30 @@ mod tests {
     }
 
     #[test]
-    fn a_side_is_invalid_if_all_its_starts_are_by_their_own_fault() {
-        let is_invalid = |codes: [ReasonCode; 2]| {
-            let starts = codes.map(|code| summary(Verdict::Invalid, &[code]));
-            SideDoubts::new(starts.iter()).is_invalid()
+    fn a_start_that_failed_counts_also_after_it_was_measured_again_and_a_disturbed_one_does_not() {
+        let mut crashed = summary(Verdict::Valid, &[]);
+        crashed.status = MeasurementStatus::Failed {
+            phase: Phase::Launch,
+            class: FailureClass::Engine,
+            reason: "it ended".to_owned(),
+            tail: Vec::new(),
         };
-        assert!(is_invalid([ReasonCode::AnswersWrongUnderLoad; 2]));
-        assert!(!is_invalid([
-            ReasonCode::AnswersWrongUnderLoad,
-            ReasonCode::HostBusy
-        ]));
-        assert!(!SideDoubts::new([].iter()).is_invalid());
+        let again = |earlier: &MeasurementSummary| {
+            let mut summary = summary(Verdict::Valid, &[]);
+            summary.replaced = earlier.replaced_by_another();
+            summary
+        };
+        let disturbed = summary(Verdict::Invalid, &[ReasonCode::ClientLate]);
+        let errors = summary(Verdict::Invalid, &[ReasonCode::Errors]);
+        let faults = |starts: &[MeasurementSummary]| SideDoubts::new(starts.iter()).faults_in_words();
+        assert_eq!(faults(&[disturbed.clone(), again(&disturbed)]), None);
+        assert_eq!(
+            faults(&[again(&errors), again(&crashed), summary(Verdict::Valid, &[])]).as_deref(),
+            Some("2 of 3 fresh starts failed or were invalid (invalid: errors)")
+        );
+        assert_eq!(
+            faults(&[crashed]).as_deref(),
+            Some("1 of 1 fresh start failed or were invalid (failed in launch: it ended)")
+        );
     }
 }

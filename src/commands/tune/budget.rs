@@ -90,6 +90,20 @@ pub(super) fn larger(budget: TuneBudget, confirm_starts: u32, costs: &TrialCosts
     }
 }
 
+/// A budget for the trials that were made and a confirmation with as many starts of each side, instead of the last one.
+pub(super) fn for_confirmation(budget: TuneBudget, starts: u32, costs: &TrialCosts) -> TuneBudget {
+    let more = f64::from(2 * starts);
+    match budget {
+        TuneBudget::Starts(now) => {
+            TuneBudget::Starts(now.max(costs.count() as u32 + costs.confirming_starts + 2 * starts))
+        }
+        TuneBudget::GpuMinutes(now) => {
+            let needed = costs.total() + more * costs.full_start().unwrap_or(0.0);
+            TuneBudget::GpuMinutes(now.max((10.0 * needed).ceil() / 10.0))
+        }
+    }
+}
+
 /// How much longer than its budget a search may take, as starts differ.
 const TOLERANCE: f64 = 1.1;
 

@@ -6,7 +6,7 @@ use anyhow::Context;
 
 use super::page;
 use super::space::load_sets;
-use super::trials::{DEFAULT_SET, Trials};
+use super::trials::{DEFAULT_SET, Trials, check_journal};
 use crate::analysis::compare::decision::CONFIDENCE;
 use crate::analysis::compare::extra_starts;
 use crate::analysis::compare::pairwise::row::Row;
@@ -15,6 +15,7 @@ use crate::analysis::tune::Point;
 use crate::analysis::tuning::doubts::SideDoubts;
 use crate::analysis::tuning::outcome::{self, Goal};
 use crate::analysis::upgrade::{TUNED, Upgrade};
+use crate::base::text::pluralize;
 use crate::commands::error::CommandError;
 use crate::commands::measure::{MeasuredRun, measure, run_request};
 use crate::commands::output::eprint;
@@ -67,12 +68,23 @@ pub(super) fn confirm(
     let moved = || row.and_then(|row| why_moved(trials, &name, row));
     let (kind, reason) = match flaw {
         Some(why) => (TuneResultKind::NoBetter, why),
-        None => match (judged(&upgrade), moved()) {
-            ((TuneResultKind::Confirmed, _), Some(why)) => (TuneResultKind::NotDecided, why),
-            (judged, _) => judged,
+        None => match (judged(&upgrade), faults(&doubts), moved()) {
+            (judged @ (TuneResultKind::NoBetter | TuneResultKind::DefaultIsBest, _), ..) => judged,
+            // Which of two configurations that fail is better is not decided by the starts that did not.
+            (_, [Some(of_default), Some(of_winner)], _) => (
+                TuneResultKind::NotDecided,
+                format!("with these settings {of_winner}, with the default {of_default}"),
+            ),
+            ((TuneResultKind::NotDecided, _), [Some(of_default), None], _) => (
+                TuneResultKind::NotDecided,
+                format!("with the default {of_default}"),
+            ),
+            ((TuneResultKind::Confirmed, _), _, Some(why)) => (TuneResultKind::NotDecided, why),
+            (judged, ..) => judged,
         },
     };
-    note(trials, name, run, &reason, is_rejected);
+    let is_undecided = kind == TuneResultKind::NotDecided;
+    note(trials, name, run, &reason, is_rejected, is_undecided);
     Ok(Some(TuneResult {
         kind,
         reason,
@@ -123,14 +135,36 @@ fn measure_both(
 
 /// Why the winner cannot win, by its own starts.
 fn flaw(goal: &Goal<'_>, sides: &[Vec<&MeasurementSummary>; 2], doubts: &[SideDoubts; 2]) -> Option<String> {
-    let missed = || sides[1].iter().find_map(|summary| goal.why_slo_missed(summary));
-    invalid_side(doubts)
+    failing_side(doubts)
         .or_else(|| counted_otherwise(sides))
-        .or_else(missed)
+        .or_else(|| missed_slo(goal, &sides[1]))
+}
+
+/// How many starts miss the SLO that the objective needs.
+fn missed_slo(goal: &Goal<'_>, starts: &[&MeasurementSummary]) -> Option<String> {
+    let missed: Vec<String> = starts
+        .iter()
+        .filter_map(|summary| goal.why_slo_missed(summary))
+        .collect();
+    let first = missed.first()?;
+    let all = pluralize(starts.len(), "fresh start", "fresh starts");
+    Some(format!("{} of {all} missed the SLO ({first})", missed.len()))
+}
+
+/// The faults of the default and of the winner.
+fn faults(doubts: &[SideDoubts; 2]) -> [Option<String>; 2] {
+    [0, 1].map(|side| doubts[side].faults_in_words())
 }
 
 /// Notes a confirmation that ended, instead of an earlier one of the same configuration.
-fn note(trials: &mut Trials<'_>, set: String, run: &Run, finding: &str, is_rejected: bool) {
+fn note(
+    trials: &mut Trials<'_>,
+    set: String,
+    run: &Run,
+    finding: &str,
+    is_rejected: bool,
+    is_undecided: bool,
+) {
     let costs = extra_starts::start_costs(&run.plan, &run.journal);
     let confirmations = &mut trials.record.confirmations;
     confirmations.retain(|earlier| earlier.set != set);
@@ -139,7 +173,9 @@ fn note(trials: &mut Trials<'_>, set: String, run: &Run, finding: &str, is_rejec
         run: run.info.run.clone(),
         finding: finding.to_owned(),
         is_rejected,
+        is_undecided,
         starts: costs.len() as u32,
+        repeated_starts: extra_starts::engine_starts(&run.journal).saturating_sub(costs.len()) as u32,
         gpu_minutes: costs.values().sum::<f64>() / 60.0,
     });
     trials.count_spent();
@@ -196,7 +232,21 @@ fn earlier_run(trials: &Trials<'_>, name: &str) -> Result<Option<String>, Comman
     let found = runs
         .into_iter()
         .find(|entry| entry.info.matrix == name && is_later(&entry.info.began));
-    Ok(found.map(|entry| entry.info.run.to_string()))
+    let Some(entry) = found else {
+        let mut earlier = trials.record.confirmations.iter();
+        if let Some(lost) = earlier.find(|earlier| name == format!("{}-{}", trials.search.name, earlier.set))
+        {
+            eprint(&format!(
+                "note: the run {} of the earlier confirmation is gone, so it is measured again\n",
+                lost.run
+            ));
+        }
+        return Ok(None);
+    };
+    if let Ok(run) = Run::read(&entry.folder) {
+        check_journal(&run)?;
+    }
+    Ok(Some(entry.info.run.to_string()))
 }
 
 fn confirmation(run: &Run, row: &Row) -> Confirmation {
@@ -211,13 +261,13 @@ fn confirmation(run: &Run, row: &Row) -> Confirmation {
         change: estimate.map(|estimate| estimate.change()),
         interval: interval.map(|interval| [interval.low, interval.high]),
         doubts: [None, None],
+        starts_to_decide: row.answer.starts_to_decide(),
     }
 }
 
-/// Why no start of the winner counts, though those of the default do.
-fn invalid_side([of_default, of_winner]: &[SideDoubts; 2]) -> Option<String> {
-    let why = of_winner.in_words().unwrap_or_default();
-    (of_winner.is_invalid() && !of_default.is_invalid()).then(|| format!("its starts are invalid ({why})"))
+/// Why the winner cannot win: starts of it fail, and those of the default do not.
+fn failing_side([of_default, of_winner]: &[SideDoubts; 2]) -> Option<String> {
+    of_winner.faults_in_words().filter(|_| !of_default.has_faults())
 }
 
 /// What the figures of the two sides show.

@@ -38,7 +38,7 @@ pub(crate) fn execute(args: &TuneArgs, colors: Colors) -> Outcome {
     trials.record.result = Some(result);
     trials.save()?;
     if let Some(folder) = &trials.folder {
-        rewrite_reports(folder, &search.args.run.places.cache(), search.args.floor)
+        rewrite_reports(folder, &search.args.run.places.cache(), search.args.floor, colors)
             .map_err(CommandError::unwritable)?;
     }
     show(&trials);
@@ -77,12 +77,18 @@ fn found(trials: &Trials<'_>, tuner: &Tuner) -> Result<(Point, TuneResult), Box<
     };
     let search = trials.search;
     let default = search.default_point();
-    let Some(winner) = tuner.winner() else {
+    let Some(best) = tuner.winner() else {
         return Err(Box::new(undecided(
             "no configuration could be measured".to_owned(),
         )));
     };
     let confirmations = || trials.record.confirmations.iter();
+    // Further trials may make another configuration look better, and do not decide what fresh starts left open.
+    let open = || confirmations().rev().find(|earlier| earlier.is_undecided);
+    let winner = match open().and_then(|open| trials.point_of(&open.set)) {
+        Some(open) if best == default => open,
+        _ => best,
+    };
     if winner == default {
         let who = match confirmations().any(|earlier| earlier.is_rejected) {
             true => "no other configuration",
@@ -90,7 +96,7 @@ fn found(trials: &Trials<'_>, tuner: &Tuner) -> Result<(Point, TuneResult), Box<
         };
         return Err(Box::new(TuneResult {
             kind: TuneResultKind::DefaultIsBest,
-            reason: format!("{who} was better than the default in the trials"),
+            reason: format!("by the trials {who} is expected to be better than the default"),
             winner: Some(trials.set_name(&default)),
             ..undecided(String::new())
         }));
@@ -144,21 +150,47 @@ fn show(trials: &Trials<'_>) {
     if let Some(folder) = &trials.folder {
         print(&format!("page: {}\n", folder.join(page::MARKDOWN_FILE).display()));
     }
-    let is_complete = trials.has_tried_all();
-    if is_complete
-        && record
-            .result
-            .as_ref()
-            .is_some_and(|result| result.kind != TuneResultKind::NotDecided)
-    {
-        return;
+    if let Some(step) = next_step(trials) {
+        print(&format!("{step}\n"));
     }
+}
+
+/// What decides an open search, or improves a decided one; `None` if nothing does.
+fn next_step(trials: &Trials<'_>) -> Option<String> {
+    let (search, record) = (trials.search, &trials.record);
     let run = trials.run.as_ref().map_or("latest", |run| run.as_str());
-    let budget = budget::larger(search.budget, search.confirm_starts, &trials.costs()).to_string();
-    print(&format!(
-        "to continue with a larger budget: {}\n",
-        command_line::resume_command_with(run, "--budget", &budget)
-    ));
+    let larger = || budget::larger(search.budget, search.confirm_starts, &trials.costs()).to_string();
+    let with = |flags: &[(&str, &str)]| command_line::resume_command_with(run, flags);
+    let result = record.result.as_ref();
+    let is_open = result.is_none_or(|result| result.kind == TuneResultKind::NotDecided);
+    let confirmation = result.and_then(|result| result.confirmation.as_ref());
+    if let Some(confirmation) = confirmation.filter(|_| is_open) {
+        let fewest = confirmation.starts.into_iter().min().unwrap_or(0) as u32;
+        if fewest < search.confirm_starts {
+            let failed = command_line::resume_command_with_flag(run, "--failed");
+            return Some(format!("to measure starts that do not count again: {failed}"));
+        }
+        let needed = confirmation
+            .starts_to_decide
+            .filter(|starts| *starts > fewest as usize);
+        if let Some(starts) = needed {
+            let budget = budget::for_confirmation(search.budget, starts as u32, &trials.costs()).to_string();
+            let command = with(&[("--confirm-starts", &starts.to_string()), ("--budget", &budget)]);
+            return Some(format!("more fresh starts may decide: {command}"));
+        }
+        if trials.has_tried_all() {
+            return Some(
+                "every configuration was tried, and 100 fresh starts of each side would not decide"
+                    .to_owned(),
+            );
+        }
+    }
+    (is_open || !trials.has_tried_all()).then(|| {
+        format!(
+            "to continue with a larger budget: {}",
+            with(&[("--budget", &larger())])
+        )
+    })
 }
 
 fn interrupted(trials: &Trials<'_>) -> Exit {

@@ -9,6 +9,7 @@ use crate::cli::tune::TuneArgs;
 use crate::commands::error::CommandError;
 use crate::commands::output::{Colors, eprint};
 use crate::commands::required_starts::required_starts;
+use crate::config::prices::{Dollars, MatrixPrice};
 use crate::config::tune::{Objective, TuneBudget, TuneEntry, TunedKnob};
 use crate::plan::Cell;
 use crate::results::record::FORMAT;
@@ -28,7 +29,7 @@ pub(super) fn prepare(args: &TuneArgs, colors: Colors) -> Result<Search<'_>, Com
         launch,
     } = read;
     let has_gpus = launch.devices > 0;
-    let objective = objective(args, &entry, &cell, has_gpus)?;
+    let objective = objective(args, &entry, &matrix.price, &cell, has_gpus)?;
     let goal = Goal {
         objective,
         scenario: &cell.scenario,
@@ -61,7 +62,7 @@ pub(super) fn prepare(args: &TuneArgs, colors: Colors) -> Result<Search<'_>, Com
         confirmations: Vec::new(),
         spent: Spent::default(),
         is_simulated: launch.engine.simulated,
-        gpu_hour_price: price(args, &entry).filter(|_| objective == Objective::Cost),
+        gpu_hour_price: price(args, &entry, &matrix.price).filter(|_| objective == Objective::Cost),
         result: None,
     };
     Ok(Search {
@@ -94,14 +95,16 @@ fn space_row(knob: &TunedKnob) -> SpaceRow {
     }
 }
 
-fn price(args: &TuneArgs, entry: &TuneEntry) -> Option<f64> {
+fn price(args: &TuneArgs, entry: &TuneEntry, of_matrix: &MatrixPrice) -> Option<f64> {
     args.gpu_hour_price
         .or(entry.gpu_hour_price.as_ref().map(|price| price.value))
+        .or(of_matrix.gpu_hour.map(Dollars::get))
 }
 
 fn objective(
     args: &TuneArgs,
     entry: &TuneEntry,
+    of_matrix: &MatrixPrice,
     cell: &Cell,
     has_gpus: bool,
 ) -> Result<Objective, CommandError> {
@@ -113,10 +116,10 @@ fn objective(
     if objective != Objective::Cost {
         return Ok(objective);
     }
-    match price(args, entry) {
+    match price(args, entry, of_matrix) {
         None => Err(usage(
             "`objective: cost` needs the price of a GPU",
-            "give it with `--gpu-hour-price 2.5`, or as `tune: { gpu_hour_price: 2.5 }`; without a price, `--objective throughput` has the same winner on the same GPUs",
+            "give it with `--gpu-hour-price 2.5`, or as `price: { gpu_hour: 2.5 }` in the matrix; without a price, `--objective throughput` has the same winner on the same GPUs",
         )),
         Some(price) if !(price.is_finite() && price > 0.0) => Err(usage(
             &format!("the price of a GPU is {price}"),

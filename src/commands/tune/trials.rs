@@ -51,6 +51,8 @@ pub(super) struct Trials<'a> {
     pub(super) began: Option<String>,
     pub(super) folder: Option<PathBuf>,
     costs: TrialCosts,
+    /// Starts of trials that were interrupted or measured again.
+    repeated_starts: u32,
 }
 
 impl<'a> Trials<'a> {
@@ -63,6 +65,7 @@ impl<'a> Trials<'a> {
             began: None,
             folder: None,
             costs: TrialCosts::default(),
+            repeated_starts: 0,
         };
         let args = &search.args.run;
         let Some(resume) = &args.resume else {
@@ -106,6 +109,13 @@ impl<'a> Trials<'a> {
         (!figures.is_empty()).then(|| figures.iter().sum::<f64>() / figures.len() as f64)
     }
 
+    /// The configuration of that name.
+    pub(super) fn point_of(&self, set: &str) -> Option<Point> {
+        let mut trials = self.record.trials.iter();
+        let trial = trials.find(|trial| full_name(&trial.set) == set)?;
+        Some(trial.point.clone())
+    }
+
     /// Whether every configuration of the space had a trial.
     pub(super) fn has_tried_all(&self) -> bool {
         let tried: BTreeSet<&Point> = self.record.trials.iter().map(|trial| &trial.point).collect();
@@ -120,6 +130,7 @@ impl<'a> Trials<'a> {
         if run.is_journal_damaged || !has_record {
             return Err(damaged(&run.warnings.join("; ")));
         }
+        check_journal(&run)?;
         if let Some(earlier) = &run.tune {
             self.record.trials.clone_from(&earlier.trials);
             self.record.confirmations.clone_from(&earlier.confirmations);
@@ -341,6 +352,7 @@ impl<'a> Trials<'a> {
         }
         let is_started = |trial: &&TrialRecord| trial.outcome != TrialResult::Open;
         self.record.spent.trial_starts = self.record.trials.iter().filter(is_started).count() as u32;
+        self.repeated_starts = extra_starts::engine_starts(&run.journal).saturating_sub(costs.len()) as u32;
         self.count_spent();
     }
 
@@ -349,6 +361,11 @@ impl<'a> Trials<'a> {
         let costs = self.costs();
         self.record.spent.confirm_starts = costs.confirming_starts;
         self.record.spent.gpu_minutes = costs.total();
+        let confirmations = self.record.confirmations.iter();
+        let confirming: u32 = confirmations
+            .map(|confirmation| confirmation.repeated_starts)
+            .sum();
+        self.record.spent.repeated_starts = self.repeated_starts + confirming;
     }
 
     /// Why the default configuration has no figure; `None` if it has one.
@@ -367,6 +384,21 @@ impl<'a> Trials<'a> {
             None => Ok(()),
         }
     }
+}
+
+/// Refuses a run whose journal lacks starts that have results.
+pub(super) fn check_journal(run: &Run) -> Result<(), CommandError> {
+    let known = extra_starts::start_costs(&run.plan, &run.journal);
+    let is_measured =
+        |summary: &&MeasurementSummary| !matches!(summary.status, MeasurementStatus::Skipped { .. });
+    let mut measured = run.summaries.iter().filter(is_measured);
+    let lost = measured.find(|summary| !known.contains_key(&(summary.launch.clone(), summary.start)));
+    lost.map_or(Ok(()), |lost| {
+        Err(damaged(&format!(
+            "`journal.jsonl` of {} lacks start {} of {}, which has a result",
+            run.info.run, lost.start, lost.launch
+        )))
+    })
 }
 
 /// Without a run's plan and journal a search would forget what it has spent.

@@ -99,7 +99,11 @@ fn entry(result: &TuneResult) -> String {
 
 /// The answer in one line.
 pub(crate) fn headline(record: &TuneRecord) -> String {
-    let subject = format!("flags of {} for {}", record.engine, record.metric);
+    let goal = match record.gpu_hour_price {
+        Some(_) => format!("the lowest cost of tokens ({})", record.metric),
+        None => record.metric.clone(),
+    };
+    let subject = format!("flags of {} for {goal}", record.engine);
     let Some(result) = &record.result else {
         return single_line(&format!("Best {subject}? The search has not ended"));
     };
@@ -385,8 +389,15 @@ fn spent(record: &TuneRecord) -> String {
         .space
         .iter()
         .fold(1, |size: usize, row| size.saturating_mul(row.values.len()));
+    let repeated = match spent.repeated_starts {
+        0 => String::new(),
+        more => format!(
+            ", {} (interrupted, or measured again)",
+            pluralize(more as usize, "more start", "more starts")
+        ),
+    };
     format!(
-        "{} of {space} in {}, {} of the confirmation, {:.2} GPU-minutes together; budget: {}; seed {}.",
+        "{} of {space} in {}, {} of the confirmation{repeated}, {:.2} GPU-minutes together; budget: {}; seed {}.",
         pluralize(points.len(), "configuration", "configurations"),
         pluralize(spent.trial_starts as usize, "start", "starts"),
         pluralize(spent.confirm_starts as usize, "start", "starts"),

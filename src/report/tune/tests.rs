@@ -58,6 +58,7 @@ pub(crate) fn record() -> TuneRecord {
         ],
         confirmations: Vec::new(),
         spent: Spent {
+            repeated_starts: 0,
             trial_starts: 3,
             confirm_starts: 10,
             gpu_minutes: 6.5,
@@ -83,6 +84,7 @@ pub(crate) fn record() -> TuneRecord {
                 values: [Some(100.0), Some(125.0)],
                 change: Some(0.25),
                 interval: Some([0.2, 0.3]),
+                starts_to_decide: None,
                 doubts: [None, Some("suspect: host-busy in 1 of 5 starts".to_owned())],
             }),
         }),
@@ -119,6 +121,8 @@ fn a_rejected_configuration_is_named_and_not_on_the_frontier() {
         run: RunId::new(format!("m-tune-{set}")),
         finding: finding.to_owned(),
         is_rejected,
+        is_undecided: false,
+        repeated_starts: 0,
         starts: 10,
         gpu_minutes: 3.0,
     };

@@ -210,6 +210,11 @@ impl ReasonCode {
         Self::Simulated,
     ];
 
+    /// The code with this name.
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|code| code.name() == name)
+    }
+
     /// The name on disk.
     pub const fn name(self) -> &'static str {
         match self {

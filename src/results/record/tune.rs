@@ -105,8 +105,14 @@ pub(crate) struct ConfirmationRun {
     pub(crate) finding: String,
     /// Whether the configuration cannot win whatever its figure: it fails, or answers worse.
     pub(crate) is_rejected: bool,
+    /// Whether it did not decide.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_undecided: bool,
     /// Starts of both sides.
     pub(crate) starts: u32,
+    /// Starts besides these that were interrupted, or measured again.
+    #[serde(default)]
+    pub(crate) repeated_starts: u32,
     pub(crate) gpu_minutes: f64,
 }
 
@@ -115,6 +121,9 @@ pub(crate) struct ConfirmationRun {
 pub(crate) struct Spent {
     pub(crate) trial_starts: u32,
     pub(crate) confirm_starts: u32,
+    /// Starts besides these that were interrupted, or measured again. A budget of starts does not count them.
+    #[serde(default)]
+    pub(crate) repeated_starts: u32,
     /// Minutes from the start commands to the engines' ends, times their GPUs; an engine without GPUs counts as one.
     pub(crate) gpu_minutes: f64,
 }
@@ -179,4 +188,7 @@ pub(crate) struct Confirmation {
     /// Findings and failed requests of the default's and of the winner's starts, in words.
     #[serde(default)]
     pub(crate) doubts: [Option<String>; 2],
+    /// Starts of each side that would decide if the true change is this one; absent if it is decided, or if 100 would not decide.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) starts_to_decide: Option<usize>,
 }
