@@ -15,14 +15,18 @@ pub(crate) struct SideDoubts {
     requests: (u64, u64),
     /// Measurements by reason, the worst first.
     reasons: BTreeMap<(std::cmp::Reverse<Verdict>, ReasonCode), usize>,
-    /// Starts that failed or were invalid because of the configuration, also if they were measured again.
+    /// Starts that failed, were invalid because of the configuration or missed the SLO, also if they were measured again.
     faults: usize,
     /// How the first of them failed.
     first_fault: Option<String>,
 }
 
 impl SideDoubts {
-    pub(crate) fn new<'s>(summaries: impl Iterator<Item = &'s MeasurementSummary>) -> Self {
+    /// `why_slo_missed` gives a reason for a measurement that misses the SLO, if the objective needs one.
+    pub(crate) fn new<'s>(
+        summaries: impl Iterator<Item = &'s MeasurementSummary>,
+        why_slo_missed: impl Fn(&MeasurementSummary) -> Option<String>,
+    ) -> Self {
         let mut doubts = Self::default();
         for summary in summaries {
             doubts.measured += 1;
@@ -42,7 +46,7 @@ impl SideDoubts {
             for code in codes {
                 *doubts.reasons.entry(code).or_default() += 1;
             }
-            if let Some(fault) = fault(summary) {
+            if let Some(fault) = fault(summary).or_else(|| why_slo_missed(summary)) {
                 doubts.faults += 1;
                 doubts.first_fault.get_or_insert(fault);
             }
@@ -50,17 +54,17 @@ impl SideDoubts {
         doubts
     }
 
-    /// Whether a start failed or was invalid because of the configuration.
-    pub(crate) const fn has_faults(&self) -> bool {
-        self.faults > 0
+    /// Number of starts that failed, were invalid because of the configuration or missed the SLO.
+    pub(crate) const fn faults(&self) -> usize {
+        self.faults
     }
 
-    /// The starts that failed or were invalid because of the configuration, in words; `None` if there are none.
+    /// These starts in words; `None` if there are none.
     pub(crate) fn faults_in_words(&self) -> Option<String> {
         let first = self.first_fault.as_ref()?;
         let starts = pluralize(self.measured, "fresh start", "fresh starts");
         Some(format!(
-            "{} of {starts} failed or were invalid ({first})",
+            "{} of {starts} failed, were invalid or missed the SLO ({first})",
             self.faults
         ))
     }
@@ -129,15 +133,15 @@ mod tests {
             summary(Verdict::Invalid, &[ReasonCode::AnswersWrongUnderLoad]),
             failing,
         ];
-        let doubts = SideDoubts::new(starts.iter());
+        let doubts = SideDoubts::new(starts.iter(), |_| None);
         assert_eq!(
             doubts.in_words().as_deref(),
             Some(
-                "1 of 3 fresh starts failed or were invalid (invalid: answers-wrong-under-load); invalid: answers-wrong-under-load in 1 of 3 starts; suspect: host-busy in 1 of 3 starts; 3 of 150 requests failed"
+                "1 of 3 fresh starts failed, were invalid or missed the SLO (invalid: answers-wrong-under-load); invalid: answers-wrong-under-load in 1 of 3 starts; suspect: host-busy in 1 of 3 starts; 3 of 150 requests failed"
             )
         );
         assert_eq!(
-            SideDoubts::new([summary(Verdict::Valid, &[])].iter()).in_words(),
+            SideDoubts::new([summary(Verdict::Valid, &[])].iter(), |_| None).in_words(),
             None
         );
     }
@@ -158,15 +162,16 @@ mod tests {
         };
         let disturbed = summary(Verdict::Invalid, &[ReasonCode::ClientLate]);
         let errors = summary(Verdict::Invalid, &[ReasonCode::Errors]);
-        let faults = |starts: &[MeasurementSummary]| SideDoubts::new(starts.iter()).faults_in_words();
+        let faults =
+            |starts: &[MeasurementSummary]| SideDoubts::new(starts.iter(), |_| None).faults_in_words();
         assert_eq!(faults(&[disturbed.clone(), again(&disturbed)]), None);
         assert_eq!(
             faults(&[again(&errors), again(&crashed), summary(Verdict::Valid, &[])]).as_deref(),
-            Some("2 of 3 fresh starts failed or were invalid (invalid: errors)")
+            Some("2 of 3 fresh starts failed, were invalid or missed the SLO (invalid: errors)")
         );
         assert_eq!(
             faults(&[crashed]).as_deref(),
-            Some("1 of 1 fresh start failed or were invalid (failed in launch: it ended)")
+            Some("1 of 1 fresh start failed, were invalid or missed the SLO (failed in launch: it ended)")
         );
     }
 }

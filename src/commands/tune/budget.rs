@@ -107,12 +107,15 @@ pub(super) fn for_confirmation(budget: TuneBudget, starts: u32, costs: &TrialCos
 /// How much longer than its budget a search may take, as starts differ.
 const TOLERANCE: f64 = 1.1;
 
-/// Why a confirmation does not begin: it would exceed the budget; `None` if it may begin.
-pub(super) fn why_unconfirmed(budget: TuneBudget, confirm_starts: u32, costs: &TrialCosts) -> Option<String> {
+/// Why a confirmation with so many more starts does not begin: it would exceed the budget; `None` if it may begin.
+pub(super) fn why_unconfirmed(budget: TuneBudget, more_starts: u32, costs: &TrialCosts) -> Option<String> {
+    if more_starts == 0 {
+        return None;
+    }
     let minutes = match budget {
         TuneBudget::GpuMinutes(minutes) => minutes,
         TuneBudget::Starts(starts) => {
-            let needed = costs.count() as u32 + costs.confirming_starts + 2 * confirm_starts;
+            let needed = costs.count() as u32 + costs.confirming_starts + more_starts;
             return (needed > starts).then(|| {
                 format!("its confirmation would exceed the budget of {starts} starts; continue with {needed} starts")
             });
@@ -120,7 +123,7 @@ pub(super) fn why_unconfirmed(budget: TuneBudget, confirm_starts: u32, costs: &T
     };
     let last = costs.full.len().saturating_sub(3);
     let start = mean(&costs.full[last..]).or_else(|| costs.full_start())?;
-    let needed = costs.total() + f64::from(2 * confirm_starts) * start;
+    let needed = costs.total() + f64::from(more_starts) * start;
     (needed > TOLERANCE * minutes).then(|| {
         format!(
             "its confirmation would exceed the budget of {minutes} gpu-min, because starts became slower or an earlier confirmation was spent; continue with about {:.1} gpu-min",
@@ -193,7 +196,7 @@ mod tests {
     #[test]
     fn a_confirmation_that_would_exceed_the_time_does_not_begin() {
         let why =
-            |minutes, full: &[f64]| why_unconfirmed(TuneBudget::GpuMinutes(minutes), 5, &costs(full, &[]));
+            |minutes, full: &[f64]| why_unconfirmed(TuneBudget::GpuMinutes(minutes), 10, &costs(full, &[]));
         assert_eq!(why(20.0, &[1.0; 8]), None);
         // The last starts took three times as long.
         let why = why(20.0, &[1.0, 1.0, 1.0, 3.0, 3.0, 3.0]);
@@ -202,7 +205,7 @@ mod tests {
             confirming_starts: 10,
             ..costs(&[9.0; 4], &[])
         };
-        let why = |starts, costs: &TrialCosts| why_unconfirmed(TuneBudget::Starts(starts), 5, costs);
+        let why = |starts, costs: &TrialCosts| why_unconfirmed(TuneBudget::Starts(starts), 10, costs);
         assert_eq!(why(14, &costs(&[9.0; 4], &[])), None);
         assert_eq!(why(24, &spent), None);
         assert_eq!(larger(TuneBudget::Starts(14), 5, &spent), TuneBudget::Starts(24));

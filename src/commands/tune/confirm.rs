@@ -6,7 +6,7 @@ use anyhow::Context;
 
 use super::page;
 use super::space::load_sets;
-use super::trials::{DEFAULT_SET, Trials, check_journal};
+use super::trials::{DEFAULT_SET, Trials, check_journal, damaged};
 use crate::analysis::compare::decision::CONFIDENCE;
 use crate::analysis::compare::extra_starts;
 use crate::analysis::compare::pairwise::row::Row;
@@ -15,7 +15,6 @@ use crate::analysis::tune::Point;
 use crate::analysis::tuning::doubts::SideDoubts;
 use crate::analysis::tuning::outcome::{self, Goal};
 use crate::analysis::upgrade::{TUNED, Upgrade};
-use crate::base::text::pluralize;
 use crate::commands::error::CommandError;
 use crate::commands::measure::{MeasuredRun, measure, run_request};
 use crate::commands::output::eprint;
@@ -59,11 +58,14 @@ pub(super) fn confirm(
         values: [DEFAULT_SET.to_owned(), name.clone()],
     };
     let measured_sides = [0, 1].map(|side| side_summaries(run, &sides.values[side]));
-    let doubts = [0, 1].map(|side| SideDoubts::new(measured_sides[side].iter().copied()));
+    let doubts = [0, 1].map(|side| {
+        let starts = measured_sides[side].iter().copied();
+        SideDoubts::new(starts, |summary| goal.why_slo_missed(summary))
+    });
     let (record, upgrade) = judge(&search.view(), run, &gates, sides, &folder)?;
     write(&measured.folder, &record, &upgrade)?;
     let row = upgrade.speed.rows.first();
-    let flaw = flaw(&goal, &measured_sides, &doubts).or_else(|| disqualification(&upgrade));
+    let flaw = flaw(&measured_sides, &doubts).or_else(|| disqualification(&upgrade));
     let is_rejected = flaw.is_some();
     let moved = || row.and_then(|row| why_moved(trials, &name, row));
     let (kind, reason) = match flaw {
@@ -89,6 +91,7 @@ pub(super) fn confirm(
         kind,
         reason,
         confirmation: row.map(|row| Confirmation {
+            failed_starts: [0, 1].map(|side| doubts[side].faults()),
             doubts: doubts.map(|doubts| doubts.in_words()),
             ..confirmation(run, row)
         }),
@@ -113,17 +116,20 @@ fn measure_both(
     loaded
         .plan
         .plan_tune(&run_name, &search.tuned, &sets, &[DEFAULT_SET, name]);
-    loaded.plan.set_starts(search.confirm_starts);
+    let earlier = earlier_run(trials, &run_name)?;
+    // Starts that were made once count always, whatever number is asked for later.
+    let made = earlier.as_ref().map_or(0, |run| run.plan.starts.len() as u32 / 2);
+    let starts = search.confirm_starts.max(made);
+    loaded.plan.set_starts(starts);
     let folder = loaded.folder.clone();
     let mut request = run_request(&search.args.run, loaded);
     request.only = None;
-    request.resume = earlier_run(trials, &run_name)?;
+    request.resume = earlier.map(|run| run.info.run.to_string());
     request.calibrate = false;
     request.extra_starts = ExtraStarts::None;
     if !search.args.run.json {
         eprint(&format!(
-            "confirming {name} against the default: {} starts of each, in turn\n",
-            search.confirm_starts
+            "confirming {name} against the default: {starts} starts of each, in turn\n"
         ));
     }
     let of_trials = trials.run.as_ref().map_or("latest", |run| run.as_str());
@@ -134,21 +140,8 @@ fn measure_both(
 }
 
 /// Why the winner cannot win, by its own starts.
-fn flaw(goal: &Goal<'_>, sides: &[Vec<&MeasurementSummary>; 2], doubts: &[SideDoubts; 2]) -> Option<String> {
-    failing_side(doubts)
-        .or_else(|| counted_otherwise(sides))
-        .or_else(|| missed_slo(goal, &sides[1]))
-}
-
-/// How many starts miss the SLO that the objective needs.
-fn missed_slo(goal: &Goal<'_>, starts: &[&MeasurementSummary]) -> Option<String> {
-    let missed: Vec<String> = starts
-        .iter()
-        .filter_map(|summary| goal.why_slo_missed(summary))
-        .collect();
-    let first = missed.first()?;
-    let all = pluralize(starts.len(), "fresh start", "fresh starts");
-    Some(format!("{} of {all} missed the SLO ({first})", missed.len()))
+fn flaw(sides: &[Vec<&MeasurementSummary>; 2], doubts: &[SideDoubts; 2]) -> Option<String> {
+    failing_side(doubts).or_else(|| counted_otherwise(sides))
 }
 
 /// The faults of the default and of the winner.
@@ -222,7 +215,7 @@ fn counted_otherwise([of_default, of_winner]: &[Vec<&MeasurementSummary>; 2]) ->
 }
 
 /// The run of this confirmation that a resumed search already has.
-fn earlier_run(trials: &Trials<'_>, name: &str) -> Result<Option<String>, CommandError> {
+fn earlier_run(trials: &Trials<'_>, name: &str) -> Result<Option<Run>, CommandError> {
     let args = &trials.search.args.run;
     if args.resume.is_none() {
         return Ok(None);
@@ -243,10 +236,9 @@ fn earlier_run(trials: &Trials<'_>, name: &str) -> Result<Option<String>, Comman
         }
         return Ok(None);
     };
-    if let Ok(run) = Run::read(&entry.folder) {
-        check_journal(&run)?;
-    }
-    Ok(Some(entry.info.run.to_string()))
+    let run = Run::read(&entry.folder).map_err(|error| damaged(&error.to_string()))?;
+    check_journal(&run)?;
+    Ok(Some(run))
 }
 
 fn confirmation(run: &Run, row: &Row) -> Confirmation {
@@ -260,6 +252,7 @@ fn confirmation(run: &Run, row: &Row) -> Confirmation {
         values: [row.value(0), row.value(1)],
         change: estimate.map(|estimate| estimate.change()),
         interval: interval.map(|interval| [interval.low, interval.high]),
+        failed_starts: [0, 0],
         doubts: [None, None],
         starts_to_decide: row.answer.starts_to_decide(),
     }
@@ -267,7 +260,7 @@ fn confirmation(run: &Run, row: &Row) -> Confirmation {
 
 /// Why the winner cannot win: starts of it fail, and those of the default do not.
 fn failing_side([of_default, of_winner]: &[SideDoubts; 2]) -> Option<String> {
-    of_winner.faults_in_words().filter(|_| !of_default.has_faults())
+    of_winner.faults_in_words().filter(|_| of_default.faults() == 0)
 }
 
 /// What the figures of the two sides show.

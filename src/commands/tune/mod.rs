@@ -90,13 +90,20 @@ fn found(trials: &Trials<'_>, tuner: &Tuner) -> Result<(Point, TuneResult), Box<
         _ => best,
     };
     if winner == default {
-        let who = match confirmations().any(|earlier| earlier.is_rejected) {
-            true => "no other configuration",
-            false => "no configuration",
+        let rejected: Vec<&str> = confirmations()
+            .filter(|earlier| earlier.is_rejected)
+            .map(|earlier| earlier.set.as_str())
+            .collect();
+        let reason = match rejected.as_slice() {
+            [] => "by the trials no configuration is expected to be better than the default".to_owned(),
+            rejected => format!(
+                "what was better in the trials was rejected in its fresh starts ({}), and of the rest none is expected to be better",
+                rejected.join(", ")
+            ),
         };
         return Err(Box::new(TuneResult {
             kind: TuneResultKind::DefaultIsBest,
-            reason: format!("by the trials {who} is expected to be better than the default"),
+            reason,
             winner: Some(trials.set_name(&default)),
             ..undecided(String::new())
         }));
@@ -114,10 +121,11 @@ fn found(trials: &Trials<'_>, tuner: &Tuner) -> Result<(Point, TuneResult), Box<
             ..found
         }));
     }
-    let is_confirmed = confirmations().any(|earlier| earlier.set == name);
-    match budget::why_unconfirmed(search.budget, search.confirm_starts, &trials.costs()) {
-        Some(reason) if !is_confirmed => Err(Box::new(TuneResult { reason, ..found })),
-        _ => Ok((winner, found)),
+    let made = confirmations().find(|earlier| earlier.set == name);
+    let more = (2 * search.confirm_starts).saturating_sub(made.map_or(0, |earlier| earlier.starts));
+    match budget::why_unconfirmed(search.budget, more, &trials.costs()) {
+        Some(reason) => Err(Box::new(TuneResult { reason, ..found })),
+        None => Ok((winner, found)),
     }
 }
 
@@ -166,6 +174,12 @@ fn next_step(trials: &Trials<'_>) -> Option<String> {
     let confirmation = result.and_then(|result| result.confirmation.as_ref());
     if let Some(confirmation) = confirmation.filter(|_| is_open) {
         let fewest = confirmation.starts.into_iter().min().unwrap_or(0) as u32;
+        if confirmation.failed_starts.iter().all(|failed| *failed > 0) {
+            return Some(
+                "starts of both sides failed, which further ones do not undo: repair what fails, and start a new search without `--resume`"
+                    .to_owned(),
+            );
+        }
         if fewest < search.confirm_starts {
             let failed = command_line::resume_command_with_flag(run, "--failed");
             return Some(format!("to measure starts that do not count again: {failed}"));

@@ -402,7 +402,7 @@ pub(super) fn check_journal(run: &Run) -> Result<(), CommandError> {
 }
 
 /// Without a run's plan and journal a search would forget what it has spent.
-fn damaged(why: &str) -> CommandError {
+pub(super) fn damaged(why: &str) -> CommandError {
     // What the store advises is for other commands.
     let why = why.split("; ").next().unwrap_or_default();
     CommandError::cannot_continue(format!(

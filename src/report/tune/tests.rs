@@ -85,6 +85,7 @@ pub(crate) fn record() -> TuneRecord {
                 change: Some(0.25),
                 interval: Some([0.2, 0.3]),
                 starts_to_decide: None,
+                failed_starts: [0, 0],
                 doubts: [None, Some("suspect: host-busy in 1 of 5 starts".to_owned())],
             }),
         }),

@@ -185,6 +185,9 @@ pub(crate) struct Confirmation {
     pub(crate) change: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) interval: Option<[f64; 2]>,
+    /// Starts of the default and of the winner that failed, were invalid by their own fault or missed the SLO.
+    #[serde(default)]
+    pub(crate) failed_starts: [usize; 2],
     /// Findings and failed requests of the default's and of the winner's starts, in words.
     #[serde(default)]
     pub(crate) doubts: [Option<String>; 2],
