@@ -413,6 +413,8 @@ pub(crate) enum SchemaKind {
     Engine,
     /// The profile of a cluster.
     Cluster,
+    /// The list of prices.
+    Prices,
     /// The output of `matrix report --format json`.
     Report,
 }

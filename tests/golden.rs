@@ -73,7 +73,7 @@ fn digests_of_shipped_cells_are_those_that_runs_were_made_with() {
                 .to_string_lossy()
                 .into_owned()
         })
-        .filter(|name| name.ends_with(".yaml"))
+        .filter(|name| name.ends_with(".yaml") && name != "prices.yaml")
         .collect();
     names.sort();
     is_as_recorded("digests.txt", &digests(&root(), &names));
@@ -81,7 +81,7 @@ fn digests_of_shipped_cells_are_those_that_runs_were_made_with() {
 
 #[test]
 fn reports_of_an_old_run_have_the_same_bytes() {
-    let lines = ["markdown", "csv", "json", "html"].map(|format| {
+    let lines = ["markdown", "csv", "csv-long", "json", "html"].map(|format| {
         let report = printed(&["report", "tests/fixtures/run-format-1", "--format", format]);
         let digest = Sha256::digest(report.as_bytes());
         let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();

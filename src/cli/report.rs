@@ -29,6 +29,10 @@ pub(crate) struct ReportArgs {
     /// The smallest change that counts as a win, a loss or `[best]`, as in `matrix compare`.
     #[arg(long, default_value = "2%", value_parser = parse_share, value_name = "SHARE")]
     pub(crate) floor: f64,
+    /// The list of prices of GPUs and energy. By default `matrices/prices.yaml`, else the list inside this program. `price` of a matrix
+    /// comes first.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) prices: Option<PathBuf>,
     /// The cache folders; the noise of this host is read from there.
     #[command(flatten)]
     pub(crate) places: CacheArgs,

@@ -19,10 +19,12 @@ pub(crate) fn execute(args: &InitArgs) -> Outcome {
     let matrix = schema::schema_text(SchemaKind::Matrix);
     let engine = schema::schema_text(SchemaKind::Engine);
     let cluster = schema::schema_text(SchemaKind::Cluster);
+    let prices = schema::schema_text(SchemaKind::Prices);
     let schemas = [
         ("schemas/matrix.json", matrix.as_str()),
         ("schemas/engine.json", engine.as_str()),
         ("schemas/cluster.json", cluster.as_str()),
+        ("schemas/prices.json", prices.as_str()),
     ];
     let mut message = String::new();
     for (path, text) in shipped::FILES.iter().copied().chain(schemas) {

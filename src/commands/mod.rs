@@ -32,6 +32,7 @@ pub(crate) mod nightly;
 pub(crate) mod noise;
 mod output;
 pub(crate) mod plan;
+mod prices;
 pub(crate) mod report;
 pub(crate) mod run;
 

@@ -18,7 +18,9 @@ use crate::cli::report::ReportArgs;
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::history;
 use crate::commands::output::{Colors, eprint, print};
+use crate::commands::prices::{price_list, price_list_or_shipped};
 use crate::commands::terminal;
+use crate::config::prices::{PriceList, Prices};
 use crate::config::select::Selector;
 use crate::config::yaml::nearest_name;
 use crate::exit::Exit;
@@ -45,7 +47,9 @@ pub(crate) fn execute(args: &ReportArgs, colors: Colors) -> Outcome {
         check_reference(name, &runs)?;
     }
     let cache = args.places.cache();
-    let read: Vec<ReportInput> = runs.iter().map(|run| ReportInput::load(run, &cache)).collect();
+    let list = price_list(args.prices.as_deref(), colors)?;
+    let load = |run| ReportInput::load(run, &cache, &list);
+    let read: Vec<ReportInput> = runs.iter().map(load).collect();
     let document = document(&read, args.reference.as_deref(), args.floor);
     let format = args.format.as_deref().map(format::report);
     if format.is_some_and(|format| !format.shows_warnings) {
@@ -140,7 +144,8 @@ pub(crate) fn write_documents(
 ) -> anyhow::Result<(Run, String)> {
     let run = Run::read(store.folder())?;
     write_results(&run, store, |_| true)?;
-    let inputs = [ReportInput::load(&run, cache)];
+    let list = price_list_or_shipped(colors);
+    let inputs = [ReportInput::load(&run, cache, &list)];
     let document = document(&inputs, None, bound);
     for (name, text) in files(&document, &inputs, folder_formats()) {
         store.write_report(&name, &text)?;
@@ -161,14 +166,19 @@ pub(crate) fn write_documents(
         1 => format!("1 cell left out by `--only`; `{command}` shows it\n"),
         _ => format!("{left_out} cells left out by `--only`; `{command}` shows them\n"),
     };
-    let tables = tables(&self::document(&[ReportInput::load(&part, cache)], None, bound));
+    let tables = tables(&self::document(
+        &[ReportInput::load(&part, cache, &list)],
+        None,
+        bound,
+    ));
     Ok((run, format!("{tables}{note}")))
 }
 
 /// Writes the reports of a finished run again, because something beside its measurements changed.
-pub(crate) fn rewrite_reports(folder: &Path, cache: &Path, bound: f64) -> anyhow::Result<()> {
+pub(crate) fn rewrite_reports(folder: &Path, cache: &Path, bound: f64, colors: Colors) -> anyhow::Result<()> {
     let run = Run::read(folder)?;
-    let inputs = [ReportInput::load(&run, cache)];
+    let list = price_list_or_shipped(colors);
+    let inputs = [ReportInput::load(&run, cache, &list)];
     let document = document(&inputs, None, bound);
     for (name, text) in files(&document, &inputs, folder_formats()) {
         let path = folder.join(name);
@@ -216,10 +226,11 @@ struct ReportInput<'a> {
     warnings: Vec<String>,
     precisions: BTreeMap<CellKey, CellPrecision>,
     noise: Option<Noise>,
+    prices: Prices,
 }
 
 impl<'a> ReportInput<'a> {
-    fn load(run: &'a Run, cache: &Path) -> Self {
+    fn load(run: &'a Run, cache: &Path, list: &PriceList) -> Self {
         let mut doubts = run.warnings.clone();
         let mut traces = BTreeMap::new();
         for summary in &run.summaries {
@@ -264,6 +275,10 @@ impl<'a> ReportInput<'a> {
             noise: store::nightly::read_noise(cache).filter(|noise| {
                 machines::are_noise_compatible(&noise.machine, &facts_of_run(&run.machine, &run.summaries))
             }),
+            prices: Prices {
+                matrix: run.plan.price,
+                list: list.clone(),
+            },
         }
     }
 }
@@ -282,6 +297,7 @@ fn document(inputs: &[ReportInput<'_>], reference: Option<&str>, bound: f64) -> 
             precisions: &inputs.precisions,
             tune: inputs.run.tune.as_ref(),
             noise: inputs.noise.as_ref(),
+            prices: &inputs.prices,
         })
         .collect();
     Document::from_runs(&sources, reference, bound)

@@ -8,6 +8,7 @@ use crate::commands::output::print;
 use crate::config::cluster::ClusterProfile;
 use crate::config::engine::Recipe;
 use crate::config::matrix::Matrix;
+use crate::config::prices::PriceList;
 use crate::exit::Exit;
 use crate::report::document::Document;
 
@@ -21,6 +22,7 @@ pub(crate) fn schema_text(kind: SchemaKind) -> String {
         SchemaKind::Matrix => schemars::schema_for!(Matrix),
         SchemaKind::Engine => schemars::schema_for!(Recipe),
         SchemaKind::Cluster => schemars::schema_for!(ClusterProfile),
+        SchemaKind::Prices => schemars::schema_for!(PriceList),
         SchemaKind::Report => SchemaSettings::default()
             .for_serialize()
             .into_generator()

@@ -19,6 +19,7 @@ use crate::config::job_containers::JobContainers;
 use crate::config::lora::Lora;
 use crate::config::members::RoleEntry;
 use crate::config::pacing::{Pacing, ThinkTime};
+use crate::config::prices::MatrixPrice;
 use crate::config::quality::QualityEntry;
 use crate::config::repeats::Repeats;
 use crate::config::scenario::Slo;
@@ -105,6 +106,10 @@ pub(crate) struct Matrix {
     /// `{ engine: vllm, objective: throughput, space: { --max-num-seqs: [64, 128, 256] } }`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) tune: Option<Spanned<TuneEntry>>,
+    /// What a GPU costs for an hour and energy for a kilowatt-hour, in US dollars, such as `{ gpu_hour: 2.50, kwh: 0.12 }`;
+    /// default: the list `matrices/prices.yaml`.
+    #[serde(default)]
+    pub(crate) price: MatrixPrice,
     /// Files of data sets, relative to the matrix file, such as `sharegpt: data/ShareGPT.json`.
     #[serde(default)]
     pub(crate) datasets: OrderedMap<Spanned<String>>,

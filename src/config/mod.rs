@@ -19,6 +19,7 @@ pub(crate) mod matrix;
 pub(crate) mod members;
 pub(crate) mod metrics;
 pub(crate) mod pacing;
+pub(crate) mod prices;
 mod profile;
 pub(crate) mod quality;
 pub(crate) mod repeats;

@@ -268,6 +268,7 @@ fn assemble(matrix: &Matrix, gathered: CellsByLaunch, left_out: Vec<ExcludedCell
         cells,
         left_out,
         parallel: matrix.parallel,
+        price: matrix.price,
         validity: matrix
             .validity
             .as_ref()

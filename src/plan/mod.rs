@@ -45,6 +45,7 @@ use crate::config::gpus::GpuList;
 #[cfg(test)]
 pub(crate) use crate::config::log_patterns::PhasePattern;
 pub(crate) use crate::config::log_patterns::{FatalPattern, FaultOwner, LogPatterns};
+use crate::config::prices::MatrixPrice;
 use crate::config::repeats::StopRule;
 use crate::config::scenario::Scenario;
 use crate::config::select::AxisValues;
@@ -83,6 +84,9 @@ pub struct Plan {
     /// Bounds of the reason codes of validity.
     #[serde(default, skip_serializing_if = "ValidityBounds::is_default")]
     pub(crate) validity: ValidityBounds,
+    /// Prices of the matrix, for costs in reports.
+    #[serde(default, skip_serializing_if = "MatrixPrice::is_empty")]
+    pub(crate) price: MatrixPrice,
     /// Whether nightly runs start the baseline beside every cell.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) paired: bool,
@@ -107,6 +111,7 @@ impl Plan {
             stored_reference: None,
             pull_ahead: false,
             validity: ValidityBounds::default(),
+            price: MatrixPrice::default(),
             paired: false,
             until: None,
         }

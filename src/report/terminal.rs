@@ -65,8 +65,8 @@ pub(crate) fn draw(table: &Table, width: u16, colors: bool) -> String {
     text
 }
 
-/// A note below a table, wrapped at words.
-fn wrap_note(note: &str, width: u16) -> String {
+/// A note below a table, or another indented paragraph, wrapped at words.
+pub(crate) fn wrap_note(note: &str, width: u16) -> String {
     let width = match width {
         PAGE_WIDTH => usize::MAX,
         width => usize::from(width),

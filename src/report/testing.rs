@@ -91,6 +91,7 @@ impl Case {
             noise: None,
             answer_comparisons: &[],
             agreements: &[],
+            prices: Default::default(),
         }
     }
 }

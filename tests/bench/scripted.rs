@@ -329,7 +329,7 @@ fn what_was_found_is_imported_whichever_file_is_read_first() {
         };
         let imported = matrix(&[&["import", "--name", name], &files[..]].concat());
         assert_eq!(imported.code, Some(0), "{}", imported.stderr);
-        let report = matrix(&["report", &format!("results/{name}"), "--format", "csv"]);
+        let report = matrix(&["report", &format!("results/{name}"), "--format", "csv-long"]);
         let rows: Vec<&str> = report.stdout.lines().skip(1).collect();
         let is_invalid = |row: &&str| row.contains(",invalid,") && row.contains("output-short");
         let actual = format!("{name}: {}{}", report.stdout, report.stderr);

@@ -110,6 +110,9 @@ fn a_report_sorts_filters_stays_silent_and_fetches_nothing() {
     fits_every_screen(&mut page, &file, "");
     page.look(1280, 900, false, "light");
     page.load(&file);
+    if env_variable("MATRIX_PAGE").is_none() {
+        answers_first(&mut page);
+    }
     sorts(&mut page);
     filters(&mut page);
     // Figures that were imported have no course over time.
@@ -241,6 +244,17 @@ const COLUMN: &str = "(() => {
   const at = heads.findIndex((head) => head.textContent.startsWith('output'));
   return [...table.tBodies[0].rows].map((row) => Number(row.cells[at].dataset.v));
 })()";
+
+/// Answer, chart and table begin within the first 1200 pixels, in this order.
+fn answers_first(page: &mut Page) {
+    let tops = "['#answer li', '#tradeoffs figure svg', '#summary table'].map((what) => \
+                document.querySelector(what).getBoundingClientRect().top + scrollY)";
+    let tops: Vec<f64> = serde_json::from_value(page.value(tops)).expect("each is there");
+    assert!(tops.is_sorted() && tops[2] < 1200.0, "{tops:?}");
+    let answer = page.value("document.querySelector('#answer').textContent");
+    let is_answer = |text: &str| text.contains("sim-sglang") && text.contains("sim-vllm");
+    assert!(answer.as_str().is_some_and(is_answer), "{answer}");
+}
 
 fn sorts(page: &mut Page) {
     let click = "(() => {

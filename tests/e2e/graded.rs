@@ -169,7 +169,10 @@ fn answers_that_are_worse_than_those_of_the_reference_cost_the_row_and_equal_one
     let found = &worse["answers"][0]["versus_reference"]["result"]["compared"];
     assert_eq!(found["is_worse"], true, "{found}");
     assert_eq!(worse["validity"], "invalid");
-    let csv = bench.call(&["report", folder, "--format", "csv"]).exits(0).stdout;
+    let csv = bench
+        .call(&["report", folder, "--format", "csv-long"])
+        .exits(0)
+        .stdout;
     assert!(csv.contains("arithmetic_difference_share"), "{csv}");
     // A resumed run judges its answers again without the reference.
     let matrix = format!("{matrix}{}", quality.replace("reference: pinned, ", ""));

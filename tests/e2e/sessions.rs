@@ -104,7 +104,7 @@ fn sessions_go_from_the_matrix_to_the_records_and_the_report() {
         }
     }
     let run = bench.run_folder().display().to_string();
-    let csv = bench.call(&["report", &run, "--format", "csv"]).exits(0);
+    let csv = bench.call(&["report", &run, "--format", "csv-long"]).exits(0);
     csv.shows("theoretical_prefix_cache_hit_share");
     bench.call(&["report", &run]).exits(0).shows("agents");
     bench.leaves_no_process();

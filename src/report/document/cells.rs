@@ -11,8 +11,8 @@ use crate::analysis::metrics::Metric;
 use crate::plan::Measurement;
 use crate::report::engine_report::command::command_of;
 use crate::report::tables::{
-    AnswerScore, ProbeAgreement, ReportCell, TierCapacity, answer_scores, is_unknown, mean_of_starts,
-    probe_agreement, status_in_words, summary_validity, tier_capacities,
+    AnswerScore, CellCost, ProbeAgreement, ReportCell, TierCapacity, answer_scores, cell_cost, is_unknown,
+    mean_of_starts, probe_agreement, status_in_words, summary_validity, tier_capacities,
 };
 use crate::results::record::cell::{Definitions, MeasurementStatus, MeasurementSummary, Origin};
 use crate::results::record::provenance::UnknownFact;
@@ -84,6 +84,9 @@ pub(crate) struct CellFacts {
     /// The capacity for each tier of the SLO, with its interval; empty if the scenario does not search.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) capacities: Vec<TierCapacity>,
+    /// What tokens cost; absent without GPUs, without their price, or for results of other tools.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cost: Option<CellCost>,
     /// Scores of graded answers, one for each task; empty if none were graded.
     pub(crate) answers: Vec<AnswerScore>,
     /// How far answers to greedy probes agree; absent if none were sent.
@@ -235,6 +238,7 @@ pub(super) fn cell(
             .map(|summary| measurement_facts(summary))
             .collect(),
         figures: figure_facts(report_cell),
+        cost: cell_cost(report_cell),
         capacities: tier_capacities(report_cell),
         answers: answer_scores(report_cell),
         probes: probe_agreement(report_cell),

@@ -5,6 +5,7 @@
 
 mod cells;
 mod comparisons;
+mod conclusions;
 mod facts;
 mod legend;
 mod tables;
@@ -22,6 +23,7 @@ pub(crate) use cells::{CellFacts, Figure, label, unit};
 #[cfg(test)]
 pub(crate) use comparisons::VersusReference;
 pub(crate) use comparisons::{ComparisonRow, ComparisonTable, Ranking};
+pub(crate) use conclusions::{Conclusion, ConclusionOutcome, Headline};
 pub(crate) use facts::{Fact, HOSTS, LeftOutFact, RunFacts, machine_facts};
 pub(crate) use tables::ReportTables;
 pub(crate) use time_series::{MeasurementTimeSeries, Series, SeriesQuantity};
@@ -35,6 +37,7 @@ use crate::analysis::compare::precision::CellPrecision;
 use crate::analysis::graded::agreement::{CellAgreement, agreements};
 use crate::analysis::graded::reference::{AnswerComparison, compare_answers};
 use crate::base::ids::CellKey;
+use crate::config::prices::Prices;
 use crate::plan::{Measurement, Plan};
 use crate::results::record::cell::MeasurementSummary;
 use crate::results::record::cell_stats::Noise;
@@ -65,6 +68,8 @@ pub(crate) struct ReportedRun<'a> {
     pub(crate) tune: Option<&'a TuneRecord>,
     /// Noise of this machine's figures, if `matrix noise` measured it.
     pub(crate) noise: Option<&'a Noise>,
+    /// Prices of its GPUs and of energy.
+    pub(crate) prices: &'a Prices,
 }
 
 /// Everything that a report shows.
@@ -76,6 +81,8 @@ pub(crate) struct Document {
     pub(crate) title: String,
     /// The runs of the report.
     pub(crate) runs: Vec<RunFacts>,
+    /// What the report says about each model and load, in the order of the comparisons.
+    pub(crate) conclusions: Vec<Conclusion>,
     /// All cells of all runs, in the order of the plans.
     pub(crate) cells: Vec<CellFacts>,
     /// Comparisons with the reference, one for each model and scenario.
@@ -119,6 +126,7 @@ impl Document {
                 report_cells.into_iter().map(|cell| {
                     cell.with_precisions(source.precisions)
                         .with_noise(source.noise)
+                        .with_prices(source.prices, source.machine)
                         .with_answer_comparisons(answers)
                         .with_agreements(probes)
                 })
@@ -141,6 +149,7 @@ impl Document {
             format: FORMAT,
             title: title(sources),
             runs: sources.iter().map(facts::run_facts).collect(),
+            conclusions: conclusions::conclusions(&groups),
             cells: cells
                 .map(|((cell, traces), run)| cells::cell(cell, run, traces))
                 .collect(),
@@ -154,6 +163,14 @@ impl Document {
             },
             comparisons,
             standings,
+        }
+    }
+
+    /// What the report says first. The trials of a search have no conclusions but its answer, which its table has.
+    pub(crate) fn headlines(&self) -> Vec<Headline> {
+        match self.tables.searches.is_empty() {
+            true => conclusions::headlines(&self.conclusions),
+            false => Vec::new(),
         }
     }
 

@@ -25,6 +25,7 @@ struct TestRun {
     traces: BTreeMap<Measurement, MeasurementTimeSeries>,
     doubts: Vec<String>,
     certainties: BTreeMap<CellKey, CellPrecision>,
+    prices: Prices,
 }
 
 impl TestRun {
@@ -64,6 +65,7 @@ impl TestRun {
             summaries,
             doubts: Vec::new(),
             certainties: BTreeMap::new(),
+            prices: Prices::default(),
         }
     }
 
@@ -79,6 +81,7 @@ impl TestRun {
             precisions: &self.certainties,
             tune: None,
             noise: None,
+            prices: &self.prices,
         }
     }
 
@@ -195,7 +198,7 @@ fn the_document_of_a_small_run_is_what_it_was() {
     assert_eq!(standing.mean, None, "of one start");
     assert_eq!(document.standings[2].refused, 1);
     insta::assert_snapshot!("overall", drawn("markdown", &document));
-    let lines = drawn("csv", &document);
+    let lines = drawn("csv-long", &document);
     let lines: Vec<&str> = lines.lines().collect();
     let head: Vec<&str> = lines[0].split(',').collect();
     assert!(lines.iter().all(|line| fields(line) == head.len()));
@@ -438,13 +441,13 @@ fn hostile_text_stays_text_in_every_format() {
     let markdown = drawn("markdown", &document);
     assert!(!markdown.contains("<script") && !markdown.contains('\u{1b}'));
     assert!(!markdown.replace("\\](", "").contains("]("), "it is a link");
-    let table: Vec<usize> = drawn("csv", &document)
+    let table: Vec<usize> = drawn("csv-long", &document)
         .split("\r\n")
         .map(|line| line.matches('"').count())
         .collect();
     assert!(table.iter().all(|quotes| quotes % 2 == 0));
     assert!(
-        drawn("csv", &document)
+        drawn("csv-long", &document)
             .lines()
             .skip(1)
             .all(|line| !line.starts_with('='))

@@ -2,7 +2,7 @@
 //!
 //! Text that a spreadsheet would take for a formula begins with `'`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::analysis::metrics::{Direction, Metric};
 use crate::report::document::{CellFacts, ComparisonRow, ComparisonTable, Document, Figure, label, unit};
@@ -11,7 +11,10 @@ use crate::report::table::single_line;
 use crate::report::tables::{
     AnswerResult, AnswerScore, AnswersVersusReference, CapacityInterval, TierCapacity,
 };
-use crate::results::record::cell::Definitions;
+use crate::results::record::cell::{Definitions, Origin};
+
+/// How many of [`REPORT_COLUMNS`] describe the cell.
+const CELL_COLUMNS: usize = 26;
 
 const REPORT_COLUMNS: [&str; 35] = [
     "run",
@@ -51,7 +54,13 @@ const REPORT_COLUMNS: [&str; 35] = [
     "measurements",
 ];
 
+/// One row for each cell.
 pub(super) fn report(document: &Document) -> String {
+    cell_rows(document).into_iter().map(csv_line).collect()
+}
+
+/// One row for each figure of each cell.
+pub(super) fn long_report(document: &Document) -> String {
     report_rows(document).into_iter().map(csv_line).collect()
 }
 
@@ -59,15 +68,91 @@ pub(super) fn history(history: &History<'_>) -> String {
     history_rows(history).into_iter().map(csv_line).collect()
 }
 
-/// A header, then a row for each cell, definition set and figure. A cell without figures has one row, so that
-/// it is not overlooked.
-pub(super) fn report_rows(document: &Document) -> Vec<Vec<String>> {
-    let mut rows: Vec<Vec<String>> = vec![REPORT_COLUMNS.map(str::to_owned).into()];
+/// A header, then a row for each cell: what describes it, then its figures in the order of their names. Those under the definitions
+/// `matrix`, for imported cells under those that they have; capacities have the ends of their interval beside them.
+fn cell_rows(document: &Document) -> Vec<Vec<String>> {
+    let placed = placed_rows(document);
+    let values: Vec<BTreeMap<String, String>> = document.cells.iter().map(cell_values).collect();
+    let names: BTreeSet<&String> = values.iter().flat_map(BTreeMap::keys).collect();
+    let mut header: Vec<String> = REPORT_COLUMNS[..CELL_COLUMNS]
+        .iter()
+        .map(|&name| name.to_owned())
+        .collect();
+    header.extend(names.iter().map(|name| without_formulas(name)));
+    let mut rows = vec![header];
+    for (at, (cell, values)) in document.cells.iter().zip(&values).enumerate() {
+        let mut row = cell_fields(cell, placed.get(&at).copied());
+        row.extend(
+            names
+                .iter()
+                .map(|name| values.get(*name).cloned().unwrap_or_default()),
+        );
+        rows.push(row);
+    }
+    rows
+}
+
+/// The figures of a cell, by the name of their column.
+fn cell_values(cell: &CellFacts) -> BTreeMap<String, String> {
+    let sets: &[Definitions] = match cell.origin {
+        Origin::Imported => &[Definitions::Matrix, Definitions::Classic, Definitions::Current],
+        Origin::Measured | Origin::Simulated => &[Definitions::Matrix],
+    };
+    let mut values = BTreeMap::new();
+    for figures in sets.iter().rev().filter_map(|set| cell.figures.get(set)) {
+        values.extend(
+            figures
+                .iter()
+                .map(|(name, figure)| (name.clone(), figure.value.to_string())),
+        );
+    }
+    for tier in &cell.capacities {
+        for (suffix, capacity) in [("", &tier.capacity), ("_per_gpu", &tier.per_gpu)] {
+            let Some(capacity) = capacity else { continue };
+            let name = format!("{}{suffix}", tier.figure);
+            values.insert(format!("{name}_least"), capacity.low.to_string());
+            values.insert(format!("{name}_most"), capacity.high.to_string());
+            values.insert(name, capacity.value.to_string());
+        }
+    }
+    if let Some(cost) = &cell.cost {
+        let costs = [
+            ("cost_output_usd_per_million", Some(cost.output_usd_per_million)),
+            ("cost_total_usd_per_million", cost.total_usd_per_million),
+            ("cost_energy_usd_per_million", cost.energy_usd_per_million),
+        ];
+        let known = costs
+            .into_iter()
+            .filter_map(|(name, value)| Some((name.to_owned(), value?.to_string())));
+        values.extend(known);
+        values.insert(
+            "cost_prices".to_owned(),
+            without_formulas(&cost.prices.join("; ")),
+        );
+    }
+    for score in &cell.answers {
+        values.insert(
+            format!("{}_correct_share", single_line(&score.task)),
+            score.correct_share.to_string(),
+        );
+    }
+    values
+}
+
+/// The row of each cell in the comparisons.
+fn placed_rows(document: &Document) -> HashMap<usize, (&ComparisonTable, &ComparisonRow)> {
     let placed = document.comparisons.iter().flat_map(|comparison| {
         let rows = comparison.rows.iter();
         rows.map(move |row| (row.cell, (comparison, row)))
     });
-    let placed: HashMap<usize, (&ComparisonTable, &ComparisonRow)> = placed.collect();
+    placed.collect()
+}
+
+/// A header, then a row for each cell, definition set and figure. A cell without figures has one row, so that
+/// it is not overlooked.
+pub(super) fn report_rows(document: &Document) -> Vec<Vec<String>> {
+    let mut rows: Vec<Vec<String>> = vec![REPORT_COLUMNS.map(str::to_owned).into()];
+    let placed = placed_rows(document);
     for (at, cell) in document.cells.iter().enumerate() {
         let leading_fields = cell_fields(cell, placed.get(&at).copied());
         let mut has_figures = false;

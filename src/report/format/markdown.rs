@@ -1,7 +1,7 @@
 //! Draws documents as GitHub's Markdown.
 
 use crate::analysis::compare::pairwise::Comparison;
-use crate::report::document::{Document, HOSTS};
+use crate::report::document::{Document, HOSTS, Headline};
 use crate::report::history::{self, History};
 use crate::report::markdown::{self, escape};
 use crate::report::{Table, comparison};
@@ -21,6 +21,16 @@ pub(super) fn report(document: &Document) -> String {
                 escape(&hosts.value)
             ));
         }
+    }
+    let headlines = document.headlines();
+    if !headlines.is_empty() {
+        let line =
+            |headline: &Headline| format!("**{}**: {}", escape(&headline.about), escape(&headline.sentence));
+        text.push_str("## Answer\n\n");
+        for headline in &headlines {
+            text.push_str(&format!("- {}\n", line(headline)));
+        }
+        text.push('\n');
     }
     let tables = &document.tables;
     for table in tables.searches.iter().chain(&tables.overview_matrix) {

@@ -44,7 +44,7 @@ pub(crate) struct ComparisonFormat {
     pub(crate) draw: fn(&Comparison, [&str; 2], PageLayout) -> String,
 }
 
-pub(crate) static FORMATS: [Format; 5] = [
+pub(crate) static FORMATS: [Format; 6] = [
     Format {
         name: "terminal",
         report: Some(ReportFormat {
@@ -102,7 +102,7 @@ pub(crate) static FORMATS: [Format; 5] = [
     Format {
         name: "csv",
         report: Some(ReportFormat {
-            help: "CSV with one row for each metric of each cell",
+            help: "CSV with one row for each cell",
             file: "report.csv",
             is_in_run_folder: true,
             shows_warnings: false,
@@ -113,6 +113,19 @@ pub(crate) static FORMATS: [Format; 5] = [
             help: "CSV with one row for each metric of each nightly run",
             draw: |history, _| csv::history(history),
         }),
+        comparison: None,
+    },
+    Format {
+        name: "csv-long",
+        report: Some(ReportFormat {
+            help: "CSV with one row for each metric of each cell, of every definition",
+            file: "report-long.csv",
+            is_in_run_folder: false,
+            shows_warnings: false,
+            has_engine_reports: false,
+            draw: |document, _| csv::long_report(document),
+        }),
+        history: None,
         comparison: None,
     },
     Format {

@@ -24,6 +24,19 @@ pub(crate) fn report(document: &Document, layout: PageLayout) -> String {
     if let Some(rough) = rough {
         text.push_str(&format!("{rough}\n\n"));
     }
+    let headlines = document.headlines();
+    if !headlines.is_empty() {
+        text.push_str("Answer\n");
+        for headline in &headlines {
+            let line = format!(
+                "{}: {}",
+                single_line(&headline.about),
+                single_line(&headline.sentence)
+            );
+            text.push_str(&terminal::wrap_note(&line, layout.width));
+        }
+        text.push('\n');
+    }
     let doubts: Vec<_> = document.runs.iter().flat_map(|run| &run.doubts).collect();
     if !doubts.is_empty() {
         text.push_str("Skipped\n");

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::charts;
 use super::components::{Entry, FigureView, TableView, chart_views, table_view, with_caption};
-use crate::report::document::{Document, Fact, LeftOutFact, ReportTables};
+use crate::report::document::{ConclusionOutcome, Document, Fact, Headline, LeftOutFact, ReportTables};
 use crate::report::table::single_line;
 use crate::results::record::cell::Origin;
 
@@ -17,6 +17,7 @@ pub(super) struct ReportView {
     runs: Vec<RunView>,
     warnings: Vec<String>,
     contents: Vec<Entry>,
+    headlines: Vec<HeadlineView>,
     overview: TableView,
     across: Option<TableView>,
     standings: Option<TableView>,
@@ -31,6 +32,13 @@ pub(super) struct ReportView {
     legend: Vec<String>,
     launches: Vec<LaunchView>,
     redraw: String,
+}
+
+#[derive(Serialize)]
+struct HeadlineView {
+    about: String,
+    sentence: String,
+    outcome: ConclusionOutcome,
 }
 
 #[derive(Serialize)]
@@ -91,7 +99,13 @@ pub(super) fn view(document: &Document) -> ReportView {
         title: single_line(&document.title),
         runs: document.runs.iter().map(run).collect(),
         warnings: warnings(document),
-        contents: contents(tables, !tradeoffs.is_empty(), !courses.is_empty()),
+        contents: contents(
+            tables,
+            !document.headlines().is_empty(),
+            !tradeoffs.is_empty(),
+            !courses.is_empty(),
+        ),
+        headlines: document.headlines().iter().map(headline).collect(),
         overview: table_view(&tables.overview),
         across: tables.overview_matrix.as_ref().map(table_view),
         standings: tables.rankings.as_ref().map(table_view),
@@ -110,6 +124,14 @@ pub(super) fn view(document: &Document) -> ReportView {
             let runs: Vec<String> = runs.collect();
             single_line(&format!("matrix report {} --out report", runs.join(" ")))
         },
+    }
+}
+
+fn headline(headline: &Headline) -> HeadlineView {
+    HeadlineView {
+        about: single_line(&headline.about),
+        sentence: single_line(&headline.sentence),
+        outcome: headline.outcome,
     }
 }
 
@@ -168,10 +190,17 @@ fn warnings(document: &Document) -> Vec<String> {
     warnings
 }
 
-fn contents(tables: &ReportTables, has_tradeoffs: bool, has_courses: bool) -> Vec<Entry> {
+fn contents(
+    tables: &ReportTables,
+    has_headlines: bool,
+    has_tradeoffs: bool,
+    has_courses: bool,
+) -> Vec<Entry> {
     let entry = Entry::new;
-    let mut entries = vec![entry("summary", "Summary"), entry("comparisons", "Side by side")];
+    let mut entries = Vec::new();
+    entries.extend(has_headlines.then(|| entry("answer", "Answer")));
     entries.extend(has_tradeoffs.then(|| entry("tradeoffs", "Throughput per GPU vs. interactivity")));
+    entries.extend([entry("summary", "Summary"), entry("comparisons", "Side by side")]);
     entries.extend(tables.answers.iter().map(|_| entry("answers", "Graded answers")));
     entries.extend(tables.probes.iter().map(|_| entry("probes", "Greedy probes")));
     entries.extend(has_courses.then(|| entry("time", "Over time")));

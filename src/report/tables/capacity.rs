@@ -66,7 +66,7 @@ impl CapacityInterval {
         }
     }
 
-    fn text(&self, unit: &str) -> String {
+    pub(crate) fn text(&self, unit: &str) -> String {
         let [value, low, high] = [self.value, self.low, self.high].map(significant);
         format!("{value} {unit} [{low} .. {high}]")
     }

@@ -1,6 +1,7 @@
 //! Tables of engines side by side, one for each model and scenario.
 
 use super::columns::MetricColumn;
+use super::cost::{cost_columns, cost_values, price_notes};
 use super::family::Group;
 use super::notes::{
     DEFINITIONS, approximate_note, burst_ttft_note, caveat_notes, precision_notes, row_notes,
@@ -42,6 +43,9 @@ fn table(comparison_group: &Group<'_, '_>) -> Table {
     columns.extend(columns::identity_columns());
     columns.extend(searches.then(capacity::search_column));
     columns.extend(columns::metric_columns(&figures));
+    let costs = cost_columns(group);
+    let cost_count = costs.len();
+    columns.extend(costs);
     columns.extend(columns::client_error_columns());
     let mut rows = Vec::new();
     let mut ratio_remarks = Vec::new();
@@ -53,6 +57,7 @@ fn table(comparison_group: &Group<'_, '_>) -> Table {
         cells.extend(columns::identity_values(cell));
         cells.extend(searches.then(|| capacity::search_value(cell)));
         cells.extend(columns::metric_values(cell, &figures));
+        cells.extend(cost_values(cell, cost_count));
         cells.extend(columns::client_error(cell));
         let mut marks = cell.marks();
         marks.extend((comparison_group.best == Some(at)).then_some(Mark::Best));
@@ -72,6 +77,7 @@ fn table(comparison_group: &Group<'_, '_>) -> Table {
     notes.extend(ratio_notes(comparison_group));
     notes.extend(comparison_group.best.map(|_| BEST_NOTE.to_owned()));
     notes.extend(approximate_note(&rows));
+    notes.extend(price_notes(group));
     notes.push(DEFINITIONS.to_owned());
     units::fit_time_units(Table {
         title: comparison_group.title.clone(),

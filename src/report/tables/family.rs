@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::conclusion::{Conclusion, conclude, standing};
 use super::grouping::{group_cells, names};
 use super::ratio::{self, Ratio, RatioOrReason, RatioVerdict};
 use super::report_cell::ReportCell;
@@ -30,6 +31,8 @@ pub(crate) struct Group<'s, 'a> {
     pub(crate) ratios: Vec<RatioOrReason>,
     /// Index of the row that is better than every other one.
     pub(crate) best: Option<usize>,
+    /// What the comparison supports.
+    pub(crate) conclusion: Conclusion,
 }
 
 impl Group<'_, '_> {
@@ -42,7 +45,7 @@ impl Group<'_, '_> {
 }
 
 /// The answers of one group by pair: index of the baseline row, index of the candidate row.
-type Answers = BTreeMap<(usize, usize), Vec<Answer>>;
+pub(super) type Answers = BTreeMap<(usize, usize), Vec<Answer>>;
 
 /// Groups the cells of a report by model and scenario, in the order of first appearance, and compares each
 /// with the rows of the reference engine.
@@ -70,6 +73,7 @@ pub(crate) fn compare_groups<'s, 'a>(
                 reference: reference.unwrap_or(own).to_owned(),
                 ratios: Vec::new(),
                 best: None,
+                conclusion: Conclusion::NoComparison,
                 rows,
             }
         })
@@ -80,6 +84,7 @@ pub(crate) fn compare_groups<'s, 'a>(
             .map(|at| ratio_to_reference(group, at, answers))
             .collect();
         group.best = best_row(group, answers);
+        group.conclusion = conclude(group, answers, group.best);
     }
     groups
 }
@@ -323,15 +328,7 @@ fn best_row(group: &Group<'_, '_>, answers: &Answers) -> Option<usize> {
         row.validity() == Verdict::Valid && !row.launch.is_attached()
     };
     let beats = |one: usize, other: usize| {
-        let straight = answers
-            .get(&(other, one))
-            .map(|answers| RatioVerdict::from_answers(answers));
-        let reversed = || {
-            answers
-                .get(&(one, other))
-                .map(|answers| RatioVerdict::from_answers(answers).reversed())
-        };
-        let is_better = straight.or_else(reversed) == Some(RatioVerdict::Better);
+        let is_better = standing(answers, one, other) == Some(RatioVerdict::Better);
         is_better && no_win_reason(group.rows[one], group.rows[other]).is_none()
     };
     let wins_all = |at: &usize| rivals.iter().all(|other| other == at || beats(*at, *other));

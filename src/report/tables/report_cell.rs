@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::cost::CellPrices;
 use crate::analysis::compare::precision::CellPrecision;
 use crate::analysis::graded::agreement::CellAgreement;
 use crate::analysis::graded::reference::AnswerComparison;
 use crate::analysis::metrics::{self, Metric, Quantity};
 use crate::base::ids::{CellKey, ContentHash};
+use crate::config::prices::Prices;
 use crate::plan::{Cell, Launch, Plan};
 use crate::report::table::{Mark, Value};
 use crate::results::record::cell::{Definitions, MeasurementStatus, MeasurementSummary, Origin};
@@ -42,6 +44,8 @@ pub(crate) struct ReportCell<'a> {
     pub(crate) answer_comparisons: &'a [AnswerComparison],
     /// How far answers to greedy probes agree, of all cells of the run.
     pub(crate) agreements: &'a [CellAgreement],
+    /// The prices that its costs follow from.
+    pub(crate) prices: CellPrices,
 }
 
 impl<'a> ReportCell<'a> {
@@ -85,6 +89,7 @@ impl<'a> ReportCell<'a> {
             noise: None,
             answer_comparisons: &[],
             agreements: &[],
+            prices: CellPrices::default(),
         });
         cells.collect()
     }
@@ -111,6 +116,12 @@ impl<'a> ReportCell<'a> {
     /// Sets the agreement of answers to greedy probes of the run.
     pub(crate) fn with_agreements(self, agreements: &'a [CellAgreement]) -> Self {
         Self { agreements, ..self }
+    }
+
+    /// Sets the prices of what it was measured on.
+    pub(crate) fn with_prices(self, prices: &Prices, machine: &Machine) -> Self {
+        let prices = CellPrices::new(prices, machine, &self.summaries);
+        Self { prices, ..self }
     }
 
     /// The engine with its version: the requested one, else the one reported by this cell or by the other

@@ -1,0 +1,362 @@
+//! The answer of a report: a sentence for each model and load that says which engine is better and by how much, that none is, or
+//! what is missing.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::analysis::metrics::{Direction, Metric};
+use crate::report::tables::{
+    Conclusion as Supported, Group, Lead, ReportCell, cell_cost, dollars, tier_capacities,
+};
+use crate::results::record::validity::Verdict;
+
+/// What the report says about one model and load.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub(crate) struct Conclusion {
+    /// Model and scenario, as one text.
+    pub(crate) title: String,
+    /// Whether there is a winner.
+    pub(crate) outcome: ConclusionOutcome,
+    /// The conclusion in words, without the title.
+    pub(crate) sentence: String,
+    /// Name of the figure that decides.
+    pub(crate) figure: String,
+    /// Name of the winning row; absent without a winner.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) winner: Option<String>,
+    /// Name of the best of the other rows; absent without a winner.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) runner_up: Option<String>,
+    /// How many times better the winner is than the runner-up, above 1 also for figures of which less is better; absent
+    /// without a winner.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) lead: Option<LeadFacts>,
+}
+
+/// Whether a comparison has a winner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ConclusionOutcome {
+    /// One row is better than every other one.
+    Winner,
+    /// The rows were judged, and none is better than all others.
+    NoWinner,
+    /// The rows were not judged: too few starts, differences besides the engine, or doubts.
+    NotJudged,
+    /// There is nothing to compare with.
+    NoComparison,
+}
+
+/// A lead with its confidence interval.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+pub(crate) struct LeadFacts {
+    pub(crate) value: f64,
+    /// Lower end of the 95 % confidence interval; absent if a side has a single start.
+    pub(crate) least: Option<f64>,
+    /// Upper end of the 95 % confidence interval; absent if a side has a single start.
+    pub(crate) most: Option<f64>,
+}
+
+/// The conclusion of each group, in the order of the groups.
+pub(super) fn conclusions(groups: &[Group<'_, '_>]) -> Vec<Conclusion> {
+    groups.iter().map(conclusion).collect()
+}
+
+fn conclusion(group: &Group<'_, '_>) -> Conclusion {
+    let metric = group.metric();
+    let mut drawn = Conclusion {
+        title: group.title.clone(),
+        outcome: ConclusionOutcome::NoComparison,
+        sentence: String::new(),
+        figure: metric.name(),
+        winner: None,
+        runner_up: None,
+        lead: None,
+    };
+    match &group.conclusion {
+        Supported::Winner { best, next, lead } => {
+            drawn.outcome = ConclusionOutcome::Winner;
+            drawn.sentence = winner_sentence(group, *best, *next, *lead);
+            drawn.winner = Some(group.names[*best].clone());
+            drawn.runner_up = Some(group.names[*next].clone());
+            drawn.lead = Some(LeadFacts {
+                value: lead.value,
+                least: lead.interval.map(|[least, _]| least),
+                most: lead.interval.map(|[_, most]| most),
+            });
+        }
+        Supported::NoWinner { leaders, why } => {
+            drawn.outcome = ConclusionOutcome::NoWinner;
+            drawn.sentence = format!("No winner among {}: {why}.", names(group, leaders));
+        }
+        Supported::NotJudged { leaders, why } => {
+            drawn.outcome = ConclusionOutcome::NotJudged;
+            drawn.sentence = format!(
+                "{} are not judged against each other: {why}.",
+                names(group, leaders)
+            );
+        }
+        Supported::NoComparison => drawn.sentence = alone_sentence(group),
+    }
+    drawn
+}
+
+fn names(group: &Group<'_, '_>, rows: &[usize]) -> String {
+    let names: Vec<&str> = rows.iter().map(|at| group.names[*at].as_str()).collect();
+    match names.as_slice() {
+        [] => String::new(),
+        [only] => (*only).to_owned(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}
+
+/// Such as `vllm@0.11 has 1.21 times the output throughput of sglang@0.5.5 (1.15 to 1.27): 1210.0 tok/s against 1000.0 tok/s`.
+fn winner_sentence(group: &Group<'_, '_>, best: usize, next: usize, lead: Lead) -> String {
+    let (winner, other) = (group.rows[best], group.rows[next]);
+    let metric = group.metric();
+    let interval = lead
+        .interval
+        .map_or_else(String::new, |[least, most]| format!(" ({least:.2} to {most:.2})"));
+    let values = [winner, other].map(|cell| value_text(cell, metric));
+    let compared = match &values {
+        [Some(ours), Some(theirs)] => format!(": {ours} against {theirs}"),
+        _ => String::new(),
+    };
+    let (winner_name, other_name) = (&group.names[best], &group.names[next]);
+    let times = format!("{:.2} times", lead.value);
+    let better = match (metric, metric.direction()) {
+        (Metric::Found(..), _) => {
+            let slos = winner.cell.scenario.tiers();
+            let slo = slos
+                .first()
+                .map_or_else(String::new, |slo| format!(" within the SLO {slo}"));
+            format!("{winner_name} holds {times} the load of {other_name}{interval}{slo}")
+        }
+        (_, Some(Direction::Lower)) => {
+            format!(
+                "{winner_name} is {times} as fast as {other_name}{interval} by {}",
+                metric.label()
+            )
+        }
+        _ => format!(
+            "{winner_name} has {times} the {} of {other_name}{interval}",
+            metric.label()
+        ),
+    };
+    format!("{better}{compared}{}.", cost_text(winner, Some(other)))
+}
+
+/// What the only row with valid figures reached.
+fn alone_sentence(group: &Group<'_, '_>) -> String {
+    let valid = (0..group.rows.len()).filter(|at| {
+        let row = group.rows[*at];
+        row.is_done() && row.validity() < Verdict::Invalid
+    });
+    let Some(at) = valid.into_iter().next() else {
+        return "No valid measurement.".to_owned();
+    };
+    let metric = group.metric();
+    let reached = value_text(group.rows[at], metric).map_or_else(
+        || format!("{} is not known", metric.label()),
+        |value| format!("{} {value}", metric.label()),
+    );
+    let others = match group.rows.len() {
+        1 => "nothing to compare it with",
+        _ => "no other row is valid",
+    };
+    format!(
+        "{} has {reached}; {others}{}.",
+        group.names[at],
+        cost_text(group.rows[at], None)
+    )
+}
+
+/// The value of the deciding metric; a capacity with its interval and per GPU.
+fn value_text(cell: &ReportCell<'_>, metric: Metric) -> Option<String> {
+    if let Metric::Found(..) = metric {
+        let tier = tier_capacities(cell).into_iter().next()?;
+        if let Some(capacity) = tier.per_gpu {
+            return Some(format!("{} per GPU", capacity.text(&tier.unit)));
+        }
+        if let Some(capacity) = tier.capacity {
+            return Some(capacity.text(&tier.unit));
+        }
+    }
+    let value = cell.value(metric)?;
+    let decimals = match value.abs() {
+        small if small < 10.0 => 2,
+        middle if middle < 100.0 => 1,
+        _ => 0,
+    };
+    Some(
+        format!("{value:.decimals$} {}", metric.unit().symbol())
+            .trim_end()
+            .to_owned(),
+    )
+}
+
+/// The cost of a million output tokens, beside that of the other row.
+fn cost_text(cell: &ReportCell<'_>, other: Option<&ReportCell<'_>>) -> String {
+    let Some(cost) = cell_cost(cell) else {
+        return String::new();
+    };
+    let against = other.and_then(cell_cost).map_or_else(String::new, |other| {
+        format!(" against {}", dollars(other.output_usd_per_million))
+    });
+    format!(
+        "; {} per million output tokens{against} ({})",
+        dollars(cost.output_usd_per_million),
+        cost.prices[0]
+    )
+}
+
+/// A conclusion with the models and loads that it is true of.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Headline {
+    /// The models and loads, as one text.
+    pub(crate) about: String,
+    pub(crate) sentence: String,
+    pub(crate) outcome: ConclusionOutcome,
+}
+
+/// Largest number of models and loads that a headline names.
+const MAX_NAMED: usize = 3;
+
+/// The conclusions to print first: winners, then comparisons without one, then those that are not judged. What is true of several
+/// loads is said once. Empty if no comparison has several rows.
+pub(crate) fn headlines(conclusions: &[Conclusion]) -> Vec<Headline> {
+    let is_compared = |conclusion: &Conclusion| conclusion.outcome != ConclusionOutcome::NoComparison;
+    if !conclusions.iter().any(is_compared) {
+        return Vec::new();
+    }
+    let mut sorted: Vec<&Conclusion> = conclusions.iter().collect();
+    sorted.sort_by_key(|conclusion| conclusion.outcome);
+    let mut grouped: Vec<(&Conclusion, Vec<&str>)> = Vec::new();
+    for conclusion in sorted {
+        let same = grouped.iter_mut().find(|(first, _)| {
+            (first.outcome, &first.sentence) == (conclusion.outcome, &conclusion.sentence)
+        });
+        match same {
+            Some((_, titles)) => titles.push(&conclusion.title),
+            None => grouped.push((conclusion, vec![&conclusion.title])),
+        }
+    }
+    let headline = |(first, titles): (&Conclusion, Vec<&str>)| {
+        let more = match titles.len().saturating_sub(MAX_NAMED) {
+            0 => String::new(),
+            more => format!("; and {more} more"),
+        };
+        Headline {
+            about: titles[..titles.len().min(MAX_NAMED)].join("; ") + &more,
+            sentence: first.sentence.clone(),
+            outcome: first.outcome,
+        }
+    };
+    grouped.into_iter().map(headline).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::compare::decision::DEFAULT_BOUND;
+    use crate::report::tables::compare_groups;
+    use crate::report::testing::{Case, report_cells};
+
+    /// A cell with a start for each factor.
+    fn starts(engine: &str, tok_s: f64, factors: &[f64]) -> Case {
+        let mut case = Case::new(engine, "bf16", 1, tok_s * factors[0]);
+        for factor in &factors[1..] {
+            case = case.measured_again(tok_s * factor);
+        }
+        for (summary, start) in case.summaries.iter_mut().zip(1..) {
+            (summary.start, summary.repeat) = (start, 1);
+        }
+        case
+    }
+
+    const STEADY: [f64; 5] = [1.0, 1.004, 0.996, 1.002, 0.998];
+
+    fn conclusion_of(cases: &[Case]) -> Conclusion {
+        let cells = report_cells(cases);
+        let groups = compare_groups(&cells, None, DEFAULT_BOUND);
+        conclusions(&groups).remove(0)
+    }
+
+    #[test]
+    fn a_tenth_more_is_a_winner_by_a_tenth_and_the_runner_up_is_the_best_of_the_others() {
+        let drawn = conclusion_of(&[
+            starts("a@1", 1000.0, &STEADY),
+            starts("b@2", 1100.0, &STEADY),
+            starts("c@3", 500.0, &STEADY),
+        ]);
+        assert_eq!(drawn.outcome, ConclusionOutcome::Winner);
+        assert_eq!(
+            [drawn.winner.as_deref(), drawn.runner_up.as_deref()],
+            [Some("b@2"), Some("a@1")]
+        );
+        assert!((drawn.lead.unwrap().value - 1.1).abs() < 1e-9);
+        let begin =
+            "b@2 has 1.10 times the output throughput of a@1 (1.09 to 1.11): 1100 tok/s against 1000 tok/s";
+        assert!(drawn.sentence.starts_with(begin), "{}", drawn.sentence);
+    }
+
+    #[test]
+    fn starts_that_do_not_decide_give_no_winner_and_say_what_they_resolve() {
+        let wide = [1.0, 1.2, 0.85, 1.1, 0.9];
+        let drawn = conclusion_of(&[starts("a@1", 1000.0, &wide), starts("b@2", 1050.0, &wide)]);
+        assert_eq!(
+            (drawn.outcome, drawn.winner, drawn.lead),
+            (ConclusionOutcome::NoWinner, None, None)
+        );
+        let begin = "No winner among a@1 and b@2: they differ by less than this run can resolve (";
+        assert!(drawn.sentence.starts_with(begin), "{}", drawn.sentence);
+        let same = conclusion_of(&[starts("a@1", 1000.0, &STEADY), starts("b@2", 1001.0, &STEADY)]);
+        assert!(
+            same.sentence.contains("differ by less than 2 %"),
+            "{}",
+            same.sentence
+        );
+    }
+
+    #[test]
+    fn what_is_missing_for_a_winner_is_said() {
+        let one = |engine: &str, tok_s| Case::new(engine, "bf16", 1, tok_s);
+        let few = conclusion_of(&[one("a@1", 1000.0), one("b@2", 2000.0)]);
+        assert_eq!(few.outcome, ConclusionOutcome::NotJudged);
+        let begin = "a@1 and b@2 are not judged against each other: n = 1 and 1 start";
+        assert!(few.sentence.starts_with(begin), "{}", few.sentence);
+        let other = conclusion_of(&[
+            starts("a@1", 1000.0, &STEADY),
+            starts("b@2", 2000.0, &STEADY).with_prompts("others"),
+        ]);
+        assert_eq!(other.outcome, ConclusionOutcome::NotJudged);
+        assert!(other.sentence.contains("prompts"), "{}", other.sentence);
+        let alone = conclusion_of(&[one("a@1", 1000.0)]);
+        assert_eq!(alone.outcome, ConclusionOutcome::NoComparison);
+        assert!(headlines(&[alone]).is_empty());
+    }
+
+    #[test]
+    fn what_is_true_of_several_loads_is_said_once_and_winners_come_first() {
+        let conclusion = |title: &str, outcome, sentence: &str| Conclusion {
+            title: title.to_owned(),
+            outcome,
+            sentence: sentence.to_owned(),
+            figure: String::new(),
+            winner: None,
+            runner_up: None,
+            lead: None,
+        };
+        let few = |title| conclusion(title, ConclusionOutcome::NotJudged, "too few starts");
+        let all = [
+            few("a"),
+            few("b"),
+            conclusion("c", ConclusionOutcome::Winner, "x wins"),
+            few("d"),
+            few("e"),
+        ];
+        let headlines = headlines(&all);
+        let abouts: Vec<&str> = headlines.iter().map(|headline| headline.about.as_str()).collect();
+        assert_eq!(abouts, ["c", "a; b; d; and 1 more"]);
+    }
+}
