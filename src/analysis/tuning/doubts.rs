@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::base::text::pluralize;
-use crate::results::record::cell::{MeasurementSummary, ReplacedResult};
+use crate::results::record::cell::{FailureClass, MeasurementSummary, ReplacedResult};
 use crate::results::record::validity::{ReasonCode, Verdict};
 
 /// The findings about the measurements of one side.
@@ -90,24 +90,35 @@ fn fault(summary: &MeasurementSummary) -> Option<String> {
     let is_own = |result: &&ReplacedResult| result.has_crashed || !is_disturbed(&result.reason);
     // A result that would replace this one keeps what counts against the engine.
     let results = summary.replaced_by_another();
-    let own = results.iter().find(is_own);
-    own.map(|result| result.reason.clone())
+    let own = results.iter().find(is_own).map(|result| result.reason.clone());
+    let repeated = || {
+        let mut retries = summary.retries.iter().filter(|retry| match retry.class {
+            FailureClass::Validity => !is_disturbed(&retry.reason),
+            class => class.is_of_engine(),
+        });
+        retries.next().map(|retry| retry.reason.clone())
+    };
+    own.or_else(repeated)
 }
 
 /// Whether everything that made a result invalid came from outside.
 fn is_disturbed(invalid: &str) -> bool {
-    let names = invalid.strip_prefix("invalid: ").unwrap_or(invalid);
-    let codes: Vec<Option<ReasonCode>> = names.split(", ").map(ReasonCode::from_name).collect();
-    codes
-        .iter()
-        .all(|code| code.is_some_and(ReasonCode::is_disturbance))
+    let reasons = invalid.strip_prefix("invalid: ").unwrap_or(invalid);
+    // A repeated measurement gives what was measured after its code.
+    let codes = reasons.split([',', ';']).map(|reason| {
+        let code = reason.split(':').next().unwrap_or_default();
+        ReasonCode::from_name(code.trim())
+    });
+    let known: Vec<ReasonCode> = codes.flatten().collect();
+    !known.is_empty() && known.into_iter().all(ReasonCode::is_disturbance)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::analysis::validity::new_reason;
-    use crate::results::record::cell::{FailureClass, MeasurementStatus, Phase};
+    use crate::results::record::cell::{MeasurementStatus, Phase};
+    use crate::results::record::post_mortem::Retry;
     use crate::results::record::request::RequestFailureClass;
     use crate::results::record::validity::{Reason, Validity};
     use crate::results::store::testing;
@@ -169,6 +180,18 @@ mod tests {
             faults(&[again(&errors), again(&crashed), summary(Verdict::Valid, &[])]).as_deref(),
             Some("2 of 3 fresh starts failed, were invalid or missed the SLO (invalid: errors)")
         );
+        let retried = |reason: &str| {
+            let mut summary = summary(Verdict::Valid, &[]);
+            summary.retries.push(Retry {
+                phase: Phase::Measure,
+                class: FailureClass::Validity,
+                reason: reason.to_owned(),
+                pause_s: 0.0,
+            });
+            summary
+        };
+        assert_eq!(faults(&[retried("invalid: client-late: 9 ms, too late")]), None);
+        assert!(faults(&[retried("invalid: errors: 1 of 24 requests failed (4.2 %)")]).is_some());
         assert_eq!(
             faults(&[crashed]).as_deref(),
             Some("1 of 1 fresh start failed, were invalid or missed the SLO (failed in launch: it ended)")

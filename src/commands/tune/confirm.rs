@@ -15,6 +15,7 @@ use crate::analysis::tune::Point;
 use crate::analysis::tuning::doubts::SideDoubts;
 use crate::analysis::tuning::outcome::{self, Goal};
 use crate::analysis::upgrade::{TUNED, Upgrade};
+use crate::base::text::pluralize;
 use crate::commands::error::CommandError;
 use crate::commands::measure::{MeasuredRun, measure, run_request};
 use crate::commands::output::eprint;
@@ -70,18 +71,23 @@ pub(super) fn confirm(
     let moved = || row.and_then(|row| why_moved(trials, &name, row));
     let (kind, reason) = match flaw {
         Some(why) => (TuneResultKind::NoBetter, why),
-        None => match (judged(&upgrade), faults(&doubts), moved()) {
-            (judged @ (TuneResultKind::NoBetter | TuneResultKind::DefaultIsBest, _), ..) => judged,
+        None => match (
+            judged(&upgrade),
+            faults(&doubts),
+            unpaired(&measured_sides, row),
+            moved(),
+        ) {
             // Which of two configurations that fail is better is not decided by the starts that did not.
-            (_, [Some(of_default), Some(of_winner)], _) => (
+            (_, [Some(of_default), Some(of_winner)], ..) => (
                 TuneResultKind::NotDecided,
                 format!("with these settings {of_winner}, with the default {of_default}"),
             ),
-            ((TuneResultKind::NotDecided, _), [Some(of_default), None], _) => (
-                TuneResultKind::NotDecided,
-                format!("with the default {of_default}"),
-            ),
-            ((TuneResultKind::Confirmed, _), _, Some(why)) => (TuneResultKind::NotDecided, why),
+            // What is left out may say otherwise.
+            (_, [of_default, _], Some(unpaired), _) => {
+                let why = of_default.map(|of_default| format!("with the default {of_default}, so "));
+                (TuneResultKind::NotDecided, why.unwrap_or_default() + &unpaired)
+            }
+            ((TuneResultKind::Confirmed, _), .., Some(why)) => (TuneResultKind::NotDecided, why),
             (judged, ..) => judged,
         },
     };
@@ -256,6 +262,19 @@ fn confirmation(run: &Run, row: &Row) -> Confirmation {
         doubts: [None, None],
         starts_to_decide: row.answer.starts_to_decide(),
     }
+}
+
+/// That valid starts are left out, since the start in turn with each of them does not count; `None` if none are.
+fn unpaired(sides: &[Vec<&MeasurementSummary>; 2], row: Option<&Row>) -> Option<String> {
+    let is_valid =
+        |summary: &&&MeasurementSummary| summary.status == MeasurementStatus::Done && !summary.is_invalid();
+    let counted = row.map_or([0, 0], |row| row.answer.starts);
+    let valid = [0, 1].map(|side| sides[side].iter().filter(is_valid).count());
+    let left_out: usize = (0..2).map(|side| valid[side].saturating_sub(counted[side])).sum();
+    (left_out > 0).then(|| {
+        let starts = pluralize(left_out, "valid start has", "valid starts have");
+        format!("{starts} no counterpart to be compared with")
+    })
 }
 
 /// Why the winner cannot win: starts of it fail, and those of the default do not.
