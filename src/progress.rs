@@ -309,7 +309,9 @@ impl State {
         let open = self.total.saturating_sub(ended);
         let known: f64 = self.last_durations.values().sum();
         let unknown = open.saturating_sub(self.last_durations.len());
-        let mean = (measured > 0).then(|| now.since(self.began).as_secs_f64() / measured as f64);
+        // The running cell is none of those that the time before it was spent on.
+        let until = self.running.as_ref().map_or(now, |(_, began)| *began);
+        let mean = (measured > 0).then(|| until.since(self.began).as_secs_f64() / measured as f64);
         let seconds = match (unknown, mean) {
             (0, _) => known,
             (_, Some(mean)) => known + unknown as f64 * mean,

@@ -6,6 +6,7 @@ use clap::Args;
 
 use super::cache::CacheArgs;
 use super::sim::parse_share;
+use crate::config::select::Selector;
 
 #[derive(Args, Debug)]
 #[command(after_help = "Example: matrix report results/2026-11-21-qwen3 --out published")]
@@ -23,6 +24,9 @@ pub(crate) struct ReportArgs {
     /// Write files into this folder instead of printing.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+    /// With `--format perfetto`: the cells whose measurements are written, such as `engine=vllm`. By default all.
+    #[arg(long, value_name = "EXPR")]
+    pub(crate) only: Option<Selector>,
     /// The engine that ratios refer to, by its name in the matrix. By default that of the matrix, else the first engine of each table.
     #[arg(long, value_name = "ENGINE")]
     pub(crate) reference: Option<String>,

@@ -42,6 +42,7 @@ mod session_error;
 pub(crate) mod shell_files;
 pub(crate) mod sim;
 mod terminal;
+mod traces;
 pub(crate) mod tune;
 pub(crate) mod upgrade;
 mod upgrade_page;

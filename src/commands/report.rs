@@ -20,6 +20,7 @@ use crate::commands::history;
 use crate::commands::output::{Colors, eprint, print};
 use crate::commands::prices::{price_list, price_list_or_shipped};
 use crate::commands::terminal;
+use crate::commands::traces;
 use crate::config::prices::{PriceList, Prices};
 use crate::config::select::Selector;
 use crate::config::yaml::nearest_name;
@@ -45,6 +46,19 @@ pub(crate) fn execute(args: &ReportArgs, colors: Colors) -> Outcome {
     }
     if let Some(name) = &args.reference {
         check_reference(name, &runs)?;
+    }
+    if args.format.as_deref() == Some(traces::FORMAT) {
+        let Some(out) = &args.out else {
+            return Err(CommandError::usage(
+                "error: `--format perfetto` writes files\n  = help: name a folder for them with `--out`\n",
+            ));
+        };
+        return traces::write(&runs, args.only.as_ref(), out);
+    }
+    if args.only.is_some() {
+        return Err(CommandError::usage(
+            "error: `--only` selects cells of `--format perfetto` alone\n  = help: leave it out, or add `--format perfetto --out DIR`\n",
+        ));
     }
     let cache = args.places.cache();
     let list = price_list(args.prices.as_deref(), colors)?;

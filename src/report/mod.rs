@@ -22,6 +22,7 @@ mod load_time;
 pub(crate) mod markdown;
 pub(crate) mod nightly;
 pub(crate) mod noise;
+pub(crate) mod perfetto;
 pub(crate) mod plan;
 
 pub(crate) mod table;

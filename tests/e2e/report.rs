@@ -271,3 +271,40 @@ fn a_code_that_is_misspelt_is_answered_with_the_nearest() {
     let far = bench.call(&["explain", "engine=zzz,scenario=none"]).exits(2);
     assert!(!far.stderr.contains("the code"), "{}", far.stderr);
 }
+
+#[test]
+fn a_measurement_is_a_trace_for_perfetto() {
+    let bench = Bench::of(&sims(TWO_ENGINES, SHORT));
+    bench.run(&[]).exits(0);
+    bench
+        .call(&["report", "--format", "perfetto"])
+        .exits(2)
+        .says("name a folder for them with `--out`");
+    let out = bench.path().join("traces").display().to_string();
+    bench
+        .call(&[
+            "report",
+            "--format",
+            "perfetto",
+            "--out",
+            &out,
+            "--only",
+            "engine=nobody",
+        ])
+        .exits(2)
+        .says("no measurement with recorded requests is selected");
+    bench
+        .call(&["report", "--format", "perfetto", "--out", &out])
+        .exits(0)
+        .shows(".perfetto-trace");
+    let traces: Vec<Vec<u8>> = fs::read_dir(&out)
+        .expect("the folder is there")
+        .map(|entry| fs::read(entry.expect("it can be read").path()).expect("a trace can be read"))
+        .collect();
+    assert!(!traces.is_empty());
+    for trace in traces {
+        // The first packet of a trace, and the name of a slice.
+        assert_eq!(trace[0], 0x0a);
+        assert!(trace.windows(9).any(|part| part == b"request 0"));
+    }
+}

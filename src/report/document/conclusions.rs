@@ -57,12 +57,12 @@ pub(crate) struct LeadFacts {
     pub(crate) most: Option<f64>,
 }
 
-/// The conclusion of each group, in the order of the groups.
-pub(super) fn conclusions(groups: &[Group<'_, '_>]) -> Vec<Conclusion> {
-    groups.iter().map(conclusion).collect()
+/// The conclusion of each group, in the order of the groups. `run` is the run of the report, if there is only one.
+pub(super) fn conclusions(groups: &[Group<'_, '_>], run: Option<&str>) -> Vec<Conclusion> {
+    groups.iter().map(|group| conclusion(group, run)).collect()
 }
 
-fn conclusion(group: &Group<'_, '_>) -> Conclusion {
+fn conclusion(group: &Group<'_, '_>, run: Option<&str>) -> Conclusion {
     let metric = group.metric();
     let mut drawn = Conclusion {
         title: group.title.clone(),
@@ -91,10 +91,12 @@ fn conclusion(group: &Group<'_, '_>) -> Conclusion {
         }
         Supported::NotJudged { leaders, why } => {
             drawn.outcome = ConclusionOutcome::NotJudged;
-            drawn.sentence = format!(
-                "{} are not judged against each other: {why}.",
-                names(group, leaders)
-            );
+            drawn.sentence = attached_sentence(group, leaders, run).unwrap_or_else(|| {
+                format!(
+                    "{} are not judged against each other: {why}.",
+                    names(group, leaders)
+                )
+            });
         }
         Supported::NoComparison => drawn.sentence = alone_sentence(group),
     }
@@ -144,6 +146,32 @@ fn winner_sentence(group: &Group<'_, '_>, best: usize, next: usize, lead: Lead) 
         ),
     };
     format!("{better}{compared}{}.", cost_text(winner, Some(other)))
+}
+
+/// Two running servers are judged by `compare` alone, as what they show holds for no other start of these engines.
+fn attached_sentence(group: &Group<'_, '_>, leaders: &[usize], run: Option<&str>) -> Option<String> {
+    let &[one, other] = leaders else { return None };
+    let rows = [one, other].map(|at| group.rows[at]);
+    if !rows.iter().all(|row| row.launch.is_attached()) {
+        return None;
+    }
+    let metric = group.metric();
+    let values = [value_text(rows[0], metric)?, value_text(rows[1], metric)?];
+    let engines = rows.map(|row| row.launch.engine.name.as_str());
+    let command = format!(
+        "matrix compare {} --arms engine={},{}",
+        run.unwrap_or("RUN"),
+        engines[0],
+        engines[1]
+    );
+    Some(format!(
+        "{} of {} is {}, that of {} is {}. They are running servers, so this says nothing about other starts of these engines; `{command}` judges the two.",
+        metric.label(),
+        group.names[one],
+        values[0],
+        group.names[other],
+        values[1]
+    ))
 }
 
 /// What the only row with valid figures reached.
@@ -279,7 +307,7 @@ mod tests {
     fn conclusion_of(cases: &[Case]) -> Conclusion {
         let cells = report_cells(cases);
         let groups = compare_groups(&cells, None, DEFAULT_BOUND);
-        conclusions(&groups).remove(0)
+        conclusions(&groups, Some("r")).remove(0)
     }
 
     #[test]

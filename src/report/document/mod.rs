@@ -149,7 +149,10 @@ impl Document {
             format: FORMAT,
             title: title(sources),
             runs: sources.iter().map(facts::run_facts).collect(),
-            conclusions: conclusions::conclusions(&groups),
+            conclusions: {
+                let run = (!has_several).then(|| sources.first().map(|source| source.run_info.run.as_str()));
+                conclusions::conclusions(&groups, run.flatten())
+            },
             cells: cells
                 .map(|((cell, traces), run)| cells::cell(cell, run, traces))
                 .collect(),
