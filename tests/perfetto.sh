@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 python3 -m venv "$work/venv"
-"$work/venv/bin/pip" install --quiet --disable-pip-version-check 'perfetto==0.56.0' 'protobuf<8'
+"$work/venv/bin/pip" install --quiet --disable-pip-version-check 'perfetto==0.59.1'
 cargo build --quiet
 target/debug/matrix run matrices/demo.yaml --only model=demo-8b,scenario=sharegpt --no-calibration --results "$work/results" >/dev/null 2>&1 || [ $? = 3 ]
 target/debug/matrix report --results "$work/results" --format perfetto --out "$work/traces"
