@@ -15,17 +15,17 @@ pub(crate) struct SideDoubts {
     requests: (u64, u64),
     /// Measurements by reason, the worst first.
     reasons: BTreeMap<(std::cmp::Reverse<Verdict>, ReasonCode), usize>,
-    /// Starts that failed, were invalid because of the configuration or missed the SLO, also if they were measured again.
+    /// Starts that failed, were invalid because of the configuration, missed the SLO or answered otherwise, also if they were measured again.
     faults: usize,
     /// How the first of them failed.
     first_fault: Option<String>,
 }
 
 impl SideDoubts {
-    /// `why_slo_missed` gives a reason for a measurement that misses the SLO, if the objective needs one.
+    /// `why_faulty` gives a further reason why a measurement says that its configuration fails.
     pub(crate) fn new<'s>(
         summaries: impl Iterator<Item = &'s MeasurementSummary>,
-        why_slo_missed: impl Fn(&MeasurementSummary) -> Option<String>,
+        why_faulty: impl Fn(&MeasurementSummary) -> Option<String>,
     ) -> Self {
         let mut doubts = Self::default();
         for summary in summaries {
@@ -46,7 +46,7 @@ impl SideDoubts {
             for code in codes {
                 *doubts.reasons.entry(code).or_default() += 1;
             }
-            if let Some(fault) = fault(summary).or_else(|| why_slo_missed(summary)) {
+            if let Some(fault) = fault(summary).or_else(|| why_faulty(summary)) {
                 doubts.faults += 1;
                 doubts.first_fault.get_or_insert(fault);
             }
@@ -54,7 +54,7 @@ impl SideDoubts {
         doubts
     }
 
-    /// Number of starts that failed, were invalid because of the configuration or missed the SLO.
+    /// Number of these starts.
     pub(crate) const fn faults(&self) -> usize {
         self.faults
     }
@@ -64,7 +64,7 @@ impl SideDoubts {
         let first = self.first_fault.as_ref()?;
         let starts = pluralize(self.measured, "fresh start", "fresh starts");
         Some(format!(
-            "{} of {starts} failed, were invalid or missed the SLO ({first})",
+            "{} of {starts} failed or measured something else ({first})",
             self.faults
         ))
     }
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(
             doubts.in_words().as_deref(),
             Some(
-                "1 of 3 fresh starts failed, were invalid or missed the SLO (invalid: answers-wrong-under-load); invalid: answers-wrong-under-load in 1 of 3 starts; suspect: host-busy in 1 of 3 starts; 3 of 150 requests failed"
+                "1 of 3 fresh starts failed or measured something else (invalid: answers-wrong-under-load); invalid: answers-wrong-under-load in 1 of 3 starts; suspect: host-busy in 1 of 3 starts; 3 of 150 requests failed"
             )
         );
         assert_eq!(
@@ -178,7 +178,7 @@ mod tests {
         assert_eq!(faults(&[disturbed.clone(), again(&disturbed)]), None);
         assert_eq!(
             faults(&[again(&errors), again(&crashed), summary(Verdict::Valid, &[])]).as_deref(),
-            Some("2 of 3 fresh starts failed, were invalid or missed the SLO (invalid: errors)")
+            Some("2 of 3 fresh starts failed or measured something else (invalid: errors)")
         );
         let retried = |reason: &str| {
             let mut summary = summary(Verdict::Valid, &[]);
@@ -194,7 +194,7 @@ mod tests {
         assert!(faults(&[retried("invalid: errors: 1 of 24 requests failed (4.2 %)")]).is_some());
         assert_eq!(
             faults(&[crashed]).as_deref(),
-            Some("1 of 1 fresh start failed, were invalid or missed the SLO (failed in launch: it ended)")
+            Some("1 of 1 fresh start failed or measured something else (failed in launch: it ended)")
         );
     }
 }

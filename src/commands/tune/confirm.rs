@@ -61,12 +61,20 @@ pub(super) fn confirm(
     let measured_sides = [0, 1].map(|side| side_summaries(run, &sides.values[side]));
     let doubts = [0, 1].map(|side| {
         let starts = measured_sides[side].iter().copied();
-        SideDoubts::new(starts, |summary| goal.why_slo_missed(summary))
+        SideDoubts::new(starts, |summary| {
+            // Both sides are held against the default of the trials: its fresh starts may fail too.
+            let tried = trials
+                .default_trial
+                .as_ref()
+                .filter(|_| summary.status == MeasurementStatus::Done);
+            let unlike = || outcome::why_unlike(summary, tried?);
+            goal.why_slo_missed(summary).or_else(unlike)
+        })
     });
     let (record, upgrade) = judge(&search.view(), run, &gates, sides, &folder)?;
     write(&measured.folder, &record, &upgrade)?;
     let row = upgrade.speed.rows.first();
-    let flaw = flaw(&measured_sides, &doubts).or_else(|| disqualification(&upgrade));
+    let flaw = failing_side(&doubts).or_else(|| disqualification(&upgrade));
     let is_rejected = flaw.is_some();
     let moved = || row.and_then(|row| why_moved(trials, &name, row));
     let (kind, reason) = match flaw {
@@ -145,11 +153,6 @@ fn measure_both(
     Ok((!is_stopped).then_some((measured, folder)))
 }
 
-/// Why the winner cannot win, by its own starts.
-fn flaw(sides: &[Vec<&MeasurementSummary>; 2], doubts: &[SideDoubts; 2]) -> Option<String> {
-    failing_side(doubts).or_else(|| counted_otherwise(sides))
-}
-
 /// The faults of the default and of the winner.
 fn faults(doubts: &[SideDoubts; 2]) -> [Option<String>; 2] {
     [0, 1].map(|side| doubts[side].faults_in_words())
@@ -210,14 +213,6 @@ fn why_moved(trials: &Trials<'_>, winner: &str, row: &Row) -> Option<String> {
             format!("{who} had {tried:.2} in the trials and {fresh:.2} in its fresh starts, so something else than the settings changed")
         })
     })
-}
-
-/// How tokens of a start of the winner are counted otherwise than those of the default.
-fn counted_otherwise([of_default, of_winner]: &[Vec<&MeasurementSummary>; 2]) -> Option<String> {
-    let is_done = |summary: &&&MeasurementSummary| summary.status == MeasurementStatus::Done;
-    let default = of_default.iter().find(is_done)?;
-    let mut winners = of_winner.iter().filter(is_done);
-    winners.find_map(|summary| outcome::counted_otherwise(summary, default))
 }
 
 /// The run of this confirmation that a resumed search already has.

@@ -53,6 +53,8 @@ pub(super) struct Trials<'a> {
     costs: TrialCosts,
     /// Starts of trials that were interrupted or measured again.
     repeated_starts: u32,
+    /// The first valid trial of the default with all prompts.
+    pub(super) default_trial: Option<MeasurementSummary>,
 }
 
 impl<'a> Trials<'a> {
@@ -66,6 +68,7 @@ impl<'a> Trials<'a> {
             folder: None,
             costs: TrialCosts::default(),
             repeated_starts: 0,
+            default_trial: None,
         };
         let args = &search.args.run;
         let Some(resume) = &args.resume else {
@@ -350,6 +353,7 @@ impl<'a> Trials<'a> {
             trial.interactivity = figures.interactivity;
             trial.ttft_ms = figures.ttft_ms;
         }
+        self.default_trial = of_default[0].cloned();
         let is_started = |trial: &&TrialRecord| trial.outcome != TrialResult::Open;
         self.record.spent.trial_starts = self.record.trials.iter().filter(is_started).count() as u32;
         self.repeated_starts = extra_starts::engine_starts(&run.journal).saturating_sub(costs.len()) as u32;
