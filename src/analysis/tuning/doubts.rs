@@ -6,6 +6,9 @@ use crate::base::text::pluralize;
 use crate::results::record::cell::{FailureClass, MeasurementSummary, ReplacedResult};
 use crate::results::record::validity::{ReasonCode, Verdict};
 
+/// Largest number of reasons that are named.
+const MAX_REASONS: usize = 3;
+
 /// The findings about the measurements of one side.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SideDoubts {
@@ -17,8 +20,8 @@ pub(crate) struct SideDoubts {
     reasons: BTreeMap<(std::cmp::Reverse<Verdict>, ReasonCode), usize>,
     /// Starts that failed, were invalid because of the configuration, missed the SLO or answered otherwise, also if they were measured again.
     faults: usize,
-    /// How the first of them failed.
-    first_fault: Option<String>,
+    /// How they failed, each reason once.
+    fault_reasons: Vec<String>,
 }
 
 impl SideDoubts {
@@ -48,7 +51,9 @@ impl SideDoubts {
             }
             if let Some(fault) = fault(summary).or_else(|| why_faulty(summary)) {
                 doubts.faults += 1;
-                doubts.first_fault.get_or_insert(fault);
+                if !doubts.fault_reasons.contains(&fault) {
+                    doubts.fault_reasons.push(fault);
+                }
             }
         }
         doubts
@@ -61,10 +66,18 @@ impl SideDoubts {
 
     /// These starts in words; `None` if there are none.
     pub(crate) fn faults_in_words(&self) -> Option<String> {
-        let first = self.first_fault.as_ref()?;
+        if self.fault_reasons.is_empty() {
+            return None;
+        }
+        let named = self.fault_reasons.len().min(MAX_REASONS);
+        let more = match self.fault_reasons.len() - named {
+            0 => String::new(),
+            more => format!("; and {more} more"),
+        };
+        let reasons = self.fault_reasons[..named].join("; ");
         let starts = pluralize(self.measured, "fresh start", "fresh starts");
         Some(format!(
-            "{} of {starts} failed or measured something else ({first})",
+            "{} of {starts} failed or measured something else ({reasons}{more})",
             self.faults
         ))
     }
@@ -178,7 +191,9 @@ mod tests {
         assert_eq!(faults(&[disturbed.clone(), again(&disturbed)]), None);
         assert_eq!(
             faults(&[again(&errors), again(&crashed), summary(Verdict::Valid, &[])]).as_deref(),
-            Some("2 of 3 fresh starts failed or measured something else (invalid: errors)")
+            Some(
+                "2 of 3 fresh starts failed or measured something else (invalid: errors; failed in launch: it ended)"
+            )
         );
         let retried = |reason: &str| {
             let mut summary = summary(Verdict::Valid, &[]);
