@@ -289,7 +289,7 @@ fn a_measurement_is_a_trace_for_perfetto() {
             "--out",
             &out,
             "--only",
-            "engine=nobody",
+            "engine=other",
         ])
         .exits(2)
         .says("no measurement with recorded requests is selected");

@@ -59,12 +59,12 @@ impl SideDoubts {
         doubts
     }
 
-    /// Number of these starts.
+    /// Number of starts that failed, missed the SLO or measured something else.
     pub(crate) const fn faults(&self) -> usize {
         self.faults
     }
 
-    /// These starts in words; `None` if there are none.
+    /// The starts that failed, missed the SLO or measured something else, in words; `None` if there are none.
     pub(crate) fn faults_in_words(&self) -> Option<String> {
         if self.fault_reasons.is_empty() {
             return None;

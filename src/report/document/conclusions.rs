@@ -251,7 +251,7 @@ pub(crate) struct Headline {
 const MAX_NAMED: usize = 3;
 
 /// The conclusions to print first: winners, then comparisons without one, then those that are not judged. What is true of several
-/// loads is said once. Empty if no comparison has several rows.
+/// loads is one headline. Empty if no comparison has several rows.
 pub(crate) fn headlines(conclusions: &[Conclusion]) -> Vec<Headline> {
     let is_compared = |conclusion: &Conclusion| conclusion.outcome != ConclusionOutcome::NoComparison;
     if !conclusions.iter().any(is_compared) {
