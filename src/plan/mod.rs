@@ -14,6 +14,7 @@ pub(crate) mod job;
 pub(crate) mod launch;
 mod layers;
 mod merge;
+pub(crate) mod notes;
 mod order;
 mod resolve;
 pub(crate) mod selection;

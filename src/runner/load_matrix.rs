@@ -17,7 +17,7 @@ use crate::config::matrix::{EngineEntry, Matrix, engine_name};
 use crate::config::repeats::StartOrder;
 use crate::config::shipped;
 use crate::config::yaml::{self, Diagnostic, ReadResult, RenamedKey, Source};
-use crate::plan::{Plan, expand};
+use crate::plan::{Plan, expand, notes};
 
 /// A matrix that was read and expanded, with its sources.
 #[derive(Clone, Debug)]
@@ -137,11 +137,12 @@ pub(crate) fn load_changed(
             }
             match diagnostics.is_empty() {
                 true => Ok(LoadedMatrix {
-                    plan,
                     notes: renamed_key_notes(&renamed, &sources)
                         .chain(matrix_notes(&matrix))
+                        .chain(notes::notes(&plan, &recipes))
                         .chain(files::left_out_items(&matrix, folder))
                         .collect(),
+                    plan,
                     sources,
                     folder: folder.to_path_buf(),
                     recipes,
