@@ -301,9 +301,9 @@ fn read_content(path: &Path) -> Option<Content> {
     if path.extension()? != "json" || !is_private(&about) {
         return None;
     }
-    let mut text = String::new();
-    file.take(MAX_RECORD_BYTES).read_to_string(&mut text).ok()?;
-    serde_json::from_str(&text).ok()
+    let mut text = Vec::new();
+    file.take(MAX_RECORD_BYTES).read_to_end(&mut text).ok()?;
+    serde_json::from_slice(&text).ok()
 }
 
 #[cfg(test)]

@@ -59,7 +59,8 @@ fn read_stdin() -> io::Result<(oneshot::Receiver<io::Result<RemoteStart>>, onesh
             let mut input = io::BufReader::new(io::stdin().lock());
             let mut line = String::new();
             let read = input.by_ref().take(MAX_START_BYTES).read_line(&mut line);
-            let parsed = read.and_then(|_| serde_json::from_str(&line).map_err(|_| ended_early()));
+            let parsed =
+                read.and_then(|_| serde_json::from_slice(line.as_bytes()).map_err(|_| ended_early()));
             let _ = send_start.send(parsed);
             let _ = io::copy(&mut input, &mut io::sink());
             let _ = send_end.send(());

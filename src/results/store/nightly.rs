@@ -170,7 +170,7 @@ pub(crate) fn history(root: &Path, matrix: &str) -> Result<(Vec<NightlyRun>, Vec
     let text = String::from_utf8_lossy(&text);
     let (mut nights, mut warnings): (Vec<NightlyRun>, Vec<String>) = Default::default();
     for (index, line) in text.lines().enumerate() {
-        match serde_json::from_str::<NightlyRun>(line) {
+        match serde_json::from_slice::<NightlyRun>(line.as_bytes()) {
             Ok(night) if night.format > FORMAT => {
                 return Err(StoreError::Newer {
                     path,

@@ -138,7 +138,9 @@ fn write_records(lines: &mut impl Write, records: &Receiver<Request>, redactor: 
 /// There is no file, or it cannot be read.
 pub fn read_requests(folder: &Path) -> Result<Vec<Request>> {
     let lines = lines(folder)?;
-    Ok(lines.map_while(|line| serde_json::from_str(&line).ok()).collect())
+    Ok(lines
+        .map_while(|line| serde_json::from_slice(line.as_bytes()).ok())
+        .collect())
 }
 
 /// The readable lines. The last line and the end of the compressed stream may be cut off.
@@ -167,7 +169,7 @@ pub(crate) fn partial_progress(folder: &Path) -> Result<PartialProgress> {
     }
     let mut reached = PartialProgress::default();
     for line in lines(folder)? {
-        let Ok(RecordEnd { end_ns }) = serde_json::from_str(&line) else {
+        let Ok(RecordEnd { end_ns }) = serde_json::from_slice(line.as_bytes()) else {
             break;
         };
         reached.requests += 1;

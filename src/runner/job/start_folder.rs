@@ -20,12 +20,12 @@ pub(super) fn create(submission: &JobFolder, number: usize, part: &Plan) -> io::
 
 /// The part of the plan that the job in this folder measures; `None` if it measures the whole run.
 pub(crate) fn part_of(folder: &Path) -> Option<io::Result<Plan>> {
-    let text = match fs::read_to_string(folder.join(files::PART)) {
+    let text = match fs::read(folder.join(files::PART)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
         Err(error) => return Some(Err(error)),
         Ok(text) => text,
     };
-    Some(serde_json::from_str(&text).map_err(io::Error::other))
+    Some(serde_json::from_slice(&text).map_err(io::Error::other))
 }
 
 /// The folder of the run of a part, once it has begun.

@@ -55,7 +55,7 @@ fn read_requests() -> io::Result<(Requests, oneshot::Receiver<()>)> {
     let (send_end, ended) = oneshot::channel::<()>();
     thread::Builder::new().name("stdin".to_owned()).spawn(move || {
         let lines = io::stdin().lock().lines().map_while(Result::ok);
-        let messages = lines.map_while(|line| serde_json::from_str(&line).ok());
+        let messages = lines.map_while(|line| serde_json::from_slice(line.as_bytes()).ok());
         for message in messages {
             if sender.send(message).is_err() {
                 break;
