@@ -279,7 +279,10 @@ pub(crate) fn check_inputs(
         .collect();
     let tokenizers = tokenizers.into_iter().filter_map(|name| {
         let error = Tokenizer::open(name, folder, caches).err()?;
-        Some((error.to_string(), "set another `tokenizer:` at the model"))
+        Some((
+            error.to_string(),
+            "set another `tokenizer:` at the model (`built-in` needs no file)",
+        ))
     });
     let files = plan.cells.iter().filter_map(|cell| {
         let work = &cell.scenario.workload;
@@ -339,7 +342,7 @@ fn group_inputs(missing: &BTreeSet<(String, &str)>, matrix: &Path) -> Vec<UnmetR
         )),
         _ => unmet.push(UnmetRequirement::new(
             format!("{} inputs are missing:\n  {}", whats.len(), whats.join("\n  ")),
-            format!("download them with {command}, or set another `tokenizer:` at the models and name the files of the data sets in `datasets:`"),
+            format!("download them with {command}, or set another `tokenizer:` at the models (`built-in` needs no file) and name the files of the data sets in `datasets:`"),
         )),
     }
     unmet
