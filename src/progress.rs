@@ -232,6 +232,8 @@ impl State {
                 running,
                 failed,
                 elapsed_s,
+                output_tokens_per_s,
+                ttft_ms,
                 point,
                 ..
             } => {
@@ -242,6 +244,7 @@ impl State {
                 } else {
                     String::new()
                 };
+                let rates = rates_in_words(*output_tokens_per_s, *ttft_ms);
                 let of_run = self
                     .remaining_time(clock::now())
                     .map(|remaining| format!("; run: about {remaining} left"));
@@ -251,7 +254,7 @@ impl State {
                     Some(format!("; cell: about {} left", in_words(remaining)))
                 };
                 let remaining = of_run.or_else(of_cell).unwrap_or_default();
-                self.print_progress(&format!("    {phase}: {point_in_words}{ended}/{requests} ended, {running} running{failed}, {elapsed_s:.0}s{remaining}"), false);
+                self.print_progress(&format!("    {phase}: {point_in_words}{ended}/{requests} ended, {running} running{failed}{rates}, {elapsed_s:.0}s{remaining}"), false);
             }
             Event::PointJudged {
                 point,
@@ -353,6 +356,16 @@ impl State {
     }
 }
 
+/// The rates of the running load, as far as they are known.
+fn rates_in_words(output_tokens_per_s: Option<f64>, ttft_ms: Option<f64>) -> String {
+    let tokens = output_tokens_per_s.map(|rate| format!(", {rate:.0} tok/s"));
+    let ttft = ttft_ms.map(|ms| match ms < 10.0 {
+        true => format!(", mean TTFT {ms:.1} ms"),
+        false => format!(", mean TTFT {ms:.0} ms"),
+    });
+    tokens.unwrap_or_default() + &ttft.unwrap_or_default()
+}
+
 fn in_words(seconds: f64) -> String {
     HumanDuration(Duration::from_secs(seconds.max(0.0).ceil() as u64)).to_string()
 }
@@ -406,6 +419,16 @@ mod tests {
         assert_eq!(remaining_of_load(4, 100, 5.0), None);
         assert_eq!(remaining_of_load(25, 100, 5.0), Some(15.0));
         assert_eq!(remaining_of_load(100, 100, 20.0), Some(0.0));
+    }
+
+    #[test]
+    fn rates_are_shown_as_far_as_they_are_known() {
+        assert_eq!(rates_in_words(None, None), "");
+        assert_eq!(
+            rates_in_words(Some(1234.4), Some(8.04)),
+            ", 1234 tok/s, mean TTFT 8.0 ms"
+        );
+        assert_eq!(rates_in_words(None, Some(80.4)), ", mean TTFT 80 ms");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::base::clock::{self, MonotonicTime};
 use crate::base::control_client::ControlError;
 use crate::config::workload::Profile;
 use crate::engine;
-use crate::loadgen::{Sink, Spill};
+use crate::loadgen::{Progress, Sink, Spill};
 use crate::plan::{Cell, Launch, Measurement};
 use crate::results::record::cell::{CacheResetRecord, Phase};
 use crate::results::record::event::Event;
@@ -65,6 +65,7 @@ pub(crate) async fn measure(
         events: run_context.events,
         measurement,
         began: clock::now(),
+        last_report: None,
     };
     let procedure = Procedure::default();
     let context = CellContext {
@@ -88,11 +89,28 @@ struct ProgressReporter<'a> {
     events: &'a EventBus,
     measurement: &'a Measurement,
     began: MonotonicTime,
+    /// When progress was last reported, and the events that had arrived by then.
+    last_report: Option<(MonotonicTime, u64)>,
+}
+
+impl ProgressReporter<'_> {
+    /// Output tokens per second since the last report of this load.
+    fn output_tokens_per_s(&mut self, progress: &Progress) -> Option<f64> {
+        let (now, events) = (clock::now(), progress.events());
+        let (then, before) = self.last_report.replace((now, events))?;
+        // The counter of another load begins at zero.
+        let arrived = events.checked_sub(before)? as f64;
+        Some(arrived * progress.tokens_per_event() / now.since(then).as_secs_f64())
+    }
 }
 
 impl CellObserver for ProgressReporter<'_> {
     fn event(&mut self, event: CellEvent<'_>) {
         let measurement = self.measurement.clone();
+        let output_tokens_per_s = match &event {
+            CellEvent::Progress { progress, .. } => self.output_tokens_per_s(progress),
+            _ => None,
+        };
         self.events.emit(match event {
             CellEvent::Progress {
                 phase,
@@ -107,6 +125,8 @@ impl CellObserver for ProgressReporter<'_> {
                 running: progress.running() as usize,
                 failed: progress.failed() as usize,
                 elapsed_s: clock::now().since(self.began).as_secs_f64(),
+                output_tokens_per_s,
+                ttft_ms: progress.mean_ttft_ms(),
                 point,
             },
             CellEvent::PointJudged {

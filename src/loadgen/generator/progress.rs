@@ -18,6 +18,12 @@ pub struct Progress {
     pub(super) failed: AtomicU64,
     pub(super) is_aborted: AtomicBool,
     pub(super) events: AtomicU64,
+    /// Tokens and events of the answers that ended.
+    ended_tokens: AtomicU64,
+    ended_events: AtomicU64,
+    /// Answers with a first event, and the sum of their times until then.
+    begun_answers: AtomicU64,
+    ttft_sum_ns: AtomicU64,
     pub(super) left_open: AtomicU64,
     pub(super) surplus: AtomicU64,
 }
@@ -39,6 +45,20 @@ impl Progress {
     /// Events of answers that arrived; a few of them carry no output.
     pub(crate) fn events(&self) -> u64 {
         self.events.load(Ordering::Relaxed)
+    }
+
+    /// Tokens for each event, of the answers that ended; 1 before the first has.
+    pub(crate) fn tokens_per_event(&self) -> f64 {
+        match self.ended_events.load(Ordering::Relaxed) {
+            0 => 1.0,
+            events => self.ended_tokens.load(Ordering::Relaxed) as f64 / events as f64,
+        }
+    }
+
+    /// The mean time to the first token of the answers that ended, in milliseconds; `None` before the first has.
+    pub(crate) fn mean_ttft_ms(&self) -> Option<f64> {
+        let answers = self.begun_answers.load(Ordering::Relaxed);
+        (answers > 0).then(|| self.ttft_sum_ns.load(Ordering::Relaxed) as f64 / answers as f64 / 1e6)
     }
 
     /// Connections that the server left open for a second after `[DONE]`.
@@ -74,6 +94,15 @@ impl Progress {
         self.ended.fetch_add(1, Ordering::Relaxed);
         if request.is_failed() {
             self.failed.fetch_add(1, Ordering::Relaxed);
+        }
+        if let (Some(first), Some(sent_ns)) = (request.chunks.first(), request.sent_ns) {
+            let events = request.chunks.len() as u64;
+            self.ended_events.fetch_add(events, Ordering::Relaxed);
+            self.ended_tokens
+                .fetch_add(request.received_tokens().into(), Ordering::Relaxed);
+            self.begun_answers.fetch_add(1, Ordering::Relaxed);
+            self.ttft_sum_ns
+                .fetch_add(first.at_ns.saturating_sub(sent_ns), Ordering::Relaxed);
         }
     }
 }

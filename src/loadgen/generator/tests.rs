@@ -618,6 +618,11 @@ async fn requests_go_in_the_order_of_due_times_and_records_come_in_the_order_of_
             (6, 0, 0)
         );
         assert_eq!(progress.events(), 12);
+        let tokens: u32 = requests.iter().map(Request::received_tokens).sum();
+        assert_eq!(progress.tokens_per_event(), f64::from(tokens) / 12.0);
+        let ttft = |request: &Request| request.chunks.first().unwrap().at_ns - request.sent_ns.unwrap();
+        let mean_ns = requests.iter().map(ttft).sum::<u64>() as f64 / 6.0;
+        assert_eq!(progress.mean_ttft_ms(), Some(mean_ns / 1e6));
     }
 }
 

@@ -99,6 +99,12 @@ pub enum Event {
         failed: usize,
         /// Seconds since it began.
         elapsed_s: f64,
+        /// Output tokens per second since the last report, as far as events show them; absent before there are two.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output_tokens_per_s: Option<f64>,
+        /// Mean time to the first token of the answers that ended, in milliseconds; absent before the first has.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ttft_ms: Option<f64>,
         /// The point that is measured, in a search.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         point: Option<PointProgress>,
