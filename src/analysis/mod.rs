@@ -7,6 +7,7 @@ pub(crate) mod capacity;
 pub mod compare;
 pub mod graded;
 pub mod metrics;
+pub(crate) mod monotone_curve;
 pub(crate) mod tune;
 pub(crate) mod tuning;
 pub(crate) mod upgrade;

@@ -63,6 +63,18 @@ pub(crate) struct Plot {
     pub(crate) window: Option<[f64; 2]>,
     /// Events at places of the x axis.
     pub(crate) events: Vec<PlotEvent>,
+    /// Limits that values are held against.
+    pub(crate) limits: Vec<PlotLimit>,
+}
+
+/// A limit, drawn as a line across a [`Plot`].
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PlotLimit {
+    /// Whether it limits the values of the x axis; otherwise those of the y axis.
+    pub(crate) is_of_x: bool,
+    pub(crate) value: f64,
+    /// Text beside the line.
+    pub(crate) label: String,
 }
 
 /// An event at a place of the x axis of a [`Plot`].
@@ -118,14 +130,26 @@ pub(crate) enum StrokeStyle {
     Background,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct PlotPoint {
     pub(crate) x: f64,
     pub(crate) y: f64,
     /// Further text for the title of the point.
     pub(crate) tooltip: String,
+    /// Text beside the marker, which is left out where it would cover another; empty for none.
+    pub(crate) label: String,
+    /// Smallest and largest of several measurements, on both axes.
+    pub(crate) ranges: Option<[[f64; 2]; 2]>,
     /// Whether the value is suspect or invalid; its marker is then hollow.
     pub(crate) is_doubtful: bool,
+}
+
+impl PlotPoint {
+    /// All values of one axis that must be visible: the point and its range.
+    fn extent(&self, axis: usize) -> impl Iterator<Item = f64> + '_ {
+        let range = self.ranges.iter().flat_map(move |ranges| ranges[axis]);
+        std::iter::once([self.x, self.y][axis]).chain(range)
+    }
 }
 
 impl Chart {

@@ -13,15 +13,17 @@ const BOTTOM: f64 = 38.0;
 const CHAR_WIDTH: f64 = 6.6;
 
 pub(super) fn draw(plot: &Plot) -> String {
-    let xs = || {
-        plot.lines
+    let values = |axis: usize| {
+        let points = plot.lines.iter().flat_map(|line| &line.points);
+        let limits = plot
+            .limits
             .iter()
-            .flat_map(|line| line.points.iter().map(|dot| dot.x))
+            .filter(move |limit| limit.is_of_x == (axis == 0));
+        points
+            .flat_map(move |point| point.extent(axis))
+            .chain(limits.map(|limit| limit.value))
     };
-    let ys = plot
-        .lines
-        .iter()
-        .flat_map(|line| line.points.iter().map(|dot| dot.y));
+    let ys = values(1);
     let y = Scale::from_values(plot.y.kind, ys, HEIGHT - BOTTOM, TOP, 5);
     let longest = y.labels().iter().map(|(_, text)| text.chars().count()).max();
     let left = 14.0 + CHAR_WIDTH * longest.unwrap_or(1) as f64;
@@ -29,7 +31,7 @@ pub(super) fn draw(plot: &Plot) -> String {
     let happened = plot.events.iter().map(|event| event.x);
     let x = Scale::from_values(
         plot.x.kind,
-        xs().chain(ends).chain(happened),
+        values(0).chain(ends).chain(happened),
         left,
         WIDTH - RIGHT,
         6,
@@ -52,6 +54,7 @@ pub(super) fn draw(plot: &Plot) -> String {
     }
     axes(&mut svg, plot, (&x, &y), left);
     draw_events(&mut svg, plot, &x);
+    draw_limits(&mut svg, plot, (&x, &y), left);
     // Background lines are drawn first.
     let (behind, before): (Vec<&Line>, Vec<&Line>) = plot
         .lines
@@ -60,7 +63,67 @@ pub(super) fn draw(plot: &Plot) -> String {
     for line in behind.into_iter().chain(before) {
         draw_line(&mut svg, plot, line, (&x, &y));
     }
+    draw_labels(&mut svg, plot, (&x, &y));
     svg.finish()
+}
+
+fn draw_limits(svg: &mut Svg, plot: &Plot, (x, y): (&Scale, &Scale), left: f64) {
+    for limit in &plot.limits {
+        if limit.is_of_x {
+            let at = x.position(limit.value);
+            svg.line((at, TOP), (at, HEIGHT - BOTTOM), "limit");
+            let width = CHAR_WIDTH * limit.label.chars().count() as f64;
+            // The text stands inside of the plot.
+            let (place, anchor) = match at + width + 4.0 > WIDTH - RIGHT {
+                true => (at - 4.0, "end"),
+                false => (at + 4.0, "start"),
+            };
+            svg.label((place, TOP + 10.0), anchor, "t", &limit.label);
+        } else {
+            let at = y.position(limit.value);
+            svg.line((left, at), (WIDTH - RIGHT, at), "limit");
+            svg.label((left + 4.0, at - 4.0), "start", "t", &limit.label);
+        }
+    }
+}
+
+/// Writes the labels of points, each above its marker, unless it would cover another marker or label.
+fn draw_labels(svg: &mut Svg, plot: &Plot, (x, y): (&Scale, &Scale)) {
+    const LETTER: f64 = 6.0;
+    const LINE: f64 = 11.0;
+    let points = || {
+        let lines = plot
+            .lines
+            .iter()
+            .filter(|line| line.style == StrokeStyle::LineWithMarkers);
+        lines.flat_map(|line| &line.points)
+    };
+    let mut taken: Vec<[f64; 4]> = points()
+        .map(|point| (x.position(point.x), y.position(point.y)))
+        .map(|(x, y)| [x - 5.0, y - 5.0, x + 5.0, y + 5.0])
+        .collect();
+    for point in points().filter(|point| !point.label.is_empty()) {
+        let (across, up) = (x.position(point.x), y.position(point.y));
+        let half = LETTER * point.label.chars().count() as f64 / 2.0;
+        let covers = |[left, top, right, bottom]: [f64; 4]| {
+            taken
+                .iter()
+                .any(|[l, t, r, b]| left < *r && *l < right && top < *b && *t < bottom)
+        };
+        let places = [(0.0, -8.0), (0.0, 17.0), (half + 9.0, 4.0), (-half - 9.0, 4.0)];
+        let boxed = places.iter().map(|(dx, dy)| {
+            let (middle, foot) = (across + dx, up + dy);
+            [middle - half, foot - LINE + 2.0, middle + half, foot + 1.0]
+        });
+        let is_inside = |area: &[f64; 4]| area[0] > 0.0 && area[2] < WIDTH && area[3] < HEIGHT - BOTTOM;
+        let free = boxed
+            .zip(places)
+            .find(|(area, _)| is_inside(area) && !covers(*area));
+        if let Some((area, (dx, dy))) = free {
+            svg.label((across + dx, up + dy), "middle", "p", &point.label);
+            taken.push(area);
+        }
+    }
 }
 
 /// Attributes from which the page's script converts positions to values.
@@ -141,6 +204,13 @@ fn draw_line(svg: &mut Svg, plot: &Plot, line: &Line, (x, y): (&Scale, &Scale)) 
         return;
     }
     for (dot, at) in line.points.iter().zip(places) {
+        if let Some([across, up]) = dot.ranges {
+            let class = format!("range c{}", line.color % COLORS);
+            let [left, right] = across.map(|value| x.position(value));
+            let [low, high] = up.map(|value| y.position(value));
+            svg.line((left, at.1), (right, at.1), &class);
+            svg.line((at.0, low), (at.0, high), &class);
+        }
         let note = match dot.tooltip.as_str() {
             "" => String::new(),
             note => format!(", {note}"),

@@ -7,8 +7,7 @@ fn dot(x: f64, y: f64) -> PlotPoint {
     PlotPoint {
         x,
         y,
-        tooltip: String::new(),
-        is_doubtful: false,
+        ..PlotPoint::default()
     }
 }
 
@@ -31,6 +30,7 @@ fn plot(points: Vec<PlotPoint>, kind: AxisKind) -> Plot {
         }],
         window: Some([0.0, 2.0]),
         events: Vec::new(),
+        limits: Vec::new(),
     }
 }
 

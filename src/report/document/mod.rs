@@ -7,7 +7,9 @@ mod cells;
 mod comparisons;
 mod conclusions;
 mod facts;
+mod interpolation;
 mod legend;
+mod load_curves;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -25,9 +27,12 @@ pub(crate) use comparisons::VersusReference;
 pub(crate) use comparisons::{ComparisonRow, ComparisonTable, Ranking};
 pub(crate) use conclusions::{Conclusion, ConclusionOutcome, Headline};
 pub(crate) use facts::{Fact, HOSTS, LeftOutFact, RunFacts, machine_facts};
+pub(crate) use load_curves::LoadCurve;
 pub(crate) use tables::ReportTables;
 pub(crate) use time_series::{MeasurementTimeSeries, Series, SeriesQuantity};
 pub(crate) use tradeoffs::{OperatingPoint, Tradeoff};
+
+use interpolation::interpolation_table;
 
 use super::ReportCell;
 use super::table::Table;
@@ -91,6 +96,8 @@ pub(crate) struct Document {
     pub(crate) standings: Vec<Ranking>,
     /// Output per user against output per GPU, one entry for each model and scenario name.
     pub(crate) tradeoffs: Vec<Tradeoff>,
+    /// Latencies against the load, for scenarios with several rates or concurrencies.
+    pub(crate) load_curves: Vec<LoadCurve>,
     /// The tables that Markdown, HTML and the terminal show.
     #[serde(skip)]
     pub(crate) tables: ReportTables,
@@ -144,6 +151,7 @@ impl Document {
         let cells = report_cells.iter().zip(traces).zip(runs);
         let groups = compare_groups(&report_cells, reference, bound);
         let comparisons = comparisons::comparisons(&report_cells, &groups);
+        let tradeoffs = tradeoffs::tradeoffs(&report_cells);
         let (standings, of_means) = comparisons::rankings(&report_cells, &comparisons);
         Self {
             format: FORMAT,
@@ -156,14 +164,16 @@ impl Document {
             cells: cells
                 .map(|((cell, traces), run)| cells::cell(cell, run, traces))
                 .collect(),
-            tradeoffs: tradeoffs::tradeoffs(&report_cells),
+            load_curves: load_curves::load_curves(&report_cells),
             tables: ReportTables {
+                interpolations: tradeoffs.iter().filter_map(interpolation_table).collect(),
                 searches: sources
                     .iter()
                     .filter_map(|source| search_table(source.tune?))
                     .collect(),
                 ..ReportTables::build(&report_cells, &groups, &standings, of_means, bound)
             },
+            tradeoffs,
             comparisons,
             standings,
         }

@@ -24,6 +24,8 @@ pub(crate) struct ReportTables {
     pub(crate) comparisons: Vec<CellTables>,
     /// Frontiers of searches for the best configuration.
     pub(crate) searches: Vec<Table>,
+    /// Outputs between the loads that were measured, one table for each trade-off that has some.
+    pub(crate) interpolations: Vec<Table>,
     /// Reasons for or against the validity of measurements; `None` if there are none.
     pub(crate) validity: Option<Table>,
     /// The meaning of marks and columns of all tables.
@@ -59,6 +61,7 @@ impl ReportTables {
             answers: tables::answer_table(cells),
             probes: tables::probe_table(cells),
             searches: Vec::new(),
+            interpolations: Vec::new(),
             validity: validity_table(cells),
             legend: Vec::new(),
         };

@@ -3,8 +3,9 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::interpolation::{Interpolation, interpolations};
 use crate::analysis::metrics::{self, Metric, Quantity};
-use crate::report::tables::{ReportCell, group_by_name, is_unknown};
+use crate::report::tables::{ReportCell, group_by_name, is_unknown, mean_of_starts, metric_value};
 use crate::results::record::provenance::UnknownFact;
 use crate::results::record::validity::Verdict;
 
@@ -17,6 +18,12 @@ pub(crate) struct Tradeoff {
     pub(crate) is_per_gpu: bool,
     /// All points, by engine in the order of first appearance, then by load, the lightest first.
     pub(crate) points: Vec<OperatingPoint>,
+    /// Output tokens per second that the SLO demands for each answer, as far as it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) slo_tok_s: Option<f64>,
+    /// Outputs between the points, at speeds that all engines reach and at that of the SLO.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) interpolated: Vec<Interpolation>,
 }
 
 /// One engine at one load.
@@ -30,6 +37,9 @@ pub(crate) struct OperatingPoint {
     pub(crate) per_user_tok_s: f64,
     /// Output tokens per second per GPU, or in total (`is_per_gpu`).
     pub(crate) output_tok_s: f64,
+    /// Both values of each start; empty for the points of a search.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) starts: Vec<[f64; 2]>,
     /// Validity verdict of the cell.
     pub(crate) validity: Verdict,
     /// Whether it is not invalid, and no other point that is not invalid is at least as high in both values and
@@ -54,17 +64,20 @@ pub(super) fn tradeoffs(cells: &[ReportCell<'_>]) -> Vec<Tradeoff> {
             .collect();
         sort_by_engine(&mut points);
         mark_frontier(&mut points);
-        (!points.is_empty()).then_some(Tradeoff {
+        let slo_tok_s = slo_speed(&group);
+        (!points.is_empty()).then(|| Tradeoff {
             title,
             is_per_gpu,
+            interpolated: interpolations(&points, slo_tok_s),
+            slo_tok_s,
             points,
         })
     };
     groups.into_iter().filter_map(tradeoff).collect()
 }
 
-/// The points of a cell: one, or those of its search.
-fn operating_points(cell: &ReportCell<'_>, output: Metric) -> Vec<OperatingPoint> {
+/// The name of an engine's line in charts over loads.
+pub(super) fn line_name(cell: &ReportCell<'_>) -> String {
     let launch = cell.launch;
     let mut engine = cell.engine();
     if let Some(precision) = &launch.precision {
@@ -76,12 +89,19 @@ fn operating_points(cell: &ReportCell<'_>, output: Metric) -> Vec<OperatingPoint
     if !cell.run.is_empty() {
         engine.push_str(&format!(" run={}", cell.run));
     }
+    engine
+}
+
+/// The points of a cell: one, or those of its search.
+fn operating_points(cell: &ReportCell<'_>, output: Metric) -> Vec<OperatingPoint> {
+    let engine = line_name(cell);
     let point = |load: String, user: Option<f64>, gpu: Option<f64>| {
         Some(OperatingPoint {
             engine: engine.clone(),
             load,
             per_user_tok_s: user?,
             output_tok_s: gpu?,
+            starts: Vec::new(),
             validity: cell.validity(),
             is_on_frontier: false,
         })
@@ -102,7 +122,42 @@ fn operating_points(cell: &ReportCell<'_>, output: Metric) -> Vec<OperatingPoint
         return searched;
     }
     let own = point(load(cell), cell.value(Metric::PerUser), cell.value(output));
-    own.into_iter().collect()
+    own.map(|own| OperatingPoint {
+        starts: values_of_starts(cell, output),
+        ..own
+    })
+    .into_iter()
+    .collect()
+}
+
+/// Output per user and output of each start; empty unless every start has both.
+fn values_of_starts(cell: &ReportCell<'_>, output: Metric) -> Vec<[f64; 2]> {
+    let of_starts = |metric| -> Vec<f64> {
+        let starts = cell.read_by_start(|summary| metric_value(summary, metric));
+        starts
+            .into_iter()
+            .filter_map(|repeats| mean_of_starts(&[repeats]))
+            .collect()
+    };
+    let (users, outputs) = (of_starts(Metric::PerUser), of_starts(output));
+    match users.len() == outputs.len() {
+        true => users
+            .into_iter()
+            .zip(outputs)
+            .map(|(user, output)| [user, output])
+            .collect(),
+        false => Vec::new(),
+    }
+}
+
+/// The speed that the SLO demands for each answer, if all cells of the group have the same.
+fn slo_speed(group: &[&ReportCell<'_>]) -> Option<f64> {
+    let speed = |cell: &ReportCell<'_>| {
+        let slo = cell.cell.scenario.slo.as_ref()?;
+        Some(1.0 / slo.max_tpot()?.as_secs_f64())
+    };
+    let first = speed(group.first()?);
+    first.filter(|_| group.iter().all(|cell| speed(cell) == first))
 }
 
 fn load(cell: &ReportCell<'_>) -> String {

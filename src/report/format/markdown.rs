@@ -44,8 +44,9 @@ pub(super) fn report(document: &Document) -> String {
         .flat_map(|compared| [&compared.figures, &compared.latencies]);
     let answers = tables.answers.iter().chain(&tables.probes);
     for table in tables
-        .rankings
+        .interpolations
         .iter()
+        .chain(&tables.rankings)
         .chain(compared)
         .chain(answers)
         .chain(&tables.validity)

@@ -11,11 +11,18 @@ pub(crate) fn report(document: &Document, layout: PageLayout) -> String {
     let tables = &document.tables;
     let compared = tables.comparisons.iter().map(|compared| &compared.figures);
     let mut text = String::from("\n");
+    // One comparison alone is its own overview.
+    let pivot = tables
+        .overview_matrix
+        .iter()
+        .filter(|_| tables.comparisons.len() > 1);
     let answers = tables.answers.iter().chain(&tables.probes);
     for table in compared
         .chain(&tables.searches)
+        .chain(&tables.interpolations)
         .chain(answers)
         .chain(&tables.rankings)
+        .chain(pivot)
     {
         text.push_str(&draw(table, layout));
         text.push('\n');

@@ -2,9 +2,7 @@
 
 use crate::analysis::metrics::{Metric, Quantity};
 use crate::report::chart::{Axis, AxisKind, Bar, Bars, Chart, Line, Plot, PlotPoint, StrokeStyle};
-use crate::report::document::{
-    CellFacts, ComparisonTable, Document, OperatingPoint, Series, SeriesQuantity, unit,
-};
+use crate::report::document::{CellFacts, ComparisonTable, Document, Series, SeriesQuantity, unit};
 use crate::results::record::validity::Verdict;
 
 /// The name of a cell away from its neighbours.
@@ -134,7 +132,7 @@ fn distribution_chart(named: &[(&str, &CellFacts)], latency: &str) -> Option<Cha
             x: *value,
             y: *share,
             tooltip: format!("{} % of values", share * 100.0),
-            is_doubtful: false,
+            ..PlotPoint::default()
         };
         Some(Line {
             name: (*name).to_owned(),
@@ -161,71 +159,8 @@ fn distribution_chart(named: &[(&str, &CellFacts)], latency: &str) -> Option<Cha
             lines,
             window: None,
             events: Vec::new(),
+            limits: Vec::new(),
         })
-    })
-}
-
-/// Charts of output per user against output per GPU, with the frontier.
-pub(super) fn tradeoff_charts(document: &Document) -> Vec<Chart> {
-    let drawn = document
-        .tradeoffs
-        .iter()
-        .filter(|tradeoff| tradeoff.points.len() > 1);
-    drawn
-        .map(|tradeoff| {
-            let mut lines: Vec<Line> = Vec::new();
-            for point in &tradeoff.points {
-                let dot = plot_point(point);
-                match lines.iter_mut().find(|line| line.name == point.engine) {
-                    Some(line) => line.points.push(dot),
-                    None => lines.push(Line {
-                        name: point.engine.clone(),
-                        color: lines.len(),
-                        style: StrokeStyle::LineWithMarkers,
-                        points: vec![dot],
-                        breaks: Vec::new(),
-                    }),
-                }
-            }
-            lines.extend(frontier_line(&tradeoff.points));
-            let axis = |label: &str| Axis {
-                label: label.to_owned(),
-                unit: "tok/s",
-                kind: AxisKind::FromZero,
-            };
-            Chart::Plot(Plot {
-                title: tradeoff.title.clone(),
-                x: axis("output per user"),
-                y: axis(match tradeoff.is_per_gpu {
-                    true => "output per GPU",
-                    false => "output of the engine (no GPU)",
-                }),
-                lines,
-                window: None,
-                events: Vec::new(),
-            })
-        })
-        .collect()
-}
-
-fn plot_point(point: &OperatingPoint) -> PlotPoint {
-    PlotPoint {
-        x: point.per_user_tok_s,
-        y: point.output_tok_s,
-        tooltip: point.load.clone(),
-        is_doubtful: point.validity > Verdict::Valid,
-    }
-}
-
-fn frontier_line(points: &[OperatingPoint]) -> Option<Line> {
-    let mut best: Vec<&OperatingPoint> = points.iter().filter(|point| point.is_on_frontier).collect();
-    best.sort_by(|a, b| a.per_user_tok_s.total_cmp(&b.per_user_tok_s));
-    (best.len() > 1).then(|| Line {
-        name: "frontier".to_owned(),
-        color: 0,
-        style: StrokeStyle::Background,
-        points: best.into_iter().map(plot_point).collect(),
-        breaks: Vec::new(),
     })
 }
 
@@ -250,8 +185,7 @@ pub(super) fn time_series_charts(cell: &CellFacts) -> Vec<Chart> {
                 .map(|[at, value]| PlotPoint {
                     x: *at,
                     y: *value,
-                    tooltip: String::new(),
-                    is_doubtful: false,
+                    ..PlotPoint::default()
                 })
                 .collect(),
             breaks: Vec::new(),
@@ -278,6 +212,7 @@ pub(super) fn time_series_charts(cell: &CellFacts) -> Vec<Chart> {
                 lines: of_quantity.iter().enumerate().map(line).collect(),
                 window: cell.window_s.map(|end| [0.0, end]),
                 events: Vec::new(),
+                limits: Vec::new(),
             })
         })
     };

@@ -44,6 +44,7 @@ pub(super) fn series_chart(series: &Series, title: &str) -> Option<Chart> {
         lines: lines.into_iter().flatten().collect(),
         window: None,
         events: plot_events(series, &days),
+        limits: Vec::new(),
     }))
 }
 
@@ -112,7 +113,7 @@ fn plot_point(x: f64, y: f64, note: String) -> PlotPoint {
         x,
         y,
         tooltip: note,
-        is_doubtful: false,
+        ..PlotPoint::default()
     }
 }
 

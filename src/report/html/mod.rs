@@ -7,6 +7,7 @@
 mod charts;
 mod components;
 mod history_charts;
+mod load_charts;
 mod nights;
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::charts;
 use super::components::{Entry, FigureView, TableView, chart_views, table_view, with_caption};
+use super::load_charts;
 use crate::report::document::{ConclusionOutcome, Document, Fact, Headline, LeftOutFact, ReportTables};
 use crate::report::table::single_line;
 use crate::results::record::cell::Origin;
@@ -23,6 +24,8 @@ pub(super) struct ReportView {
     standings: Option<TableView>,
     comparisons: Vec<Group>,
     tradeoffs: Vec<FigureView>,
+    loads: Vec<FigureView>,
+    interpolations: Vec<TableView>,
     searches: Vec<TableView>,
     courses: Vec<CellCharts>,
     courses_left_out: usize,
@@ -87,7 +90,8 @@ pub(super) fn view(document: &Document) -> ReportView {
         })
         .collect();
     let with_course = || document.cells.iter().filter(|cell| !cell.series.is_empty());
-    let tradeoffs = chart_views(charts::tradeoff_charts(document));
+    let tradeoffs = chart_views(load_charts::tradeoff_charts(document));
+    let loads = chart_views(load_charts::load_charts(document));
     let courses: Vec<CellCharts> = with_course()
         .take(MAX_CELL_CHARTS)
         .map(|cell| CellCharts {
@@ -103,6 +107,7 @@ pub(super) fn view(document: &Document) -> ReportView {
             tables,
             !document.headlines().is_empty(),
             !tradeoffs.is_empty(),
+            !loads.is_empty(),
             !courses.is_empty(),
         ),
         headlines: document.headlines().iter().map(headline).collect(),
@@ -111,6 +116,8 @@ pub(super) fn view(document: &Document) -> ReportView {
         standings: tables.rankings.as_ref().map(table_view),
         comparisons,
         tradeoffs,
+        loads,
+        interpolations: tables.interpolations.iter().map(table_view).collect(),
         searches: tables.searches.iter().map(table_view).collect(),
         courses_left_out: with_course().count().saturating_sub(courses.len()),
         courses,
@@ -194,13 +201,16 @@ fn contents(
     tables: &ReportTables,
     has_headlines: bool,
     has_tradeoffs: bool,
+    has_loads: bool,
     has_courses: bool,
 ) -> Vec<Entry> {
     let entry = Entry::new;
     let mut entries = Vec::new();
     entries.extend(has_headlines.then(|| entry("answer", "Answer")));
     entries.extend(has_tradeoffs.then(|| entry("tradeoffs", "Throughput per GPU vs. interactivity")));
-    entries.extend([entry("summary", "Summary"), entry("comparisons", "Side by side")]);
+    entries.push(entry("summary", "Summary"));
+    entries.extend(has_loads.then(|| entry("loads", "Latency vs. load")));
+    entries.push(entry("comparisons", "Side by side"));
     entries.extend(tables.answers.iter().map(|_| entry("answers", "Graded answers")));
     entries.extend(tables.probes.iter().map(|_| entry("probes", "Greedy probes")));
     entries.extend(has_courses.then(|| entry("time", "Over time")));

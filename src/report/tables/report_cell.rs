@@ -329,7 +329,7 @@ pub(crate) fn is_unknown(cell: &ReportCell<'_>, what: UnknownFact) -> bool {
 
 /// A figure under the definitions `matrix`. An import that lacks them gives it under the definitions that it
 /// follows.
-pub(super) fn metric_value(summary: &MeasurementSummary, metric: Metric) -> Option<f64> {
+pub(crate) fn metric_value(summary: &MeasurementSummary, metric: Metric) -> Option<f64> {
     let by = |definitions| metrics::metric_value(summary.figures.get(definitions)?, metric);
     let others = || match summary.origin {
         Origin::Imported => [Definitions::Classic, Definitions::Current].iter().find_map(by),

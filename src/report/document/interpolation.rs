@@ -1,0 +1,372 @@
+//! Output per GPU at a given output per user, between the loads that were measured.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::tradeoffs::{OperatingPoint, Tradeoff};
+use crate::analysis::monotone_curve::MonotoneCurve;
+use crate::report::table::{Align, Column, MISSING, Mark, Row, Table, Value};
+use crate::results::record::validity::Verdict;
+
+/// Most speeds that a table has columns for, besides the one that an SLO demands.
+const MAX_SPEEDS: usize = 3;
+
+/// Output of each engine at one output per user.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub(crate) struct Interpolation {
+    /// Output tokens per second that one user receives.
+    pub(crate) per_user_tok_s: f64,
+    /// Whether the SLO of the scenario demands this speed of each answer.
+    pub(crate) is_slo: bool,
+    /// Engines whose measured loads lie on both sides of that speed.
+    pub(crate) engines: Vec<InterpolatedOutput>,
+}
+
+/// Output of one engine between two of its measured loads.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub(crate) struct InterpolatedOutput {
+    /// The engine as in `points`.
+    pub(crate) engine: String,
+    /// Output tokens per second per GPU, or in total (`is_per_gpu`), on a monotone curve through the measured points.
+    pub(crate) output_tok_s: f64,
+    /// Smallest and largest of the curves through each start; absent with one start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) range_of_starts: Option<[f64; 2]>,
+    /// Worst validity verdict of the points on the curve.
+    pub(crate) validity: Verdict,
+}
+
+/// The curve of one engine with those of its starts.
+struct EngineCurve {
+    engine: String,
+    curve: MonotoneCurve,
+    /// Ends of the measured output per user.
+    range: [f64; 2],
+    /// The curve of each start; empty unless all points have the same starts, at least two.
+    starts: Vec<MonotoneCurve>,
+    validity: Verdict,
+}
+
+impl EngineCurve {
+    /// The curve through the points of an engine that no other of its points beats in both values. `None` with fewer
+    /// than two.
+    fn new(engine: &str, points: &[&OperatingPoint]) -> Option<Self> {
+        let is_beaten = |point: &OperatingPoint| {
+            points.iter().any(|other| {
+                other.per_user_tok_s >= point.per_user_tok_s
+                    && other.output_tok_s >= point.output_tok_s
+                    && (other.per_user_tok_s, other.output_tok_s)
+                        != (point.per_user_tok_s, point.output_tok_s)
+            })
+        };
+        let mut kept: Vec<&OperatingPoint> =
+            points.iter().copied().filter(|point| !is_beaten(point)).collect();
+        kept.sort_by(|a, b| a.per_user_tok_s.total_cmp(&b.per_user_tok_s));
+        let curve = MonotoneCurve::new(
+            kept.iter()
+                .map(|point| [point.per_user_tok_s, point.output_tok_s])
+                .collect(),
+        )?;
+        let starts = kept[0].starts.len();
+        let are_alike = starts > 1 && kept.iter().all(|point| point.starts.len() == starts);
+        let of_starts: Option<Vec<MonotoneCurve>> = (0..starts)
+            .map(|start| MonotoneCurve::new(kept.iter().map(|point| point.starts[start]).collect()))
+            .take_while(|_| are_alike)
+            .collect();
+        Some(Self {
+            engine: engine.to_owned(),
+            curve,
+            range: [kept[0].per_user_tok_s, kept[kept.len() - 1].per_user_tok_s],
+            starts: of_starts.unwrap_or_default(),
+            validity: kept
+                .iter()
+                .map(|point| point.validity)
+                .max()
+                .unwrap_or(Verdict::Valid),
+        })
+    }
+
+    fn at(&self, per_user_tok_s: f64) -> Option<InterpolatedOutput> {
+        let of_starts: Option<Vec<f64>> = self.starts.iter().map(|curve| curve.at(per_user_tok_s)).collect();
+        let range = of_starts.filter(|values| values.len() > 1).map(|values| {
+            let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+            [least, values.into_iter().fold(f64::NEG_INFINITY, f64::max)]
+        });
+        Some(InterpolatedOutput {
+            engine: self.engine.clone(),
+            output_tok_s: self.curve.at(per_user_tok_s)?,
+            range_of_starts: range,
+            validity: self.validity,
+        })
+    }
+}
+
+/// The outputs at round speeds that all engines reach, and at that of the SLO. Invalid points are left out.
+pub(super) fn interpolations(points: &[OperatingPoint], slo_tok_s: Option<f64>) -> Vec<Interpolation> {
+    let mut engines: Vec<&str> = Vec::new();
+    for point in points {
+        if !engines.contains(&point.engine.as_str()) {
+            engines.push(&point.engine);
+        }
+    }
+    let curves: Vec<EngineCurve> = engines
+        .into_iter()
+        .filter_map(|engine| {
+            let own: Vec<&OperatingPoint> = points
+                .iter()
+                .filter(|point| point.engine == engine && point.validity != Verdict::Invalid)
+                .collect();
+            EngineCurve::new(engine, &own)
+        })
+        .collect();
+    let low = curves.iter().map(|curve| curve.range[0]).fold(0.0, f64::max);
+    let high = curves
+        .iter()
+        .map(|curve| curve.range[1])
+        .fold(f64::INFINITY, f64::min);
+    let mut speeds: Vec<(f64, bool)> = slo_tok_s.map(|speed| (speed, true)).into_iter().collect();
+    if !curves.is_empty() {
+        let round = round_speeds(low, high).into_iter().map(|speed| (speed, false));
+        speeds.extend(round.filter(|(speed, _)| Some(*speed) != slo_tok_s));
+    }
+    speeds.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let at = |(per_user_tok_s, is_slo): (f64, bool)| Interpolation {
+        per_user_tok_s,
+        is_slo,
+        engines: curves
+            .iter()
+            .filter_map(|curve| curve.at(per_user_tok_s))
+            .collect(),
+    };
+    let drawn = speeds.into_iter().map(at);
+    drawn.filter(|speed| !speed.engines.is_empty()).collect()
+}
+
+/// At most three round speeds between two others, spread evenly.
+fn round_speeds(low: f64, high: f64) -> Vec<f64> {
+    const STEPS: [f64; 6] = [1.0, 1.5, 2.0, 3.0, 5.0, 7.0];
+    let within: Vec<f64> = (-1..=4)
+        .flat_map(|power| STEPS.map(|step| step * 10_f64.powi(power)))
+        .filter(|speed| low <= *speed && *speed <= high)
+        .collect();
+    match within.len() {
+        0..=MAX_SPEEDS => within,
+        several => (0..MAX_SPEEDS)
+            .map(|index| within[index * (several - 1) / (MAX_SPEEDS - 1)])
+            .collect(),
+    }
+}
+
+/// The table of a trade-off's interpolated outputs, with the ratio to the first engine; `None` without any.
+pub(crate) fn interpolation_table(tradeoff: &Tradeoff) -> Option<Table> {
+    let speeds = &tradeoff.interpolated;
+    let mut engines: Vec<&str> = Vec::new();
+    for output in speeds.iter().flat_map(|speed| &speed.engines) {
+        if !engines.contains(&output.engine.as_str()) {
+            engines.push(&output.engine);
+        }
+    }
+    let first = *engines.first()?;
+    let column = |head: String, unit, rank| Column {
+        head,
+        unit,
+        align: Align::Right,
+        better: None,
+        rank,
+    };
+    let mut columns = vec![Column {
+        align: Align::Left,
+        ..column("engine".to_owned(), "", 0)
+    }];
+    for (speed, rank) in speeds.iter().zip(1..) {
+        let of_slo = if speed.is_slo { " (SLO)" } else { "" };
+        let head = format!("at {} tok/s per user{of_slo}", number(speed.per_user_tok_s));
+        columns.push(column(head, "tok/s", rank));
+        if engines.len() > 1 {
+            columns.push(column(format!("vs {first}"), "", rank));
+        }
+    }
+    let rows = engines
+        .iter()
+        .map(|engine| row(engine, first, speeds, engines.len() > 1));
+    Some(Table {
+        title: format!(
+            "{}: output {} at a given output per user, interpolated",
+            tradeoff.title,
+            match tradeoff.is_per_gpu {
+                true => "per GPU",
+                false => "of the engine",
+            }
+        ),
+        columns,
+        rows: rows.collect(),
+        notes: vec![
+            "on a monotone curve between measured loads, never beyond them; in parentheses the smallest and largest of the curves of each \
+             start; no verdict follows from them"
+                .to_owned(),
+        ],
+    })
+}
+
+fn row(engine: &str, first: &str, speeds: &[Interpolation], has_ratio: bool) -> Row {
+    let find = |speed: &'_ Interpolation, name: &str| {
+        speed.engines.iter().find(|output| output.engine == name).cloned()
+    };
+    let mut cells = vec![Value::text(engine)];
+    let mut worst = Verdict::Valid;
+    for speed in speeds {
+        let output = find(speed, engine);
+        let ratio = output
+            .as_ref()
+            .zip(find(speed, first))
+            .map(|(own, base)| own.output_tok_s / base.output_tok_s);
+        worst = output.as_ref().map_or(worst, |output| worst.max(output.validity));
+        cells.push(output.map_or(Value::Missing, |output| value(&output)));
+        if has_ratio {
+            cells.push(Value::text(
+                ratio.map_or(MISSING.to_owned(), |ratio| format!("{ratio:.2}")),
+            ));
+        }
+    }
+    let marks = (worst == Verdict::Suspect).then_some(Mark::Suspect);
+    Row {
+        cells,
+        marks: marks.into_iter().collect(),
+    }
+}
+
+fn value(output: &InterpolatedOutput) -> Value {
+    let decimals = usize::from(output.output_tok_s < 1000.0);
+    match output.range_of_starts {
+        None => Value::Number {
+            value: output.output_tok_s,
+            decimals,
+        },
+        Some([least, most]) => Value::Spread {
+            median: output.output_tok_s,
+            least,
+            most,
+            decimals,
+        },
+    }
+}
+
+/// A speed as it is read: without needless decimals.
+fn number(speed: f64) -> String {
+    let text = format!("{speed:.1}");
+    text.strip_suffix(".0").map(str::to_owned).unwrap_or(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(engine: &str, per_user_tok_s: f64, output_tok_s: f64, starts: &[[f64; 2]]) -> OperatingPoint {
+        OperatingPoint {
+            engine: engine.to_owned(),
+            load: String::new(),
+            per_user_tok_s,
+            output_tok_s,
+            starts: starts.to_vec(),
+            validity: Verdict::Valid,
+            is_on_frontier: false,
+        }
+    }
+
+    /// Two points are joined by a line: at 20 of 10 to 30 the output is the mean of both.
+    #[test]
+    fn a_value_between_two_loads_is_that_of_the_line_with_the_range_of_the_starts() {
+        let points = [
+            point("a", 30.0, 100.0, &[[29.0, 90.0], [31.0, 110.0]]),
+            point("a", 10.0, 500.0, &[[11.0, 490.0], [9.0, 510.0]]),
+            point("b", 40.0, 100.0, &[]),
+            point("b", 10.0, 700.0, &[]),
+        ];
+        let speeds = interpolations(&points, Some(20.0));
+        let found: Vec<(f64, bool)> = speeds
+            .iter()
+            .map(|speed| (speed.per_user_tok_s, speed.is_slo))
+            .collect();
+        assert_eq!(found, [(10.0, false), (15.0, false), (20.0, true), (30.0, false)]);
+        let [a, b] = &speeds[2].engines[..] else {
+            panic!("{speeds:?}")
+        };
+        assert!((a.output_tok_s - 300.0).abs() < 1e-9);
+        // Start 1: from (11, 490) to (29, 90); start 2: from (9, 510) to (31, 110).
+        let [low, high] = a.range_of_starts.unwrap();
+        assert!(
+            (low - 290.0).abs() < 1e-9 && (high - 310.0).abs() < 1e-9,
+            "{low} {high}"
+        );
+        assert!((b.output_tok_s - 500.0).abs() < 1e-9);
+        assert_eq!(b.range_of_starts, None);
+        // At 10 the second start of `a` has a curve, the first does not reach that far.
+        assert_eq!(speeds[0].engines[0].range_of_starts, None);
+    }
+
+    #[test]
+    fn nothing_is_interpolated_beyond_the_loads_of_an_engine_or_from_invalid_ones() {
+        let mut points = vec![
+            point("a", 30.0, 100.0, &[]),
+            point("a", 10.0, 500.0, &[]),
+            point("b", 60.0, 100.0, &[]),
+            point("b", 40.0, 700.0, &[]),
+        ];
+        let speeds = interpolations(&points, Some(50.0));
+        assert_eq!(speeds.len(), 1, "no speed is common to both: {speeds:?}");
+        assert_eq!(speeds[0].engines.len(), 1);
+        assert_eq!(speeds[0].engines[0].engine, "b");
+        points[2].validity = Verdict::Invalid;
+        assert_eq!(interpolations(&points, Some(50.0)), []);
+        assert_eq!(interpolations(&points[..1], None), []);
+    }
+
+    #[test]
+    fn a_load_that_another_of_the_same_engine_beats_in_both_is_not_on_its_curve() {
+        let points = [
+            point("a", 30.0, 100.0, &[]),
+            point("a", 12.0, 90.0, &[]),
+            point("a", 10.0, 500.0, &[]),
+        ];
+        let speeds = interpolations(&points, Some(12.0));
+        let at_12 = speeds.iter().find(|speed| speed.is_slo).unwrap();
+        assert!((at_12.engines[0].output_tok_s - 460.0).abs() < 1e-9, "{at_12:?}");
+    }
+
+    #[test]
+    fn the_table_puts_the_ratio_next_to_the_value() {
+        let points = vec![
+            point("a", 30.0, 100.0, &[]),
+            point("a", 10.0, 500.0, &[]),
+            point("b", 30.0, 110.0, &[]),
+            point("b", 10.0, 550.0, &[]),
+        ];
+        let tradeoff = Tradeoff {
+            title: "m · s".to_owned(),
+            is_per_gpu: true,
+            interpolated: interpolations(&points, Some(20.0)),
+            slo_tok_s: Some(20.0),
+            points,
+        };
+        let table = interpolation_table(&tradeoff).unwrap();
+        let heads: Vec<&str> = table.columns.iter().map(|column| column.head.as_str()).collect();
+        assert_eq!(
+            heads[3..7],
+            [
+                "at 15 tok/s per user",
+                "vs a",
+                "at 20 tok/s per user (SLO)",
+                "vs a"
+            ]
+        );
+        let second = table.rows[1].texts();
+        assert_eq!(second[5..7], ["330.0", "1.10"], "{second:?}");
+    }
+
+    #[test]
+    fn round_speeds_are_at_most_three() {
+        assert_eq!(round_speeds(11.0, 14.0), [0.0; 0]);
+        assert_eq!(round_speeds(10.0, 20.0), [10.0, 15.0, 20.0]);
+        assert_eq!(round_speeds(1.0, 100.0), [1.0, 10.0, 100.0]);
+    }
+}

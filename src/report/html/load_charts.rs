@@ -1,0 +1,173 @@
+//! Charts of the loads of a scenario: output per GPU against output per user, and latency against the load.
+
+use crate::report::chart::{Axis, AxisKind, Chart, Line, Plot, PlotLimit, PlotPoint, StrokeStyle};
+use crate::report::document::{Document, LoadCurve, OperatingPoint, Tradeoff};
+use crate::results::record::validity::Verdict;
+
+/// Charts of output per user against output per GPU, with the frontier.
+pub(super) fn tradeoff_charts(document: &Document) -> Vec<Chart> {
+    let drawn = document
+        .tradeoffs
+        .iter()
+        .filter(|tradeoff| tradeoff.points.len() > 1);
+    drawn.map(tradeoff_chart).collect()
+}
+
+pub(crate) fn tradeoff_chart(tradeoff: &Tradeoff) -> Chart {
+    let points = tradeoff
+        .points
+        .iter()
+        .map(|point| (point.engine.as_str(), plot_point(point)));
+    let mut lines = lines_by_engine(points);
+    lines.extend(frontier_line(&tradeoff.points));
+    let axis = |label: &str| Axis {
+        label: label.to_owned(),
+        unit: "tok/s",
+        kind: AxisKind::FromZero,
+    };
+    let limit = tradeoff.slo_tok_s.map(|value| PlotLimit {
+        is_of_x: true,
+        value,
+        label: format!("SLO: {value:.0} tok/s per user"),
+    });
+    Chart::Plot(Plot {
+        title: tradeoff.title.clone(),
+        x: axis("output per user"),
+        y: axis(match tradeoff.is_per_gpu {
+            true => "output per GPU",
+            false => "output of the engine (no GPU)",
+        }),
+        lines,
+        window: None,
+        events: Vec::new(),
+        limits: limit.into_iter().collect(),
+    })
+}
+
+/// Charts of latencies against the load, with the limits of the SLO.
+pub(super) fn load_charts(document: &Document) -> Vec<Chart> {
+    document.load_curves.iter().map(load_chart).collect()
+}
+
+fn load_chart(curve: &LoadCurve) -> Chart {
+    let statistic = if curve.is_p99 { "p99" } else { "median" };
+    let points = curve.points.iter().map(|point| {
+        let dot = PlotPoint {
+            x: point.load,
+            y: point.latency_ms,
+            is_doubtful: point.validity > Verdict::Valid,
+            ..PlotPoint::default()
+        };
+        (point.engine.as_str(), dot)
+    });
+    let (label, unit) = match curve.is_rate {
+        true => ("rate", "req/s"),
+        false => ("requests at once", ""),
+    };
+    let limit = curve.slo_ms.map(|value| PlotLimit {
+        is_of_x: false,
+        value,
+        label: format!("SLO: {value} ms"),
+    });
+    Chart::Plot(Plot {
+        title: format!("{} · {statistic} {}", curve.title, curve.latency),
+        x: Axis {
+            label: label.to_owned(),
+            unit,
+            kind: AxisKind::FromZero,
+        },
+        y: Axis {
+            label: format!("{statistic} {}", curve.latency),
+            unit: "ms",
+            kind: AxisKind::FromZero,
+        },
+        lines: lines_by_engine(points),
+        window: None,
+        events: Vec::new(),
+        limits: limit.into_iter().collect(),
+    })
+}
+
+/// A line for each engine, in the order of first appearance.
+fn lines_by_engine<'p>(points: impl Iterator<Item = (&'p str, PlotPoint)>) -> Vec<Line> {
+    let mut lines: Vec<Line> = Vec::new();
+    for (engine, point) in points {
+        match lines.iter_mut().find(|line| line.name == engine) {
+            Some(line) => line.points.push(point),
+            None => lines.push(Line {
+                name: engine.to_owned(),
+                color: lines.len(),
+                style: StrokeStyle::LineWithMarkers,
+                points: vec![point],
+                breaks: Vec::new(),
+            }),
+        }
+    }
+    lines
+}
+
+fn plot_point(point: &OperatingPoint) -> PlotPoint {
+    let range = |axis: usize| {
+        let values = point.starts.iter().map(|start| start[axis]);
+        let least = values.clone().fold(f64::INFINITY, f64::min);
+        [least, values.fold(f64::NEG_INFINITY, f64::max)]
+    };
+    PlotPoint {
+        x: point.per_user_tok_s,
+        y: point.output_tok_s,
+        tooltip: point.load.clone(),
+        label: load_number(&point.load),
+        ranges: (point.starts.len() > 1).then(|| [range(0), range(1)]),
+        is_doubtful: point.validity > Verdict::Valid,
+    }
+}
+
+/// The number in the words of a load, or its first word.
+fn load_number(load: &str) -> String {
+    let mut words = load.split_whitespace();
+    let number = words
+        .clone()
+        .find(|word| word.starts_with(|first: char| first.is_ascii_digit()));
+    number.or_else(|| words.next()).unwrap_or_default().to_owned()
+}
+
+fn frontier_line(points: &[OperatingPoint]) -> Option<Line> {
+    let mut best: Vec<&OperatingPoint> = points.iter().filter(|point| point.is_on_frontier).collect();
+    best.sort_by(|a, b| a.per_user_tok_s.total_cmp(&b.per_user_tok_s));
+    (best.len() > 1).then(|| Line {
+        name: "frontier".to_owned(),
+        color: 0,
+        style: StrokeStyle::Background,
+        points: best.into_iter().map(plot_point).collect(),
+        breaks: Vec::new(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_load_is_labelled_by_its_number() {
+        assert_eq!(load_number("at most 16 at once"), "16");
+        assert_eq!(load_number("4 req/s"), "4");
+        assert_eq!(load_number("all at once"), "all");
+        assert_eq!(load_number(""), "");
+    }
+
+    #[test]
+    fn the_range_of_the_starts_is_drawn_and_one_start_has_none() {
+        let mut point = OperatingPoint {
+            engine: "a".to_owned(),
+            load: "4 req/s".to_owned(),
+            per_user_tok_s: 10.0,
+            output_tok_s: 100.0,
+            starts: vec![[9.0, 105.0], [11.0, 95.0]],
+            validity: Verdict::Valid,
+            is_on_frontier: true,
+        };
+        assert_eq!(plot_point(&point).ranges, Some([[9.0, 11.0], [95.0, 105.0]]));
+        point.starts.pop();
+        assert_eq!(plot_point(&point).ranges, None);
+    }
+}
