@@ -279,6 +279,9 @@ pub(crate) struct RunArgs {
     /// Print each event as a line of JSON on stdout, instead of tables.
     #[arg(long)]
     pub(crate) json: bool,
+    /// Answer with Prometheus metrics of the run at this address, such as `127.0.0.1:9464`, until the run ends.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) metrics_listen: Option<std::net::SocketAddr>,
     /// Prepare all prompts again: neither read nor write prepared prompts in the cache.
     #[arg(long)]
     pub(crate) fresh_prompts: bool,

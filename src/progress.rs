@@ -3,6 +3,7 @@
 
 pub(crate) mod bar;
 mod cells;
+pub(crate) mod metrics;
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ use crate::commands::report;
 use crate::commands::session_error::{describe_outdated, session_error};
 use crate::exit::Exit;
 use crate::progress::Progress;
+use crate::progress::metrics::MetricsServer;
 use crate::results::record::event::Event;
 use crate::results::store::{self, Run};
 use crate::runner::job;
@@ -76,6 +78,7 @@ pub(super) fn measure(request: RunRequest<'_>, view: RunView<'_>) -> Result<Meas
     let is_resumed = request.resume.is_some();
     let console = SessionConsole { yes: view.args.yes };
     let failed = |error| session_error(error, view.colors);
+    let metrics = view.args.metrics_listen.map(listen).transpose()?;
     let mut session = Session::open(request, &console).map_err(failed)?;
     if let Some(folder) = view.job_folder {
         job::record_run(folder, session.store().run()).map_err(|error| {
@@ -87,7 +90,11 @@ pub(super) fn measure(request: RunRequest<'_>, view: RunView<'_>) -> Result<Meas
         return Err(abort(&session, error));
     }
     let progress = add_listeners(&mut session, view.args);
+    if let Some(metrics) = &metrics {
+        session.listen(metrics.listener());
+    }
     let ran = session.run();
+    drop(metrics);
     progress.finish();
     ran.map_err(failed)?;
     with_signal_message(no_report_message(session.store().folder()), || {
@@ -119,6 +126,17 @@ pub(super) fn measure(request: RunRequest<'_>, view: RunView<'_>) -> Result<Meas
             exit,
         })
     })
+}
+
+/// Listens for readers of metrics, before anything starts.
+fn listen(address: SocketAddr) -> Result<MetricsServer, CommandError> {
+    let server = MetricsServer::listen(address).map_err(|error| {
+        CommandError::usage(format!(
+            "error: `--metrics-listen {address}`: {error}; nothing was started\n  = help: name an address of this host and a free port\n"
+        ))
+    })?;
+    eprint(&format!("metrics at http://{}/metrics\n", server.address()));
+    Ok(server)
 }
 
 /// Opens the files that commands write during a run: `matrix.log` and `results.jsonl`.
