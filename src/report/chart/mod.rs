@@ -10,6 +10,7 @@ mod scale;
 mod svg;
 
 pub(crate) use scale::AxisKind;
+pub(crate) use svg::escape;
 
 use super::table::{Align, Column, Row, Table, Value};
 

@@ -142,7 +142,7 @@ pub(super) fn coordinate(value: f64) -> String {
 }
 
 /// Escapes text for SVG and HTML.
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in single_line(text).chars() {
         match letter {

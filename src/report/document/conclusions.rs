@@ -132,7 +132,7 @@ fn winner_sentence(group: &Group<'_, '_>, best: usize, next: usize, lead: Lead) 
             let slo = slos
                 .first()
                 .map_or_else(String::new, |slo| format!(" within the SLO {slo}"));
-            format!("{winner_name} holds {times} the load of {other_name}{interval}{slo}")
+            format!("{winner_name} sustains {times} the load of {other_name}{interval}{slo}")
         }
         (_, Some(Direction::Lower)) => {
             format!(

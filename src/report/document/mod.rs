@@ -12,7 +12,7 @@ mod legend;
 mod load_curves;
 mod tables;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod time_series;
 mod tradeoffs;
 

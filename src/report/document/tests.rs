@@ -17,7 +17,7 @@ const HOSTILE: &str =
     "=<script>alert(1)</script>\"'|`*_](http://x) ,\r\n\u{1b}[31m\u{202e}{{ 7*7 }}{% raw %}</style>";
 
 /// A run made of cases, with histograms and samples.
-pub(super) struct TestRun {
+pub(in crate::report) struct TestRun {
     about: RunInfo,
     plan: Plan,
     machine: Machine,
@@ -29,7 +29,7 @@ pub(super) struct TestRun {
 }
 
 impl TestRun {
-    pub(super) fn new(run: &str, cases: Vec<Case>) -> Self {
+    pub(in crate::report) fn new(run: &str, cases: Vec<Case>) -> Self {
         let mut plan = Plan::empty("small");
         let mut summaries = Vec::new();
         for case in cases {
@@ -85,7 +85,7 @@ impl TestRun {
         }
     }
 
-    pub(super) fn document(&self) -> Document {
+    pub(in crate::report) fn document(&self) -> Document {
         Document::from_runs(&[self.source()], None, DEFAULT_BOUND)
     }
 }

@@ -4,6 +4,7 @@
 mod csv;
 mod json;
 mod markdown;
+mod svg;
 pub(crate) mod terminal;
 
 use super::document::Document;
@@ -44,7 +45,7 @@ pub(crate) struct ComparisonFormat {
     pub(crate) draw: fn(&Comparison, [&str; 2], PageLayout) -> String,
 }
 
-pub(crate) static FORMATS: [Format; 6] = [
+pub(crate) static FORMATS: [Format; 7] = [
     Format {
         name: "terminal",
         report: Some(ReportFormat {
@@ -97,6 +98,19 @@ pub(crate) static FORMATS: [Format; 6] = [
             help: "One HTML file with a chart of every metric; it needs no network",
             draw: |history, _| html::draw_history(history),
         }),
+        comparison: None,
+    },
+    Format {
+        name: "svg",
+        report: Some(ReportFormat {
+            help: "A picture of the answer with its charts over the loads, for a page of your own",
+            file: "report.svg",
+            is_in_run_folder: false,
+            shows_warnings: false,
+            has_engine_reports: false,
+            draw: |document, _| svg::report(document),
+        }),
+        history: None,
         comparison: None,
     },
     Format {

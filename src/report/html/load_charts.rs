@@ -5,7 +5,7 @@ use crate::report::document::{Document, LoadCurve, OperatingPoint, Tradeoff};
 use crate::results::record::validity::Verdict;
 
 /// Charts of output per user against output per GPU, with the frontier.
-pub(super) fn tradeoff_charts(document: &Document) -> Vec<Chart> {
+pub(crate) fn tradeoff_charts(document: &Document) -> Vec<Chart> {
     let drawn = document
         .tradeoffs
         .iter()
@@ -13,7 +13,7 @@ pub(super) fn tradeoff_charts(document: &Document) -> Vec<Chart> {
     drawn.map(tradeoff_chart).collect()
 }
 
-pub(crate) fn tradeoff_chart(tradeoff: &Tradeoff) -> Chart {
+fn tradeoff_chart(tradeoff: &Tradeoff) -> Chart {
     let points = tradeoff
         .points
         .iter()
@@ -45,7 +45,7 @@ pub(crate) fn tradeoff_chart(tradeoff: &Tradeoff) -> Chart {
 }
 
 /// Charts of latencies against the load, with the limits of the SLO.
-pub(super) fn load_charts(document: &Document) -> Vec<Chart> {
+pub(crate) fn load_charts(document: &Document) -> Vec<Chart> {
     document.load_curves.iter().map(load_chart).collect()
 }
 

@@ -7,7 +7,7 @@
 mod charts;
 mod components;
 mod history_charts;
-mod load_charts;
+pub(crate) mod load_charts;
 mod nights;
 #[cfg(test)]
 mod tests;
@@ -32,6 +32,19 @@ const UPGRADE: &str = include_str!("upgrade.html");
 const FOOT: &str = include_str!("foot.html");
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
+
+/// The part of the style that charts need, for a picture of its own.
+pub(crate) fn chart_style() -> String {
+    let (colours, rest) = STYLE.split_once("* { box-sizing").unwrap_or((STYLE, ""));
+    let rules = rest
+        .lines()
+        .filter(|line| line.starts_with("svg ") || line.starts_with(".c0 "));
+    colours
+        .lines()
+        .chain(rules)
+        .map(|line| format!("{line}\n"))
+        .collect()
+}
 
 /// Draws the page of a report.
 pub(crate) fn draw(document: &Document) -> String {
