@@ -100,8 +100,8 @@ fn profile_path(cluster: &str, matrix_folder: &Path) -> Result<PathBuf, CommandE
         .map(|place| place.join(&file).display().to_string())
         .collect();
     Err(CommandError::usage(format!(
-        "error: no profile describes the cluster `{cluster}`; {known}\n  = help: write one of {}; docs/clusters.md shows how\n",
-        searched.join(", ")
+        "error: no profile describes the cluster `{cluster}`; {known}\n  = help: create the profile as {}; docs/clusters.md shows how\n",
+        searched.join(" or ")
     )))
 }
 

@@ -142,7 +142,7 @@ fn print_target(args: &NoiseArgs, run: &Run, noise_figures: &NoiseFigures) {
                 false => "the target is not reached within `--most`",
             };
             eprint(&format!(
-                "note: {what}: with {} starts of each launch, changes of at least {:.2} % can be detected in every metric (at the upper bound of the noise, 80 % confidence), and `--target` is {:.2} %; the noisiest metric is {figure} of {cell}\n",
+                "note: {what}: {} starts of each launch detect changes of {:.2} % or more in every metric (even if the noise is at its upper bound, 80 % confidence); `--target` is {:.2} %. The noisiest metric is {figure} of {cell}\n",
                 starts_of_each_launch(run),
                 widest * 100.0,
                 target * 100.0

@@ -192,7 +192,7 @@ impl Upgrade {
             UpgradedSetting::Engine => {
                 find_engine(matrix, &to.value)?;
                 if engine.is_some() {
-                    return error("`--engine` has no effect beside `engine=`", "leave it out");
+                    return error("`--engine` has no effect together with `engine=`", "leave it out");
                 }
                 from.value.clone()
             }

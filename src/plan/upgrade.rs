@@ -61,7 +61,7 @@ impl Plan {
             .find(|[one, other]| starts_the_same(one, other))
         {
             return Err(format!(
-                "`{from}` and `{to}` start the same engine: `{}`\n  = help: the {} changes nothing in what is started; name two that do, or the two programs, environments or images themselves (`program=`, `venv=`, `image=`)",
+                "`{from}` and `{to}` start the same engine: `{}`\n  = help: what is started does not depend on the {}; name two values that change it, or two programs, environments or images (`program=`, `venv=`, `image=`)",
                 command_words(launch),
                 arms.setting.name()
             ));

@@ -101,7 +101,7 @@ fn the_share_of_clipped_lengths_is_told() {
     let (printed, at_maximum) = note("lognormal:median=32,sigma=1");
     let printed = printed.expect("there is a note");
     let share: f64 = printed
-        .split_once(" gave, ")
+        .split_once(" were clipped: ")
         .and_then(|(_, rest)| rest.split_once(" % above the maximum of 32 tokens"))
         .and_then(|(share, _)| share.parse().ok())
         .expect("it names the share");

@@ -268,7 +268,7 @@ pub(crate) const TABLE: &[CodeEntry] = &[
         weight: Invalid,
         families: &[],
         meaning: "Prompts that should be new to the engine were found in its prefix cache.",
-        fix: "Make sure that the caches are emptied before each cell (the reset may need an option of the engine), set `unique_prefixes: true` in the recipe (or remove `unique_prefixes: false` from the matrix), or turn prefix caching off in the engine's arguments.",
+        fix: "Do one of these: empty the caches before each cell (the reset may need an option of the engine); give each prompt a beginning of its own (`unique_prefixes: true` in the recipe); or turn prefix caching off in the engine's arguments.",
         bound: "`max_cache_hits`: 0.05 of the prompt tokens above the share that prompts repeat of each other. The warm-up prompt and tokens that all prompts begin with may be cached: the first token, unique prefixes, and a chat template (64 tokens, or as many as the server counts beyond ours). If the engine's counters and its answers differ, the higher share counts. Each point of a search is judged by itself, and a warm one ends the search. `matrix bench` reads no metrics and uses only `cached_tokens` in the answers: if a server does not report them, running the same command twice measures a warm cache without a warning (use `--seed` or `--flush-cache`)",
         source: "prefix hits are near zero if a workload is meant to find cold caches",
         implied_codes: &[WindowShort, NeverSteady],
@@ -379,7 +379,7 @@ pub(crate) const TABLE: &[CodeEntry] = &[
         families: &[],
         meaning: "Other processes kept this host's processors busy.",
         fix: "End the other processes on this host (`top`), or give client and engine processors of their own, and measure again.",
-        bound: "`other_cpus`: 0.1 of the processors, but at least one processor, or a quarter of them on a host with fewer than four",
+        bound: "`other_cpus`: 0.1 of the processors, at least one; on a host with fewer than four processors a quarter of them",
         source: "/proc/stat without the processor time of client and engine",
         implied_codes: &[
             ClientLate,

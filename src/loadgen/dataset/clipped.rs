@@ -63,8 +63,8 @@ fn note(side: &str, distribution: LengthDistribution, longest: u32, drawn: &[f64
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     Some(format!(
-        "of the {side} lengths that `{distribution}` gave, {} were clipped, so the lengths that were sent have another distribution; \
-         choose another maximum or another spread",
+        "{side} lengths of `{distribution}` were clipped: {}; so the lengths that were sent do not follow it. \
+         Choose a wider range or a smaller spread",
         parts.join(" and ")
     ))
 }

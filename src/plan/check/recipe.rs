@@ -76,7 +76,9 @@ pub(super) fn check_cpuset(
     diagnostics: &mut Vec<Diagnostic>,
 ) {
     if let Some(why) = cpuset_error(cpuset) {
-        let diagnostic = Diagnostic::new(format!("`container: cpuset` of {owner} is `{cpuset}`"));
+        let diagnostic = Diagnostic::new(format!(
+            "`container: cpuset` of {owner} is `{cpuset}`, which is no list of processors"
+        ));
         diagnostics.push(with_place(diagnostic, place, why).with_help("for example `cpuset: 0-7,16`"));
     }
 }

@@ -50,7 +50,9 @@ impl ExecutorSettings for ImportedLaunch {
 
     fn command_line(&self, _context: &LineContext<'_>) -> CommandLine {
         match self.command.is_empty() {
-            true => CommandLine(vec!["# imported; the command is not known".to_owned()]),
+            true => CommandLine(vec![
+                "# imported; the command that started the engine is not known".to_owned(),
+            ]),
             false => CommandLine(self.command.clone()),
         }
     }

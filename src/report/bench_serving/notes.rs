@@ -58,7 +58,7 @@ pub(crate) fn fixed_figure_notes(requests: &[Request], sets: &MetricSets, embeds
     {
         let why = match theirs > ours {
             true => "it takes answers without output, or with an error in them, for complete ones",
-            false => "it fails at lines and events of a stream that it does not know",
+            false => "it fails when a stream contains a line or event that it does not know",
         };
         notes.push(format!(
             "bench_serving would count {theirs} requests as successful instead of {ours}: {why}"

@@ -544,7 +544,7 @@ impl<'a> Follower<'a> {
         self.ended += 1;
         if !merged.outdated.is_empty() {
             self.warn(format!(
-                "{name}: {} not merged, because the matrix has changed; the start is measured again",
+                "{name}: {} not merged, because the matrix has changed; this start of the engine is measured again",
                 pluralize(merged.outdated.len(), "cell is", "cells are")
             ));
             self.plan_rest()?;
