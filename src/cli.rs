@@ -360,7 +360,7 @@ pub(crate) struct FetchArgs {
 /// line. Example: `matrix import sglang.md vllm.md --name published`
 #[derive(Args, Debug)]
 pub(crate) struct ImportArgs {
-    /// Console logs, Markdown reports, JSON lines, JSON or CSV. All files become one run.
+    /// Console logs, Markdown reports, JSON lines, JSON, YAML or CSV. All files become one run.
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
     /// The folder in which the folder of the run is created.

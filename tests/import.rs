@@ -374,6 +374,95 @@ fn one_run_takes_every_format_and_other_commands_work_on_it() {
     assert!(twice.stderr.contains("never overwritten"), "{}", twice.stderr);
 }
 
+/// Results of further tools, one of each file: rows with the tool's name and definitions, and no ratio between tools.
+#[test]
+fn one_run_takes_result_files_of_further_tools() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let names = [
+        "aiperf-rate.json",
+        "guidellm.json",
+        "inferencex.json",
+        "inference-perf.json",
+        "genai-bench.json",
+        "llm-d-guidellm.yaml",
+    ];
+    let files = names.map(fixture);
+    let mut args = vec!["import", "--name", "r"];
+    args.extend(files.iter().map(String::as_str));
+    let ran = matrix(&args, folder.path());
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(
+        ran.stdout.starts_with("imported 8 cells from aiperf-rate.json, "),
+        "{}",
+        ran.stdout
+    );
+    let tools: Vec<(String, Option<String>)> = summaries(&folder.path().join("results/r"))
+        .iter()
+        .map(|(_, summary)| {
+            let text = |key: &str| summary["imported"][key].as_str().map(str::to_owned);
+            (text("tool").expect("it names its tool"), text("tool_version"))
+        })
+        .collect();
+    for tool in [
+        "aiperf",
+        "guidellm",
+        "inferencex",
+        "inference-perf",
+        "genai-bench",
+        "llmd-report",
+    ] {
+        assert!(tools.iter().any(|(name, _)| name == tool), "{tool}: {tools:?}");
+    }
+    assert!(tools.contains(&("guidellm".to_owned(), Some("0.8.1".to_owned()))));
+    let report = matrix(&["report", "results/r", "--format", "markdown"], folder.path());
+    assert_eq!(report.code, Some(0), "{}", report.stderr);
+    for said in [
+        "\\[imported]: read from the output of AIPerf; E2E and TPOT end at the last event with output",
+        "read from the output of GuideLLM; figures are those of successful requests",
+        "read from the output of InferenceX; throughput is computed from",
+        "synthetic-100-24",
+        "D(100,24)",
+    ] {
+        let plain = report.stdout.replace('\\', "");
+        assert!(
+            plain.contains(&said.replace('\\', "")),
+            "{said}\n{}",
+            report.stdout
+        );
+    }
+    for format in ["terminal", "json", "csv", "html"] {
+        let drawn = matrix(&["report", "results/r", "--format", format], folder.path());
+        assert_eq!(drawn.code, Some(0), "{format}: {}", drawn.stderr);
+    }
+}
+
+/// What contradicts itself or holds nothing is refused or named, with file and line.
+#[test]
+fn files_of_further_tools_that_hold_no_result_are_refused_with_a_reason() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let write =
+        |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("a file can be written");
+    write(
+        "empty.json",
+        r#"{"metadata": {"guidellm_version": "0.8.1"}, "benchmarks": []}"#,
+    );
+    write("list.json", "[{\"a\": 1}]");
+    write(
+        "new.yaml",
+        "version: '0.9'\nscenario: {}\nresults: {request_performance: {aggregate: {requests: {total: 1}}}}\n",
+    );
+    let ran = matrix(&["import", "empty.json", "list.json", "new.yaml"], folder.path());
+    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+    for said in [
+        "no results found in `empty.json`: GuideLLM's report has no benchmarks",
+        "no results found in `list.json`: it is a JSON list, but none of InferenceX's aggregates",
+        "no results found in `new.yaml`: the benchmark report has version `0.9`; versions 0.1 and 0.2 are read",
+        "nothing was imported",
+    ] {
+        assert!(ran.stderr.contains(said), "{said}\n{}", ran.stderr);
+    }
+}
+
 /// A console log and a JSON file of two engines, whose GPUs, precision and versions nobody wrote into them: flags or a file beside them say it, and
 /// they can be compared.
 #[test]

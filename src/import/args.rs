@@ -34,6 +34,8 @@ pub(super) struct ClientOptions {
     /// Whether the file says that concurrency is unlimited.
     pub(super) is_unlimited: bool,
     pub(super) burstiness: Option<f64>,
+    /// Whether the gaps between requests are equal.
+    pub(super) evenly_spaced: bool,
     pub(super) seed: Option<u64>,
     pub(super) stop_at_eos: bool,
     pub(super) apply_chat_template: bool,
@@ -84,6 +86,7 @@ impl ClientOptions {
             concurrency: length("max_concurrency"),
             is_unlimited: options.get("max_concurrency") == Some(&Value::Null),
             burstiness: number("burstiness"),
+            evenly_spaced: false,
             seed: whole("seed").map(|value| value as u64),
             // bench_serving ignores the end token by default, `vllm bench serve` does not.
             stop_at_eos: is("disable_ignore_eos") || options.get("ignore_eos") == Some(&Value::Bool(false)),

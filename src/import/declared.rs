@@ -71,9 +71,10 @@ impl DeclaredFacts {
         let stored = model.and_then(|in_file| names::model_and_precision(in_file).1);
         let precision = launch_info.precision.as_ref().or(stored.as_ref());
         // The minimum number of GPUs: data-parallel ranks may share GPUs with tensor-parallel ranks.
-        let devices = launch_info
-            .tp
-            .map(|tp| (tp * launch_info.pp.unwrap_or(1)).max(launch_info.dp.unwrap_or(1)));
+        let devices = launch_info.gpus.or_else(|| {
+            let tp = launch_info.tp?;
+            Some((tp * launch_info.pp.unwrap_or(1)).max(launch_info.dp.unwrap_or(1)))
+        });
         let mut differences = Vec::new();
         let mut hold =
             |what, declared: Option<&str>, in_file: Option<&str>, is_same: &dyn Fn(&str, &str) -> bool| {

@@ -15,6 +15,7 @@ use super::args::{ClientOptions, parse_number};
 use super::block::{SAMPLES, STATISTICS};
 use super::document::exact_value;
 use super::result_block::{EngineTitle, Parsed, ResultBlock, Warning, WarningSubject};
+use super::tools;
 use crate::analysis::metrics::{Metric, Quantity, Target, TokenCount};
 use crate::config::workload::Profile;
 use crate::results::record::cell::MetricValues;
@@ -60,7 +61,13 @@ const MAX_ROUNDING_SHARE: f64 = 1e-3;
 pub(super) fn read(text: &str) -> Result<Parsed, String> {
     let strict = strict_json(text);
     let (mut results, mut warnings) = (Vec::new(), Vec::new());
-    if let Ok(Value::Object(object)) = serde_json::from_str(&strict) {
+    if let Ok(document) = serde_json::from_str::<Value>(&strict) {
+        if let Some(parsed) = tools::read(&document, text) {
+            return parsed;
+        }
+        let Value::Object(object) = document else {
+            return Err("it is a JSON list, but none of InferenceX's aggregates".to_owned());
+        };
         results.push(result_from_object(1, &object)?);
         return Ok((results, warnings));
     }

@@ -6,7 +6,8 @@
 //!   any text around them;
 //! - Markdown reports with such blocks below headings;
 //! - result lines of bench_serving, result objects of `vllm bench serve`;
-//! - the CSV of LMDeploy's fork of bench_serving.
+//! - the CSV of LMDeploy's fork of bench_serving;
+//! - result files of AIPerf, GuideLLM, InferenceX, inference-perf, genai-bench and llm-d's benchmark reports.
 //!
 //! Facts that a file lacks stay unknown. Contradictory figures are kept as they are, with a warning and
 //! its line.
@@ -23,6 +24,7 @@ mod moments;
 mod names;
 mod result_block;
 mod run;
+mod tools;
 mod twins;
 
 pub(crate) use declared::DeclaredFacts;
@@ -34,7 +36,8 @@ pub(crate) use run::{ImportContent, ImportedRun, build_run};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "no results found in `{file}`: {reason}; use a console log or a Markdown report with blocks of \
-     bench_serving, its JSON lines or CSV, or the JSON of `vllm bench serve`"
+     bench_serving, its JSON lines or CSV, the JSON of `vllm bench serve`, or a result file of AIPerf, GuideLLM, \
+     InferenceX, inference-perf, genai-bench or llm-d"
 )]
 pub(crate) struct UnreadableFile {
     pub(crate) file: String,
@@ -47,8 +50,10 @@ pub(crate) struct UnreadableFile {
 /// The file has no known format, or no complete result.
 pub(crate) fn read(file: &str, text: &str) -> Result<ImportedFile, UnreadableFile> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let read = if text.trim_start().starts_with('{') {
+    let read = if is_json(text) {
         json::read(text)
+    } else if let Some(parsed) = tools::read_yaml(text) {
+        parsed
     } else if csv::is_csv(text) {
         Ok(csv::read(text))
     } else {
@@ -80,6 +85,13 @@ pub(crate) fn read(file: &str, text: &str) -> Result<ImportedFile, UnreadableFil
         declared: DeclaredFacts::default(),
         warnings,
     })
+}
+
+/// Whether a text is JSON: an object, or a list of objects. A log may begin with a bracket too.
+fn is_json(text: &str) -> bool {
+    let text = text.trim_start();
+    let list = text.strip_prefix('[').map(str::trim_start);
+    list.unwrap_or(text).starts_with('{')
 }
 
 #[cfg(test)]

@@ -226,6 +226,8 @@ pub(super) fn launch_info_from_options(line: u32, options: &BTreeMap<String, Val
             _ => precision,
         });
     LaunchInfo {
+        gpus: None,
+        gpu: None,
         image: None,
         package: None,
         command: Vec::new(),

@@ -52,6 +52,10 @@ impl Warning {
 pub(super) struct ResultBlock {
     pub(super) line: u32,
     pub(super) tool: Tool,
+    /// The version of the tool, if the file has it.
+    pub(super) tool_version: Option<String>,
+    /// The tool's name for the prompts, if they are of no data set that `matrix` knows.
+    pub(super) workload: Option<String>,
     pub(super) profile: Profile,
     pub(super) engine: Option<EngineTitle>,
     /// The heading above that of the model, such as a backend of the engine.
@@ -65,6 +69,8 @@ pub(super) struct ResultBlock {
     pub(super) options: ClientOptions,
     pub(super) figures: BTreeMap<Metric, PrintedValue>,
     pub(super) has_vision_line: bool,
+    /// Whether E2E ends at the last token, as that of `matrix` does, and not at the last line.
+    pub(super) e2e_ends_at_token: bool,
     /// Whether the simulated engine was measured, and the reasons of its validity (`reasons`), if `matrix`
     /// wrote the file.
     pub(super) is_simulated: bool,
@@ -110,6 +116,9 @@ pub(super) struct LaunchInfo {
     pub(super) dp: Option<u32>,
     pub(super) ep: Option<u32>,
     pub(super) precision: Option<String>,
+    /// The number of GPUs and their kind, if the file has them.
+    pub(super) gpus: Option<u32>,
+    pub(super) gpu: Option<String>,
 }
 
 /// The result of a reader: sets of figures, and warnings about the file as a whole.
@@ -120,6 +129,8 @@ impl ResultBlock {
         Self {
             line,
             tool,
+            tool_version: None,
+            workload: None,
             profile,
             engine: None,
             variant: None,
@@ -130,6 +141,7 @@ impl ResultBlock {
             options: ClientOptions::default(),
             figures: BTreeMap::new(),
             has_vision_line: false,
+            e2e_ends_at_token: false,
             is_simulated: false,
             reasons: Vec::new(),
             is_from_matrix: false,

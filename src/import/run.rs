@@ -95,6 +95,8 @@ impl ImportedRun {
             figures: figures(result, &launch, &unknown),
             imported: Some(Provenance {
                 tool: result.tool,
+                tool_version: result.tool_version.clone(),
+                workload: result.workload.clone(),
                 file: file.to_owned(),
                 line: result.line,
                 unknown,
@@ -247,7 +249,7 @@ fn axes(launch: &Launch, scenario: &Scenario, unknown: &[UnknownFact]) -> AxisVa
     let is_usual = builtin_scenarios::by_name(&scenario.name)
         .and_then(|entry| entry.prompts)
         .is_some_and(|usual| usual.value == prompts);
-    let scenario_text = match is_usual {
+    let scenario_text = match is_usual || prompts == 0 {
         true => scenario.name.clone(),
         false => format!("{} × {prompts}", scenario.name),
     };

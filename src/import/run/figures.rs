@@ -35,8 +35,8 @@ pub(super) fn figures(
     ])
 }
 
-/// Figures that `matrix` defines as the other tools do, under the names of `matrix`. E2E and ITL are not
-/// among them: other tools end E2E with the last line, and their ITL may be a chunk gap.
+/// Figures that `matrix` defines as the other tools do, under the names of `matrix`. ITL is not among them, as
+/// it may be a chunk gap, and E2E only if the tool ends it with the last token, not with the last line.
 fn matrix_figures(result: &ResultBlock, launch: &Launch, unknown: &[UnknownFact]) -> cell::MetricValues {
     let mut figures = cell::MetricValues::new();
     let mut put = |metric: Metric, value: Option<f64>| {
@@ -48,9 +48,14 @@ fn matrix_figures(result: &ResultBlock, launch: &Launch, unknown: &[UnknownFact]
     for metric in [
         Metric::Duration,
         Metric::Completed,
+        Metric::Cancelled,
         Metric::Tokens(TokenCount::Input),
         Metric::Tokens(TokenCount::InputVision),
+        Metric::Tokens(TokenCount::InputReported),
+        Metric::Tokens(TokenCount::InputCached),
         Metric::Tokens(TokenCount::Output),
+        Metric::Tokens(TokenCount::OutputReported),
+        Metric::Tokens(TokenCount::OutputReasoning),
         Metric::Tokens(TokenCount::OutputCounted),
         Metric::Throughput(Quantity::Requests),
         Metric::Throughput(Quantity::Input),
@@ -85,16 +90,17 @@ fn matrix_figures(result: &ResultBlock, launch: &Launch, unknown: &[UnknownFact]
     let is_divided = result.profile == Profile::Current
         && launch.api.dialect.protocol == Protocol::SglangNative
         || figure(Metric::AcceptLength).is_some();
+    let e2e = match result.e2e_ends_at_token {
+        true => LatencyKind::E2e,
+        false => LatencyKind::E2eLine,
+    };
     for statistic in Statistic::ALL {
         let value_of = |sample| figure(Metric::Time(statistic, sample));
         put(
             Metric::Time(statistic, LatencyKind::Ttft),
             value_of(LatencyKind::Ttft),
         );
-        put(
-            Metric::Time(statistic, LatencyKind::E2eLine),
-            value_of(LatencyKind::E2e),
-        );
+        put(Metric::Time(statistic, e2e), value_of(LatencyKind::E2e));
         let gap = value_of(LatencyKind::Itl).filter(|_| !is_divided);
         put(Metric::Time(statistic, LatencyKind::ChunkGap), gap);
     }

@@ -45,8 +45,9 @@ pub(super) fn launch(
         ep: launch_info.ep.unwrap_or(1),
     };
     // Engines differ in whether data-parallel ranks have their own GPUs.
-    let devices = match (launch_info.tp, launch_info.dp) {
-        (Some(tp), None | Some(1)) => tp * parallel.pp,
+    let devices = match (launch_info.gpus, launch_info.tp, launch_info.dp) {
+        (Some(gpus), ..) => gpus,
+        (None, Some(tp), None | Some(1)) => tp * parallel.pp,
         _ => declared.gpus.unwrap_or(0),
     };
     unknown.extend(launch_info.tp.is_none().then_some(UnknownFact::Tp));
@@ -68,7 +69,7 @@ pub(super) fn launch(
     let place = ImportedLaunch {
         image: launch_info.image.clone(),
         package: launch_info.package.clone(),
-        gpu: declared.gpu.clone(),
+        gpu: launch_info.gpu.clone().or_else(|| declared.gpu.clone()),
         command: match import_content {
             ImportContent::WithCommands => launch_info
                 .command

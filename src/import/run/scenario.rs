@@ -17,7 +17,8 @@ use crate::results::record::provenance::UnknownFact;
 pub(super) fn scenario(result: &ResultBlock, unknown: &mut Vec<UnknownFact>) -> Scenario {
     let import_args = &result.options;
     let named = import_args.dataset.as_deref().and_then(dataset_by_name);
-    unknown.extend(named.is_none().then_some(UnknownFact::Dataset));
+    let is_known = named.is_some() || result.workload.is_some();
+    unknown.extend((!is_known).then_some(UnknownFact::Dataset));
     let completed = result.figure(Metric::Completed).map(|completed| completed as u64);
     unknown.extend(import_args.prompts.is_none().then_some(UnknownFact::Prompts));
     let prompts = import_args.prompts.or(completed).unwrap_or(0);
@@ -54,10 +55,14 @@ pub(super) fn scenario(result: &ResultBlock, unknown: &mut Vec<UnknownFact>) -> 
     unknown.extend(import_args.seed.is_none().then_some(UnknownFact::Seed));
     let spacing = match import_args.burstiness.and_then(Burstiness::new) {
         Some(burstiness) if burstiness.shape() != 1.0 => ArrivalProcess::Gamma { burstiness },
+        _ if import_args.evenly_spaced => ArrivalProcess::Constant,
         _ => ArrivalProcess::Poisson,
     };
     Scenario {
-        name: scenario_name(named, &workload),
+        name: result
+            .workload
+            .clone()
+            .unwrap_or_else(|| scenario_name(named, &workload)),
         profile: result.profile,
         seed: import_args.seed.unwrap_or(match result.profile {
             Profile::Classic => 1,

@@ -139,7 +139,7 @@ fn measurement_remarks(summary: &MeasurementSummary) -> Vec<String> {
             "read from {}, line {}, measured with {}{unknown}",
             imported.file,
             imported.line,
-            imported.tool.name()
+            imported.tool_in_words()
         ));
     }
     match &summary.status {

@@ -1,7 +1,7 @@
 //! The notes below tables.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::report_cell::ReportCell;
 use crate::analysis::compare::gates::Load;
@@ -16,6 +16,7 @@ use crate::report::connection_notes;
 use crate::report::table::{Row, Value};
 use crate::results::record::cell::{Definitions, MeasurementStatus, MeasurementSummary, Origin};
 use crate::results::record::prompt::counts_differ;
+use crate::results::record::provenance::Tool;
 use crate::results::record::validity::{Reason, ReasonCode, Verdict};
 
 pub(super) const DEFINITIONS: &str = "definitions: matrix (TTFT and E2E from sending to the first and last token, ITL per token); ±: the client's own error, which 99 % of its timestamps do not exceed";
@@ -43,10 +44,7 @@ pub(super) fn row_notes(named: &[(String, &ReportCell<'_>)]) -> Vec<String> {
         notes.push("[simulated]: measured on the simulated engine; says nothing about a real one".to_owned());
     }
     if has(Origin::Imported) {
-        notes.push(
-            "[imported]: read from the output of another tool; E2E and TPOT end at the last line, ITL is the time between events, as that tool defines them"
-                .to_owned(),
-        );
+        notes.extend(imported_notes(named));
     }
     for (name, cell) in named {
         let (done, counted) = (cell.completed().count(), cell.counted_summaries().count());
@@ -68,6 +66,30 @@ pub(super) fn row_notes(named: &[(String, &ReportCell<'_>)]) -> Vec<String> {
                 .to_owned(),
         );
     }
+    notes
+}
+
+/// How the tools define the imported figures, a note for each definition.
+fn imported_notes(named: &[(String, &ReportCell<'_>)]) -> Vec<String> {
+    let summaries = named.iter().flat_map(|(_, cell)| &cell.summaries);
+    let tools: BTreeSet<Tool> = summaries
+        .filter_map(|summary| summary.imported.as_ref())
+        .map(|imported| imported.tool)
+        .collect();
+    let mut notes: Vec<String> = tools
+        .into_iter()
+        .map(|tool| {
+            let source = match tool {
+                Tool::BenchServing | Tool::VllmBench => "another tool",
+                other => other.name(),
+            };
+            format!(
+                "[imported]: read from the output of {source}; {}",
+                tool.definitions()
+            )
+        })
+        .collect();
+    notes.dedup();
     notes
 }
 

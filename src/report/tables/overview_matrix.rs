@@ -290,7 +290,7 @@ fn notes(
                 format!(
                     "read from {}, measured with {}",
                     imported.file,
-                    imported.tool.name()
+                    imported.tool_in_words()
                 )
             })
             .collect();

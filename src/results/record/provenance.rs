@@ -9,6 +9,12 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Provenance {
     /// The tool that measured.
     pub(crate) tool: Tool,
+    /// The version of the tool, if the file has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) tool_version: Option<String>,
+    /// The tool's name for the prompts, if they are of no data set that `matrix` knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) workload: Option<String>,
     /// Name of the imported file.
     pub(crate) file: String,
     /// Line of the file at which the figures begin, from 1.
@@ -29,6 +35,14 @@ impl Provenance {
     pub(crate) fn lacks(&self, what: UnknownFact) -> bool {
         self.unknown.contains(&what)
     }
+
+    /// The tool with its version, in words.
+    pub(crate) fn tool_in_words(&self) -> String {
+        match &self.tool_version {
+            Some(version) => format!("{} {version}", self.tool.name()),
+            None => self.tool.name().to_owned(),
+        }
+    }
 }
 
 /// A tool whose results can be imported.
@@ -39,6 +53,18 @@ pub(crate) enum Tool {
     BenchServing,
     /// `vllm bench serve`.
     VllmBench,
+    /// NVIDIA's AIPerf.
+    Aiperf,
+    /// GuideLLM.
+    Guidellm,
+    /// InferenceX, formerly InferenceMAX.
+    Inferencex,
+    /// inference-perf of Kubernetes.
+    InferencePerf,
+    /// genai-bench of SGLang.
+    GenaiBench,
+    /// Benchmark reports of llm-d, about the figures of another tool.
+    LlmdReport,
 }
 
 impl Tool {
@@ -47,6 +73,40 @@ impl Tool {
         match self {
             Self::BenchServing => "bench_serving",
             Self::VllmBench => "vllm bench serve",
+            Self::Aiperf => "AIPerf",
+            Self::Guidellm => "GuideLLM",
+            Self::Inferencex => "InferenceX",
+            Self::InferencePerf => "inference-perf",
+            Self::GenaiBench => "genai-bench",
+            Self::LlmdReport => "llm-d benchmark report",
+        }
+    }
+
+    /// How the tool defines the figures that are imported of it, in words for readers of a report.
+    pub(crate) const fn definitions(self) -> &'static str {
+        match self {
+            Self::BenchServing | Self::VllmBench => {
+                "E2E and TPOT end at the last line, ITL is the time between events, as that tool defines them"
+            }
+            Self::Aiperf => {
+                "E2E and TPOT end at the last event with output, TPOT is AIPerf's inter-token latency, ITL its \
+                 inter-chunk latency (the time between events), tokens are counted by its tokenizer unless it was \
+                 told otherwise"
+            }
+            Self::Guidellm => {
+                "figures are those of successful requests, TPOT is GuideLLM's inter-token latency (only where \
+                 all answers have one length), percentiles are not interpolated"
+            }
+            Self::Inferencex => {
+                "throughput is computed from InferenceX's figures for each GPU, latencies are those of its fork \
+                 of bench_serving"
+            }
+            Self::InferencePerf => {
+                "E2E ends with the stream, TPOT at the last event with output, and failed requests count as time of \
+                 throughput, as inference-perf defines them"
+            }
+            Self::GenaiBench => "E2E and TPOT end at the last line, as genai-bench defines them",
+            Self::LlmdReport => "figures are those of the report's harness, as it defines them",
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::analysis::compare::response_length::{length_difference, mean_response
 use crate::analysis::compare::settings;
 use crate::analysis::metrics::{Metric, TokenCount};
 use crate::config::scenario::LoadLimits;
-use crate::results::record::provenance::UnknownFact;
+use crate::results::record::provenance::{Tool, UnknownFact};
 
 /// Compares prompts, lengths, and what determines the answers.
 pub(crate) fn compare_prompts(
@@ -83,10 +83,24 @@ fn compare_prompt_sums(
             .push("the number of prompts is not known for both sides".to_owned()),
     }
     let (first_value, second_value) = (&first.cell.scenario.workload, &second.cell.scenario.workload);
+    let [first_workload, second_workload] = [first, second].map(|side| {
+        let imported = side.imported()?;
+        Some((imported.tool, imported.workload.as_deref()?))
+    });
     if first.is_unknown(UnknownFact::Dataset) || second.is_unknown(UnknownFact::Dataset) {
         differences
             .incomparable
             .push("the data set is not known for both sides".to_owned());
+    } else if first_workload != second_workload {
+        let word = |workload: Option<(Tool, &str)>| match workload {
+            Some((tool, name)) => format!("{name} of {}", tool.name()),
+            None => "none of another tool".to_owned(),
+        };
+        differences.incomparable.push(format!(
+            "workload {} against {}",
+            word(first_workload),
+            word(second_workload)
+        ));
     } else if first_value.dataset.name() != second_value.dataset.name() {
         let (first_value, second_value) = (&first_value.dataset, &second_value.dataset);
         differences.incomparable.push(format!(

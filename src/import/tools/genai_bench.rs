@@ -1,0 +1,124 @@
+//! Reads the file that genai-bench writes for each scenario and concurrency.
+
+use serde_json::Value;
+
+use super::fields::{are_close, ms_per_unit, number, put, put_times, small_count, text};
+use crate::analysis::metrics::{LatencyKind, Metric, Quantity, TokenCount};
+use crate::config::workload::Profile;
+use crate::import::result_block::{Parsed, ResultBlock, WarningSubject};
+use crate::results::record::provenance::Tool;
+
+/// Maximum relative difference between two sums of the same tokens.
+const MAX_SUM_DIFFERENCE: f64 = 1e-6;
+
+pub(super) fn is_experiment(document: &Value) -> bool {
+    document.pointer("/aggregated_metrics/stats").is_some()
+        && document
+            .pointer("/aggregated_metrics/num_completed_requests")
+            .is_some()
+}
+
+pub(super) fn read(document: &Value) -> Result<Parsed, String> {
+    let none = Value::Null;
+    let metrics = document.get("aggregated_metrics").unwrap_or(&none);
+    // Before 0.0.3 there was no other unit.
+    let unit = text(document, "/_time_unit").unwrap_or_else(|| "s".to_owned());
+    let Some(factor) = ms_per_unit(&unit) else {
+        return Err(format!(
+            "`_time_unit` is `{unit}`, which is no unit of time; `s` and `ms` are known"
+        ));
+    };
+    let mut result = ResultBlock::new(1, Tool::GenaiBench, Profile::Current);
+    for (key, metric) in [
+        ("num_completed_requests", Metric::Completed),
+        ("num_error_requests", Metric::Failed),
+        // Always in seconds, whatever the unit of latencies.
+        ("run_duration", Metric::Duration),
+        ("requests_per_second", Metric::Throughput(Quantity::Requests)),
+    ] {
+        put(&mut result, metric, number(metrics, &format!("/{key}")));
+    }
+    if result
+        .figure(Metric::Completed)
+        .is_none_or(|completed| completed < 1.0)
+    {
+        return Err("genai-bench completed no request".to_owned());
+    }
+    for (key, kind) in [
+        ("ttft", LatencyKind::Ttft),
+        ("tpot", LatencyKind::Tpot),
+        ("e2e_latency", LatencyKind::E2e),
+    ] {
+        put_times(
+            &mut result,
+            kind,
+            metrics.pointer(&format!("/stats/{key}")),
+            factor,
+        );
+    }
+    put_tokens(&mut result, document, metrics);
+    let options = &mut result.options;
+    options.line = 1;
+    options.rate = Some(f64::INFINITY);
+    if text(metrics, "/iteration_type").is_none_or(|kind| kind == "num_concurrency") {
+        options.concurrency = small_count(metrics, "/num_concurrency").filter(|limit| *limit > 0);
+    }
+    options.warmup = Some(0);
+    result.workload = text(metrics, "/scenario");
+    Ok((vec![result], Vec::new()))
+}
+
+/// Sets token sums and throughput, unless requests of a warm-up or cool-down were left out of the sums:
+/// genai-bench divides such sums by the whole duration all the same.
+fn put_tokens(result: &mut ResultBlock, document: &Value, metrics: &Value) {
+    let sums = ["num_input_tokens", "num_output_tokens"];
+    let is_partial = sums.iter().any(|key| {
+        number(metrics, &format!("/stats/{key}/sum"))
+            .zip(sum_of_requests(document, key))
+            .is_some_and(|(sum, all)| !are_close(sum, all, MAX_SUM_DIFFERENCE))
+    });
+    if is_partial {
+        let message = "a warm-up or cool-down is left out of the latencies and of the token sums, but not of the \
+            duration; token sums and token throughput are left out";
+        result.warn(1, WarningSubject::Nothing, message);
+        return;
+    }
+    for (pointer, metric) in [
+        ("/stats/num_input_tokens/sum", Metric::Tokens(TokenCount::Input)),
+        ("/stats/num_output_tokens/sum", Metric::Tokens(TokenCount::Output)),
+        (
+            "/stats/num_reasoning_tokens/sum",
+            Metric::Tokens(TokenCount::OutputReasoning),
+        ),
+        (
+            "/mean_input_throughput_tokens_per_s",
+            Metric::Throughput(Quantity::Input),
+        ),
+        (
+            "/mean_output_throughput_tokens_per_s",
+            Metric::Throughput(Quantity::Output),
+        ),
+        (
+            "/mean_total_tokens_throughput_tokens_per_s",
+            Metric::Throughput(Quantity::Total),
+        ),
+    ] {
+        put(
+            result,
+            metric,
+            number(metrics, pointer).filter(|value| *value > 0.0),
+        );
+    }
+}
+
+/// The sum over all successful requests, if the file lists them.
+fn sum_of_requests(document: &Value, key: &str) -> Option<f64> {
+    let requests = document.get("individual_request_metrics")?.as_array()?;
+    let succeeded = requests
+        .iter()
+        .filter(|request| request.get("error_code").is_none_or(Value::is_null));
+    let counts: Vec<f64> = succeeded
+        .filter_map(|request| number(request, &format!("/{key}")))
+        .collect();
+    (!counts.is_empty()).then(|| counts.iter().sum())
+}

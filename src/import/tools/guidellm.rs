@@ -1,0 +1,256 @@
+//! Reads GuideLLM's report, `benchmarks.json`, with a result for each benchmark.
+//!
+//! Figures are those of successful requests; GuideLLM's console shows throughput of all requests.
+
+use serde_json::Value;
+
+use super::fields::{are_close, count, first_number, first_text, number, put, put_times, small_count, text};
+use crate::analysis::metrics::{LatencyKind, Metric, Quantity, TokenCount};
+use crate::config::workload::Profile;
+use crate::import::result_block::{Parsed, ResultBlock, Warning, WarningSubject};
+use crate::results::record::provenance::Tool;
+
+/// Begins a benchmark in the text of a report.
+const BENCHMARK_MARK: &str = "\"generative_benchmark\"";
+
+/// Maximum relative difference between a rate and the count over the duration that are one figure.
+const MAX_RATE_DIFFERENCE: f64 = 1e-3;
+
+pub(super) fn is_report(document: &Value) -> bool {
+    let Some(benchmarks) = document.get("benchmarks").and_then(Value::as_array) else {
+        return false;
+    };
+    document.pointer("/metadata/guidellm_version").is_some()
+        || benchmarks
+            .iter()
+            .any(|benchmark| benchmark.pointer("/metrics/request_totals").is_some())
+}
+
+/// Reads every benchmark that completed a request.
+pub(super) fn read(document: &Value, text: &str) -> Result<Parsed, String> {
+    let none = Vec::new();
+    let benchmarks = document
+        .get("benchmarks")
+        .and_then(Value::as_array)
+        .unwrap_or(&none);
+    let lines = lines_of_benchmarks(text, benchmarks.len());
+    let (mut results, mut warnings) = (Vec::new(), Vec::new());
+    for (at, benchmark) in benchmarks.iter().enumerate() {
+        let line = lines.get(at).copied().unwrap_or(1);
+        let result = read_benchmark(document, benchmark, line);
+        if result
+            .figure(Metric::Completed)
+            .is_some_and(|completed| completed > 0.0)
+        {
+            results.push(result);
+            continue;
+        }
+        let message = format!("benchmark {} completed no request and is ignored", at + 1);
+        warnings.push(Warning::new(line, WarningSubject::Nothing, message));
+    }
+    match (results.is_empty(), warnings.first()) {
+        (true, Some(first)) => Err(first.message.clone()),
+        (true, None) => Err("GuideLLM's report has no benchmarks".to_owned()),
+        _ => Ok((results, warnings)),
+    }
+}
+
+/// The line on which each benchmark begins; empty if they cannot be told apart in the text.
+fn lines_of_benchmarks(text: &str, benchmarks: usize) -> Vec<u32> {
+    let lines: Vec<u32> = text
+        .lines()
+        .zip(1..)
+        .filter(|(line, _)| line.contains(BENCHMARK_MARK))
+        .map(|(_, number)| number)
+        .collect();
+    match lines.len() == benchmarks {
+        true => lines,
+        false => Vec::new(),
+    }
+}
+
+fn read_benchmark(document: &Value, benchmark: &Value, line: u32) -> ResultBlock {
+    let mut result = ResultBlock::new(line, Tool::Guidellm, Profile::Current);
+    result.tool_version = text(document, "/metadata/guidellm_version");
+    let none = Value::Null;
+    let metrics = benchmark.get("metrics").unwrap_or(&none);
+    let successful = |name: &str| metrics.get(name)?.get("successful");
+    put_counts(&mut result, benchmark, metrics);
+    for (name, metric) in [
+        ("requests_per_second", Metric::Throughput(Quantity::Requests)),
+        ("prompt_tokens_per_second", Metric::Throughput(Quantity::Input)),
+        ("output_tokens_per_second", Metric::Throughput(Quantity::Output)),
+        ("tokens_per_second", Metric::Throughput(Quantity::Total)),
+    ] {
+        let mean = successful(name).and_then(|rates| number(rates, "/mean"));
+        put(&mut result, metric, mean.filter(|mean| *mean > 0.0));
+    }
+    leave_out_other_window(&mut result);
+    put_times(
+        &mut result,
+        LatencyKind::Ttft,
+        successful("time_to_first_token_ms"),
+        1.0,
+    );
+    put_times(
+        &mut result,
+        LatencyKind::E2e,
+        successful("request_latency"),
+        1000.0,
+    );
+    let has_equal_lengths =
+        successful("output_token_count").is_some_and(|lengths| lengths.get("min") == lengths.get("max"));
+    if has_equal_lengths {
+        let times = successful("inter_token_latency_ms");
+        put_times(&mut result, LatencyKind::Tpot, times, 1.0);
+    } else {
+        let message = "GuideLLM weights inter-token latency by tokens, which is no TPOT if answers differ in \
+            length; it is left out";
+        result.warn(line, WarningSubject::Nothing, message);
+    }
+    read_options(&mut result, document, benchmark);
+    result
+}
+
+/// Sets the numbers of requests and tokens, and the duration.
+fn put_counts(result: &mut ResultBlock, benchmark: &Value, metrics: &Value) {
+    for (name, metric) in [
+        ("successful", Metric::Completed),
+        ("errored", Metric::Failed),
+        // The end of the measurement cuts them off.
+        ("incomplete", Metric::Cancelled),
+    ] {
+        put(
+            result,
+            metric,
+            number(metrics, &format!("/request_totals/{name}")),
+        );
+    }
+    for (name, metric) in [
+        ("prompt_token_count", Metric::Tokens(TokenCount::Input)),
+        ("output_token_count", Metric::Tokens(TokenCount::Output)),
+    ] {
+        let sum = number(metrics, &format!("/{name}/successful/total_sum"));
+        put(result, metric, sum.filter(|sum| *sum > 0.0));
+    }
+    let times = number(benchmark, "/end_time").zip(number(benchmark, "/start_time"));
+    let duration = number(benchmark, "/duration").or_else(|| times.map(|(end, start)| end - start));
+    put(
+        result,
+        Metric::Duration,
+        duration.filter(|duration| *duration > 0.0),
+    );
+}
+
+/// Leaves out sums and duration if throughput is not computed from them: with a warm-up or cool-down, GuideLLM
+/// counts the tokens of a window, but the requests that touch it as a whole. Otherwise it sets request throughput,
+/// for which GuideLLM omits requests that end with the measurement.
+fn leave_out_other_window(result: &mut ResultBlock) {
+    let Some(duration) = result.figure(Metric::Duration) else {
+        return;
+    };
+    let pair = |sum, quantity| {
+        let sum = result.figure(sum)?;
+        Some((sum / duration, result.figure(Metric::Throughput(quantity))?))
+    };
+    let mut pairs: Vec<(f64, f64)> = [
+        (Metric::Tokens(TokenCount::Input), Quantity::Input),
+        (Metric::Tokens(TokenCount::Output), Quantity::Output),
+    ]
+    .into_iter()
+    .filter_map(|(sum, quantity)| pair(sum, quantity))
+    .collect();
+    if pairs.is_empty() {
+        pairs.extend(pair(Metric::Completed, Quantity::Requests));
+    }
+    if pairs
+        .iter()
+        .all(|(computed, rate)| are_close(*computed, *rate, MAX_RATE_DIFFERENCE))
+    {
+        let requests = result
+            .figure(Metric::Completed)
+            .map(|completed| completed / duration);
+        put(result, Metric::Throughput(Quantity::Requests), requests);
+        return;
+    }
+    for metric in [
+        Metric::Duration,
+        Metric::Tokens(TokenCount::Input),
+        Metric::Tokens(TokenCount::Output),
+    ] {
+        result.figures.remove(&metric);
+    }
+    let message = "throughput is that of a part of the load (warm-up or cool-down), requests are those that touch \
+        it; token sums and duration are left out";
+    result.warn(result.line, WarningSubject::Nothing, message);
+}
+
+/// Reads the requested settings, which versions keep in different places.
+fn read_options(result: &mut ResultBlock, document: &Value, benchmark: &Value) {
+    let none = Value::Null;
+    let strategy = ["/config/strategy", "/scheduler/strategy", "/args/strategy"]
+        .iter()
+        .find_map(|pointer| benchmark.pointer(pointer))
+        .unwrap_or(&none);
+    let spec = document
+        .pointer("/config/spec")
+        .or_else(|| document.get("args"))
+        .unwrap_or(&none);
+    let options = &mut result.options;
+    options.line = result.line;
+    options.model = first_text(
+        benchmark,
+        &[
+            "/config/backend/model",
+            "/benchmarker/backend/model",
+            "/worker/backend_model",
+        ],
+    )
+    .or_else(|| first_text(spec, &["/backend/model", "/model"]));
+    options.tokenizer = first_text(spec, &["/tokenizer/model", "/processor"]);
+    let path = first_text(
+        benchmark,
+        &[
+            "/config/backend/request_format",
+            "/benchmarker/backend/request_format",
+        ],
+    );
+    let is_plain = path.is_some_and(|path| path.ends_with("/completions") && !path.contains("chat"));
+    options.backend = Some(if is_plain { "openai" } else { "openai-chat" }.to_owned());
+    let kind = text(strategy, "/type_").unwrap_or_default();
+    options.rate = number(strategy, "/rate").or(Some(f64::INFINITY));
+    options.evenly_spaced = kind == "constant";
+    options.concurrency = match kind.as_str() {
+        "synchronous" => Some(1),
+        "concurrent" => small_count(strategy, "/streams"),
+        // The limit of a rate is only that of GuideLLM's processes.
+        "throughput" => small_count(strategy, "/max_concurrency"),
+        _ => None,
+    };
+    options.seed = count(spec, "/seed/value");
+    options.warmup = Some(0);
+    result.workload = workload(spec);
+}
+
+/// What the prompts are, in a word.
+fn workload(spec: &Value) -> Option<String> {
+    let data = spec.pointer("/data/0")?;
+    if let Some(named) = data.as_str() {
+        return Some(named.to_owned());
+    }
+    let lengths: Vec<String> = ["prompt_tokens", "output_tokens"]
+        .iter()
+        .filter_map(|name| {
+            let mean = first_number(data, &[&format!("/{name}")])?;
+            Some(match number(data, &format!("/{name}_stdev")) {
+                Some(spread) if spread > 0.0 => format!("{mean}±{spread}"),
+                _ => mean.to_string(),
+            })
+        })
+        .collect();
+    match lengths.is_empty() {
+        false => Some(format!("synthetic-{}", lengths.join("-"))),
+        true => first_text(data, &["/path", "/source", "/kind"])
+            .map(|path| crate::import::names::file_name(&path)),
+    }
+}

@@ -1,0 +1,123 @@
+//! Reads reports of inference-perf: `summary_lifecycle_metrics.json` and `stage_*_lifecycle_metrics.json`.
+
+use serde_json::Value;
+
+use super::fields::{are_close, number, put, put_times, small_count};
+use crate::analysis::metrics::{LatencyKind, Metric, Quantity, TokenCount};
+use crate::config::workload::Profile;
+use crate::import::result_block::{Parsed, ResultBlock, WarningSubject};
+use crate::results::record::provenance::Tool;
+
+/// Maximum relative difference between a count and the throughput that was computed from it.
+const MAX_RATE_DIFFERENCE: f64 = 1e-3;
+
+/// Milliseconds in the unit of all times of a report.
+const MS_PER_SECOND: f64 = 1000.0;
+
+pub(super) fn is_report(document: &Value) -> bool {
+    document.get("load_summary").is_some()
+        && document.pointer("/successes/count").is_some()
+        && document.pointer("/failures/count").is_some()
+}
+
+pub(super) fn read(document: &Value) -> Result<Parsed, String> {
+    let mut result = ResultBlock::new(1, Tool::InferencePerf, Profile::Current);
+    let completed = number(document, "/successes/count").filter(|count| *count > 0.0);
+    let Some(completed) = completed else {
+        return Err("inference-perf completed no request".to_owned());
+    };
+    put(&mut result, Metric::Completed, Some(completed));
+    put(&mut result, Metric::Failed, number(document, "/failures/count"));
+    for (key, metric) in [
+        ("requests_per_sec", Metric::Throughput(Quantity::Requests)),
+        ("input_tokens_per_sec", Metric::Throughput(Quantity::Input)),
+        ("output_tokens_per_sec", Metric::Throughput(Quantity::Output)),
+        ("total_tokens_per_sec", Metric::Throughput(Quantity::Total)),
+    ] {
+        put(
+            &mut result,
+            metric,
+            number(document, &format!("/successes/throughput/{key}")),
+        );
+    }
+    for (key, kind) in [
+        ("time_to_first_token", LatencyKind::Ttft),
+        ("time_per_output_token", LatencyKind::Tpot),
+        ("request_latency", LatencyKind::E2e),
+    ] {
+        let times = document.pointer(&format!("/successes/latency/{key}"));
+        put_times(&mut result, kind, times, MS_PER_SECOND);
+    }
+    put_duration(&mut result, document, completed);
+    put_tokens(&mut result, document, completed);
+    let options = &mut result.options;
+    options.line = 1;
+    options.rate = number(document, "/load_summary/requested_rate").filter(|rate| *rate > 0.0);
+    options.concurrency = small_count(document, "/load_summary/concurrency");
+    if options.concurrency.is_some() {
+        // A stage with a concurrency sends as fast as its slots become free.
+        options.rate = Some(f64::INFINITY);
+    }
+    Ok((vec![result], Vec::new()))
+}
+
+/// Sets the duration. Versions before 0.5 do not write it, but compute throughput over it.
+fn put_duration(result: &mut ResultBlock, document: &Value, completed: f64) {
+    let rate = result.figure(Metric::Throughput(Quantity::Requests));
+    let of_rate = rate.filter(|rate| *rate > 0.0).map(|rate| completed / rate);
+    let duration = number(document, "/benchmark_time_seconds").or(of_rate);
+    put(
+        result,
+        Metric::Duration,
+        duration.filter(|duration| *duration > 0.0),
+    );
+}
+
+/// Sets the token sums: those that throughput is computed from, and those that the server reports.
+fn put_tokens(result: &mut ResultBlock, document: &Value, completed: f64) {
+    let sum = |key: &str| {
+        let mean = number(document, &format!("/successes/{key}/mean"));
+        let total = number(document, &format!("/successes/{key}/total"));
+        total.or_else(|| mean.map(|mean| (mean * completed).round()))
+    };
+    let reported = sum("output_tokens");
+    put(result, Metric::Tokens(TokenCount::OutputReported), reported);
+    put(
+        result,
+        Metric::Tokens(TokenCount::InputCached),
+        number(document, "/successes/prompt_tokens/cached"),
+    );
+    let Some(duration) = result.figure(Metric::Duration) else {
+        return;
+    };
+    for (quantity, count, sums) in [
+        (
+            Quantity::Input,
+            TokenCount::Input,
+            [sum("prompt_tokens"), sum("prompt_len")],
+        ),
+        (
+            Quantity::Output,
+            TokenCount::Output,
+            [sum("output_len"), reported],
+        ),
+    ] {
+        let Some(rate) = result.figure(Metric::Throughput(quantity)) else {
+            continue;
+        };
+        let is_used = |sum: &f64| are_close(sum / duration, rate, MAX_RATE_DIFFERENCE);
+        let used = sums.into_iter().flatten().find(is_used);
+        put(result, Metric::Tokens(count), used);
+    }
+    let counted = result.figure(Metric::Tokens(TokenCount::Output));
+    if let Some((counted, reported)) = counted.zip(reported)
+        && !are_close(counted, reported, 0.1)
+    {
+        let message = format!(
+            "inference-perf's tokenizer counts {counted} output tokens, from which throughput and TPOT are \
+             computed, but the server reports {reported}; set `use_server_output_tokens`, or name the tokenizer \
+             of the model"
+        );
+        result.warn(1, WarningSubject::Figures, message);
+    }
+}

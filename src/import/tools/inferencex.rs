@@ -1,0 +1,226 @@
+//! Reads aggregates of InferenceX (formerly InferenceMAX), `agg_*.json`, alone or as a list.
+//!
+//! Their client is a fork of bench_serving, so latencies have its definitions. Throughput is given for each GPU:
+//! where prefill and decode have their own, prompts are divided by the GPUs of prefill and outputs by those of
+//! decode.
+
+use serde_json::Value;
+
+use super::fields::{are_close, number, put, put_scaled, small_count, text};
+use crate::analysis::metrics::{LatencyKind, Metric, Quantity, Statistic};
+use crate::config::workload::Profile;
+use crate::import::result_block::{EngineTitle, Parsed, ResultBlock, Warning, WarningSubject};
+use crate::results::record::provenance::Tool;
+
+/// Maximum relative difference between figures that follow from each other.
+const MAX_DIFFERENCE: f64 = 0.01;
+
+/// The statistics of a latency, by the beginning of their names.
+const STATISTICS: [(&str, Statistic); 7] = [
+    ("mean", Statistic::Mean),
+    ("median", Statistic::Median),
+    ("std", Statistic::Std),
+    ("p90", Statistic::P90),
+    ("p95", Statistic::P95),
+    ("p99", Statistic::P99),
+    ("p99.9", Statistic::P999),
+];
+
+/// The latencies, by the end of their names.
+const TIMES: [(&str, LatencyKind); 4] = [
+    ("ttft", LatencyKind::Ttft),
+    ("tpot", LatencyKind::Tpot),
+    ("itl", LatencyKind::Itl),
+    ("e2el", LatencyKind::E2e),
+];
+
+pub(super) fn is_aggregate(document: &Value) -> bool {
+    match document {
+        Value::Array(rows) => rows.iter().any(is_row),
+        other => is_row(other),
+    }
+}
+
+fn is_row(row: &Value) -> bool {
+    ["hw", "framework", "conc", "tput_per_gpu"]
+        .iter()
+        .all(|key| row.get(key).is_some())
+}
+
+pub(super) fn read(document: &Value) -> Result<Parsed, String> {
+    let rows = match document {
+        Value::Array(rows) => rows.as_slice(),
+        one => std::slice::from_ref(one),
+    };
+    let (mut results, mut warnings) = (Vec::new(), Vec::new());
+    for (row, at) in rows.iter().zip(1..) {
+        match read_row(row) {
+            Some(result) => results.push(result),
+            None => {
+                let message =
+                    format!("row {at} is ignored: it is no aggregate of InferenceX, or names no GPUs");
+                warnings.push(Warning::new(1, WarningSubject::Nothing, message));
+            }
+        }
+    }
+    match results.is_empty() {
+        true => Err("no row of InferenceX names its GPUs and throughput".to_owned()),
+        false => Ok((results, warnings)),
+    }
+}
+
+/// The GPUs that throughput is divided by.
+struct Gpus {
+    all: u32,
+    /// Of prefill, for prompts.
+    prefill: u32,
+    /// Of decode, for outputs.
+    decode: u32,
+}
+
+impl Gpus {
+    /// `None` if the row does not name them.
+    fn of_row(row: &Value) -> Option<Self> {
+        let size = |key: &str| small_count(row, &format!("/{key}"));
+        let parts = size("num_prefill_gpu").zip(size("num_decode_gpu"));
+        let gpus = match parts {
+            Some((prefill, decode)) => {
+                let all = prefill.checked_add(decode)?;
+                Self {
+                    all,
+                    prefill: if prefill > 0 { prefill } else { all },
+                    // Without GPUs of their own, decode runs on those of prefill.
+                    decode: if decode > 0 { decode } else { all },
+                }
+            }
+            None => {
+                let pp = size("pp").unwrap_or(1);
+                let pcp = size("pcp_size").unwrap_or(1);
+                let all = size("tp")?.checked_mul(pp)?.checked_mul(pcp)?;
+                Self {
+                    all,
+                    prefill: all,
+                    decode: all,
+                }
+            }
+        };
+        (gpus.all > 0).then_some(gpus)
+    }
+}
+
+fn read_row(row: &Value) -> Option<ResultBlock> {
+    if !is_row(row) {
+        return None;
+    }
+    let gpus = Gpus::of_row(row)?;
+    let total = number(row, "/tput_per_gpu")? * f64::from(gpus.all);
+    let mut result = ResultBlock::new(1, Tool::Inferencex, Profile::Current);
+    put(&mut result, Metric::Throughput(Quantity::Total), Some(total));
+    let output = number(row, "/output_tput_per_gpu").map(|rate| rate * f64::from(gpus.decode));
+    put(&mut result, Metric::Throughput(Quantity::Output), output);
+    let input = number(row, "/input_tput_per_gpu").map(|rate| rate * f64::from(gpus.prefill));
+    put(&mut result, Metric::Throughput(Quantity::Input), input);
+    for (beginning, statistic) in STATISTICS {
+        for (end, kind) in TIMES {
+            let seconds = number(row, &format!("/{beginning}_{end}"));
+            put_scaled(&mut result, Metric::Time(statistic, kind), seconds, 1000.0);
+        }
+    }
+    read_launch(&mut result, row, &gpus);
+    warn_about_contradictions(&mut result, row);
+    Some(result)
+}
+
+fn read_launch(result: &mut ResultBlock, row: &Value, gpus: &Gpus) {
+    let size = |key: &str| small_count(row, &format!("/{key}")).filter(|size| *size > 0);
+    let image = text(row, "/image").map(|image| image.replace('#', "/"));
+    // A tag names a build, `latest` does not.
+    let tag = image
+        .as_deref()
+        .and_then(|image| image.rsplit_once(':'))
+        .map(|(_, tag)| tag.to_owned())
+        .filter(|tag| tag.contains(|digit: char| digit.is_ascii_digit()) && !tag.contains('/'));
+    result.engine = text(row, "/framework").map(|name| EngineTitle { name, version: tag });
+    let launch = &mut result.launch_info;
+    launch.image = image;
+    launch.gpus = Some(gpus.all);
+    launch.gpu = text(row, "/hw");
+    launch.precision = text(row, "/precision");
+    if row.get("num_prefill_gpu").is_none() {
+        launch.tp = size("tp");
+        launch.pp = size("pp");
+        launch.ep = size("ep");
+    }
+    result.variant = variant(row);
+    let options = &mut result.options;
+    options.line = 1;
+    options.model = text(row, "/model");
+    options.concurrency = size("conc");
+    result.workload = size("isl")
+        .zip(size("osl"))
+        .map(|(input, output)| format!("random-{input}-{output}"));
+}
+
+/// Settings of the engine that have no field of their own.
+fn variant(row: &Value) -> Option<String> {
+    let is_on = |key: &str| match row.get(key) {
+        Some(Value::Bool(is_on)) => *is_on,
+        Some(Value::String(word)) => word.eq_ignore_ascii_case("true"),
+        _ => false,
+    };
+    let mut parts = Vec::new();
+    parts.extend(text(row, "/spec_decoding").filter(|word| word != "none"));
+    if is_on("dp_attention") {
+        parts.push("dp-attention".to_owned());
+    }
+    if row.get("num_prefill_gpu").is_some() {
+        if is_on("disagg") {
+            parts.push("disaggregated".to_owned());
+        }
+        for role in ["prefill", "decode"] {
+            let size = |key: &str| small_count(row, &format!("/{role}_{key}")).unwrap_or(0);
+            let attention = match is_on(&format!("{role}_dp_attention")) {
+                true => " dp-attention",
+                false => "",
+            };
+            parts.push(format!(
+                "{role} {}x tp{} ep{}{attention}",
+                size("num_workers"),
+                size("tp"),
+                size("ep")
+            ));
+        }
+    }
+    (!parts.is_empty()).then(|| parts.join(" "))
+}
+
+/// Compares figures that the aggregate computes from each other.
+fn warn_about_contradictions(result: &mut ResultBlock, row: &Value) {
+    let rate = |quantity| result.figure(Metric::Throughput(quantity));
+    let parts = rate(Quantity::Input).zip(rate(Quantity::Output));
+    let mut messages = Vec::new();
+    if let (Some(total), Some((input, output))) = (rate(Quantity::Total), parts)
+        && !are_close(total, input + output, MAX_DIFFERENCE)
+    {
+        messages.push(format!(
+            "throughput of prompts and outputs is {:.2} tok/s together, but total throughput is {total:.2} tok/s",
+            input + output
+        ));
+    }
+    for statistic in ["mean", "median", "p99"] {
+        let tpot = number(row, &format!("/{statistic}_tpot"));
+        let interactivity = number(row, &format!("/{statistic}_intvty"));
+        if let Some((tpot, interactivity)) = tpot.zip(interactivity)
+            && tpot > 0.0
+            && !are_close(1.0 / tpot, interactivity, MAX_DIFFERENCE)
+        {
+            messages.push(format!(
+                "{statistic} interactivity is {interactivity:.2} tok/s, but 1 / {statistic} TPOT is {:.2} tok/s",
+                1.0 / tpot
+            ));
+        }
+    }
+    for message in messages {
+        result.warn(1, WarningSubject::Figures, message);
+    }
+}
