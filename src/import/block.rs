@@ -12,7 +12,7 @@ use crate::config::workload::Profile;
 use crate::results::record::provenance::Tool;
 
 /// The title of a block, in its first line.
-const TITLE: &str = "Serving Benchmark Result";
+pub(super) const TITLE: &str = "Serving Benchmark Result";
 
 /// The meaning of a label.
 #[derive(Clone, Copy, Debug, PartialEq)]

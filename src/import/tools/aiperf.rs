@@ -113,7 +113,8 @@ fn failed(document: &Value) -> Option<f64> {
     let by_error = || {
         let errors = document.get("error_summary")?.as_array()?;
         let counts = errors.iter().map(|error| number(error, "/count"));
-        counts.sum::<Option<f64>>()
+        // A sum of nothing is a negative zero.
+        counts.sum::<Option<f64>>().map(|sum| sum + 0.0)
     };
     number(document, "/error_request_count/avg").or_else(by_error)
 }

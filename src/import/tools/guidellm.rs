@@ -13,8 +13,8 @@ use crate::results::record::provenance::Tool;
 /// Begins a benchmark in the text of a report.
 const BENCHMARK_MARK: &str = "\"generative_benchmark\"";
 
-/// Maximum relative difference between a rate and the count over the duration that are one figure.
-const MAX_RATE_DIFFERENCE: f64 = 1e-3;
+/// Maximum relative difference between a rate and the sum over the duration that are one figure.
+const MAX_RATE_DIFFERENCE: f64 = 0.01;
 
 pub(super) fn is_report(document: &Value) -> bool {
     let Some(benchmarks) = document.get("benchmarks").and_then(Value::as_array) else {
@@ -85,7 +85,7 @@ fn read_benchmark(document: &Value, benchmark: &Value, line: u32) -> ResultBlock
         let mean = successful(name).and_then(|rates| number(rates, "/mean"));
         put(&mut result, metric, mean.filter(|mean| *mean > 0.0));
     }
-    leave_out_other_window(&mut result);
+    align_rates(&mut result);
     put_times(
         &mut result,
         LatencyKind::Ttft,
@@ -120,10 +120,11 @@ fn put_counts(result: &mut ResultBlock, benchmark: &Value, metrics: &Value) {
         // The end of the measurement cuts them off.
         ("incomplete", Metric::Cancelled),
     ] {
+        let count = number(metrics, &format!("/request_totals/{name}"));
         put(
             result,
             metric,
-            number(metrics, &format!("/request_totals/{name}")),
+            count.filter(|count| metric != Metric::Cancelled || *count > 0.0),
         );
     }
     for (name, metric) in [
@@ -142,35 +143,37 @@ fn put_counts(result: &mut ResultBlock, benchmark: &Value, metrics: &Value) {
     );
 }
 
-/// Leaves out sums and duration if throughput is not computed from them: with a warm-up or cool-down, GuideLLM
-/// counts the tokens of a window, but the requests that touch it as a whole. Otherwise it sets request throughput,
-/// for which GuideLLM omits requests that end with the measurement.
-fn leave_out_other_window(result: &mut ResultBlock) {
+/// Makes throughput that of the sums over the duration, or leaves out both. GuideLLM derives its rates from single
+/// events, of which it drops some at the ends of a measurement. With a warm-up or cool-down they are those of a
+/// window, but requests that touch it are counted as a whole.
+fn align_rates(result: &mut ResultBlock) {
     let Some(duration) = result.figure(Metric::Duration) else {
         return;
     };
-    let pair = |sum, quantity| {
-        let sum = result.figure(sum)?;
-        Some((sum / duration, result.figure(Metric::Throughput(quantity))?))
-    };
-    let mut pairs: Vec<(f64, f64)> = [
-        (Metric::Tokens(TokenCount::Input), Quantity::Input),
-        (Metric::Tokens(TokenCount::Output), Quantity::Output),
-    ]
-    .into_iter()
-    .filter_map(|(sum, quantity)| pair(sum, quantity))
-    .collect();
-    if pairs.is_empty() {
-        pairs.extend(pair(Metric::Completed, Quantity::Requests));
-    }
-    if pairs
-        .iter()
-        .all(|(computed, rate)| are_close(*computed, *rate, MAX_RATE_DIFFERENCE))
-    {
-        let requests = result
-            .figure(Metric::Completed)
-            .map(|completed| completed / duration);
-        put(result, Metric::Throughput(Quantity::Requests), requests);
+    let input = result.figure(Metric::Tokens(TokenCount::Input));
+    let output = result.figure(Metric::Tokens(TokenCount::Output));
+    let sums = [
+        (Quantity::Input, input),
+        (Quantity::Output, output),
+        (
+            Quantity::Total,
+            input.zip(output).map(|(input, output)| input + output),
+        ),
+        (Quantity::Requests, result.figure(Metric::Completed)),
+    ];
+    // Of few requests, one that is dropped is a large share.
+    let is_off = sums[..2].iter().any(|(quantity, sum)| {
+        sum.zip(result.figure(Metric::Throughput(*quantity)))
+            .is_some_and(|(sum, rate)| !are_close(sum / duration, rate, MAX_RATE_DIFFERENCE))
+    });
+    if !is_off {
+        for (quantity, sum) in sums {
+            put(
+                result,
+                Metric::Throughput(quantity),
+                sum.map(|sum| sum / duration),
+            );
+        }
         return;
     }
     for metric in [
@@ -228,8 +231,18 @@ fn read_options(result: &mut ResultBlock, document: &Value, benchmark: &Value) {
         _ => None,
     };
     options.seed = count(spec, "/seed/value");
+    options.prompts = prompts(spec);
     options.warmup = Some(0);
     result.workload = workload(spec);
+}
+
+/// The number of requests, if the load ends with it.
+fn prompts(spec: &Value) -> Option<u64> {
+    let limits = spec.get("constraints")?.as_array()?;
+    match &limits[..] {
+        [limit] if text(limit, "/kind").as_deref() == Some("max_requests") => count(limit, "/count"),
+        _ => None,
+    }
 }
 
 /// What the prompts are, in a word.

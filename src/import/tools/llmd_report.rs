@@ -203,12 +203,12 @@ fn put_latencies(result: &mut ResultBlock, figures: &Value, harness: &str) {
         .collect();
     if !left_out.is_empty() {
         let names = left_out.join("` and `");
-        let harness = if harness.is_empty() {
-            "an unknown harness"
-        } else {
-            harness
+        let message = match harness {
+            "" => format!("the report names no harness that defines `{names}`; they are left out"),
+            _ => format!(
+                "`{names}` of {harness}: no TPOT and ITL by the definitions of bench_serving; left out"
+            ),
         };
-        let message = format!("`{names}` of {harness} are defined otherwise than TPOT and ITL, and left out");
         result.warn(1, WarningSubject::Nothing, message);
     }
 }

@@ -14,6 +14,7 @@ mod llmd_report;
 
 use serde_json::Value;
 
+use super::block::TITLE;
 use super::result_block::Parsed;
 
 /// Reads a document of one of these tools; `None` if it is of another one.
@@ -37,7 +38,10 @@ pub(super) fn read(document: &Value, text: &str) -> Option<Result<Parsed, String
 
 /// Reads a YAML document of one of these tools; `None` if the text is something else.
 pub(super) fn read_yaml(text: &str) -> Option<Result<Parsed, String>> {
-    // Logs and Markdown are no YAML, and need not be tried.
+    // A Markdown report may quote YAML beside its blocks.
+    if text.contains(TITLE) {
+        return None;
+    }
     let has = |keys: &[&str]| {
         text.lines()
             .any(|line| keys.iter().any(|key| line.starts_with(key)))

@@ -71,6 +71,7 @@ fn figures_of_aiperf_are_those_that_it_prints() {
             (Metric::Tokens(TokenCount::Input), 1381.0),
         ],
     );
+    assert!(figure(summary, Metric::Failed).unwrap().is_sign_positive());
     // The throughput of AIPerf is computed to the end of the phase, not to the last answer (3.93 s).
     let duration = figure(summary, Metric::Duration).unwrap();
     assert!(
@@ -218,6 +219,8 @@ fn each_benchmark_of_guidellm_is_a_row() {
     assert!((190.0..210.0).contains(&e2e), "{e2e} ms");
     assert_eq!(figure(two, Metric::Completed), Some(30.0));
     assert_eq!(figure(two, Metric::Failed), Some(0.0));
+    assert_eq!(figure(two, Metric::Cancelled), None, "nothing was cut off");
+    assert_eq!(two.prompts, Some(30));
     let imported = [two, four].map(|summary| summary.imported.as_ref().unwrap());
     assert_eq!(imported[0].tool_in_words(), "GuideLLM 0.8.1");
     assert_eq!(imported[0].workload.as_deref(), Some("synthetic-100-24"));
@@ -511,7 +514,7 @@ fn reports_of_llm_d_hold_what_their_harness_measured() {
     assert!(
         run.warnings
             .iter()
-            .any(|warning| warning.contains("`inter_token_latency` of inference-perf"))
+            .any(|warning| warning.contains("`inter_token_latency` of inference-perf: no TPOT"))
     );
 
     let run = import("br.yaml", fixture!("llm-d-guidellm.yaml"));
@@ -569,6 +572,17 @@ fn the_stack_of_a_report_of_llm_d_is_the_launch() {
         Some(8.0)
     );
     assert_eq!(verdict(summary), Verdict::Invalid, "4 % of the requests failed");
+    let unknown = STACK.replace("tool: vllm-benchmark, ", "");
+    let run = import("br.yaml", &unknown);
+    assert!(
+        run.warnings[0].contains("no harness that defines `time_per_output_token`"),
+        "{:?}",
+        run.warnings
+    );
+    assert_eq!(
+        figure(&run.summaries[0], time(Statistic::Mean, LatencyKind::Tpot)),
+        None
+    );
     let newer = STACK.replace("'0.2'", "'0.3'");
     let error = read("br.yaml", &newer).expect_err("the version is not known");
     assert!(
@@ -619,4 +633,14 @@ fn rows_are_compared_only_with_those_of_the_same_tool_and_workload() {
         ),
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn yaml_that_a_markdown_report_quotes_is_no_result_file() {
+    let block = fixture!("vllm-console.log");
+    let text = format!("# Report\n\n```yaml\nversion: '0.2'\nscenario: [\n```\n\n{block}");
+    let run = import("report.md", &text);
+    assert_eq!(run.summaries[0].imported.as_ref().unwrap().tool, Tool::VllmBench);
+    let error = read("cut.yaml", "version: '0.2'\nscenario: [\n").expect_err("it is cut off");
+    assert!(error.reason.contains("it is not valid YAML"), "{error}");
 }
