@@ -82,6 +82,8 @@ pub(crate) enum Command {
     Calibrate(CalibrateArgs),
     /// Print or write the report of finished runs.
     Report(report::ReportArgs),
+    /// Write a static site of many runs: a table of all cells with search, comparison, versions and history.
+    Site(report::SiteArgs),
     /// Import results of other tools as a run: logs, reports, JSON and CSV of bench_serving, JSON of `vllm bench serve`.
     Import(ImportArgs),
     /// Explain why measurements are valid, suspect or invalid, with the evidence.

@@ -42,6 +42,36 @@ pub(crate) struct ReportArgs {
     pub(crate) places: CacheArgs,
 }
 
+/// `matrix site`.
+///
+/// The site opens from a file and needs no server and no network. Its folder may be written again: only files of the site are
+/// replaced or removed.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  matrix site public\n  matrix site public results /mnt/other-host/results"
+)]
+pub(crate) struct SiteArgs {
+    /// The folder of the site. It must be new, empty, or written by this command.
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// The runs: a run's folder or name, a matrix, for its newest run, or a folder of runs, for all of them. By default all
+    /// runs of `--results`.
+    #[arg(value_name = "RUN")]
+    pub(crate) runs: Vec<String>,
+    /// The folder of runs.
+    #[arg(long, default_value = "results", value_name = "DIR")]
+    pub(crate) results: PathBuf,
+    /// The smallest change that counts as a win, a loss or `[best]` on the pages of the runs, as in `matrix compare`.
+    #[arg(long, default_value = "2%", value_parser = parse_share, value_name = "SHARE")]
+    pub(crate) floor: f64,
+    /// The list of prices of GPUs and energy, as in `matrix report`.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) prices: Option<PathBuf>,
+    /// The cache folders; the noise of this host is read from there.
+    #[command(flatten)]
+    pub(crate) places: CacheArgs,
+}
+
 /// `matrix explain`.
 ///
 /// Examples: `matrix explain engine=sglang,scenario=sharegpt`, `matrix explain host-busy`

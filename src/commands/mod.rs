@@ -41,6 +41,7 @@ pub(crate) mod schema;
 mod session_error;
 pub(crate) mod shell_files;
 pub(crate) mod sim;
+pub(crate) mod site;
 mod terminal;
 mod traces;
 pub(crate) mod tune;
@@ -133,6 +134,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::BenchLikeVllm(args) => bench::vllm::execute(&args),
         Command::Calibrate(args) => calibrate::execute(&args, colors),
         Command::Report(args) => report::execute(&args, colors),
+        Command::Site(args) => site::execute(&args, colors),
         Command::Import(args) => import::execute(&args),
         Command::Explain(args) => explain::execute(&args),
         Command::Compare(args) => compare::execute(&args, colors),

@@ -28,6 +28,7 @@ use crate::exit::Exit;
 use crate::plan::{Measurement, Plan};
 use crate::report::document::{Document, MeasurementTimeSeries, ReportedRun};
 use crate::report::format::{self, FORMATS, ReportFormat};
+use crate::report::html;
 use crate::report::terminal::PageLayout;
 use crate::report::{self, ReportCell};
 use crate::results::record::cell::MeasurementSummary;
@@ -186,6 +187,12 @@ pub(crate) fn write_documents(
         bound,
     ));
     Ok((run, format!("{tables}{note}")))
+}
+
+/// The page of a run that belongs to a site. `index` is the address of the site's index.
+pub(super) fn page_in_site(run: &Run, cache: &Path, list: &PriceList, bound: f64, index: &str) -> String {
+    let inputs = [ReportInput::load(run, cache, list)];
+    html::draw_in_site(&document(&inputs, None, bound), index)
 }
 
 /// Writes the reports of a finished run again, because something beside its measurements changed.

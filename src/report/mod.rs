@@ -25,6 +25,7 @@ pub(crate) mod noise;
 pub(crate) mod perfetto;
 pub(crate) mod plan;
 
+pub(crate) mod site;
 pub(crate) mod table;
 pub(crate) mod tables;
 pub(crate) mod terminal;

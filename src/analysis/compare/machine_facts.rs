@@ -97,6 +97,14 @@ pub(crate) fn facts_of_hosts<'a>(
 
 /// Returns the facts of a run: those of its host, or of all hosts that measured. A fact in which these differ has all of its values.
 pub(crate) fn facts_of_run(machine: &Machine, summaries: &[MeasurementSummary]) -> Facts {
+    facts_of_measurements(machine, summaries)
+}
+
+/// Returns the facts of the hosts of some measurements of a run with that machine, as [`facts_of_run`] does.
+pub(crate) fn facts_of_measurements<'a>(
+    machine: &Machine,
+    summaries: impl IntoIterator<Item = &'a MeasurementSummary>,
+) -> Facts {
     let hosts = facts_of_hosts(Some(machine), summaries);
     if hosts.is_empty() {
         return machine_facts(machine);

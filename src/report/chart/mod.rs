@@ -143,6 +143,8 @@ pub(crate) struct PlotPoint {
     pub(crate) ranges: Option<[[f64; 2]; 2]>,
     /// Whether the value is suspect or invalid; its marker is then hollow.
     pub(crate) is_doubtful: bool,
+    /// The page that its marker links to; empty for none.
+    pub(crate) link: String,
 }
 
 impl PlotPoint {

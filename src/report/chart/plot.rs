@@ -36,7 +36,12 @@ pub(super) fn draw(plot: &Plot) -> String {
         WIDTH - RIGHT,
         6,
     );
-    let mut svg = Svg::new(
+    let mut points = plot.lines.iter().flat_map(|line| &line.points);
+    let begin = match points.any(|point| !point.link.is_empty()) {
+        true => Svg::with_links,
+        false => Svg::new,
+    };
+    let mut svg = begin(
         WIDTH,
         HEIGHT,
         &alt_text(plot),
@@ -217,12 +222,19 @@ fn draw_line(svg: &mut Svg, plot: &Plot, line: &Line, (x, y): (&Scale, &Scale)) 
         };
         let (across, up) = (value_with_unit(&plot.x, dot.x), value_with_unit(&plot.y, dot.y));
         let hollow = if dot.is_doubtful { " hollow" } else { "" };
+        let title = format!("{}{note}: {across}, {up}", line.name);
+        if !dot.link.is_empty() {
+            svg.begin_link(&dot.link, &title);
+        }
         svg.marker(
             at,
             line.color,
             &format!("m c{}{hollow}", line.color % COLORS),
-            Some(&format!("{}{note}: {across}, {up}", line.name)),
+            Some(&title),
         );
+        if !dot.link.is_empty() {
+            svg.end_link();
+        }
     }
 }
 

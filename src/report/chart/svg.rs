@@ -12,10 +12,24 @@ pub(super) struct Svg {
 impl Svg {
     /// Begins a drawing of that size in its own units; `shows` describes it to screen readers.
     pub(super) fn new(width: f64, height: f64, shows: &str, attributes: &[(&str, String)]) -> Self {
+        Self::with_role("img", (width, height), shows, attributes)
+    }
+
+    /// Like [`Self::new`], for a drawing with links: a picture's content is hidden from screen readers.
+    pub(super) fn with_links(width: f64, height: f64, shows: &str, attributes: &[(&str, String)]) -> Self {
+        Self::with_role("group", (width, height), shows, attributes)
+    }
+
+    fn with_role(
+        role: &str,
+        (width, height): (f64, f64),
+        shows: &str,
+        attributes: &[(&str, String)],
+    ) -> Self {
         let mut svg = Self::default();
         let _ = write!(
             svg.text,
-            "<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\"",
+            "<svg viewBox=\"0 0 {} {}\" role=\"{role}\" aria-label=\"{}\"",
             coordinate(width),
             coordinate(height),
             escape(shows)
@@ -123,6 +137,21 @@ impl Svg {
             ]),
         };
         self.element("path", &[("d", shape), ("class", class.to_owned())], title);
+    }
+
+    /// Begins a link to a page, named for screen readers. What is added until [`Self::end_link`] belongs to it.
+    pub(super) fn begin_link(&mut self, page: &str, name: &str) {
+        let _ = write!(
+            self.text,
+            "<a href=\"{}\" aria-label=\"{}\">",
+            escape(page),
+            escape(name)
+        );
+    }
+
+    /// Ends a link.
+    pub(super) fn end_link(&mut self) {
+        self.text.push_str("</a>\n");
     }
 
     pub(super) fn finish(mut self) -> String {

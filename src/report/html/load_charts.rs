@@ -119,6 +119,7 @@ fn plot_point(point: &OperatingPoint) -> PlotPoint {
         label: load_number(&point.load),
         ranges: (point.starts.len() > 1).then(|| [range(0), range(1)]),
         is_doubtful: point.validity > Verdict::Valid,
+        ..PlotPoint::default()
     }
 }
 

@@ -4,7 +4,19 @@ use super::*;
 fn the_page_is_forbidden_the_network_and_asks_for_nothing() {
     // What a browser would fetch: addresses in attributes, imports or fonts of the style, requests of the
     // script.
-    let page = [PARTS, HEAD, REPORT, NIGHTS, FOOT, STYLE, SCRIPT].concat();
+    let page = [
+        PARTS,
+        HEAD,
+        REPORT,
+        NIGHTS,
+        SITE,
+        FOOT,
+        STYLE,
+        SITE_STYLE,
+        SCRIPT,
+        SITE_SCRIPT,
+    ]
+    .concat();
     for word in [
         "http:",
         "src=",
@@ -27,5 +39,20 @@ fn the_page_is_forbidden_the_network_and_asks_for_nothing() {
 
 #[test]
 fn script_and_style_cannot_end_their_elements() {
-    assert!(!SCRIPT.contains("</") && !STYLE.contains("</"));
+    for text in [SCRIPT, SITE_SCRIPT, STYLE, SITE_STYLE] {
+        assert!(!text.contains("</"));
+    }
+}
+
+#[test]
+fn the_scripts_never_make_elements_of_text() {
+    for word in [
+        "innerHTML",
+        "outerHTML",
+        "insertAdjacentHTML",
+        "document.write",
+        "eval(",
+    ] {
+        assert!(!SCRIPT.contains(word) && !SITE_SCRIPT.contains(word), "{word}");
+    }
 }

@@ -38,5 +38,5 @@ pub(crate) use overview_matrix::overview_matrix;
 pub(crate) use probes::{ProbeAgreement, probe_agreement, probe_table};
 pub(crate) use ratio::{Ratio, RatioOrReason, RatioVerdict};
 pub(crate) use report_cell::{
-    ReportCell, is_unknown, mean_of_starts, metric_value, status_in_words, summary_validity,
+    ReportCell, is_unknown, mean_of_starts, means_of_starts, metric_value, status_in_words, summary_validity,
 };

@@ -232,7 +232,12 @@ impl<'a> ReportCell<'a> {
 
     /// The value shown for a metric: the mean over starts, as comparisons use it.
     pub(crate) fn value(&self, metric: Metric) -> Option<f64> {
-        mean_of_starts(&self.read_by_start(|summary| metric_value(summary, metric)))
+        mean_of_starts(&self.values_by_start(metric))
+    }
+
+    /// The values of a metric in the measurements that count and have it, grouped by start.
+    pub(crate) fn values_by_start(&self, metric: Metric) -> Vec<Vec<f64>> {
+        self.read_by_start(|summary| metric_value(summary, metric))
     }
 
     /// The value of a metric with the smallest and the largest of several measurements.
@@ -353,8 +358,12 @@ fn mean_value(values: &[f64]) -> Option<f64> {
 
 /// The mean over starts; each start is represented by the mean of its repeats.
 pub(crate) fn mean_of_starts(starts: &[Vec<f64>]) -> Option<f64> {
-    let starts: Vec<f64> = starts.iter().filter_map(|repeats| mean_value(repeats)).collect();
-    mean_value(&starts)
+    mean_value(&means_of_starts(starts))
+}
+
+/// The mean of the repeats of each start.
+pub(crate) fn means_of_starts(starts: &[Vec<f64>]) -> Vec<f64> {
+    starts.iter().filter_map(|repeats| mean_value(repeats)).collect()
 }
 
 /// How a cell ended, in a few words.

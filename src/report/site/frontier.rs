@@ -1,0 +1,186 @@
+//! Output per GPU against output per user, over the versions of an engine.
+
+use std::collections::BTreeMap;
+
+use super::row::{FIGURES, SiteFigure, SiteRow};
+use super::{Site, SiteRun, day};
+use crate::analysis::metrics::{Metric, Quantity};
+use crate::base::text::pluralize;
+use crate::results::record::validity::Verdict;
+
+/// Maximum number of versions in a frontier: the newest ones.
+const MAX_VERSIONS: usize = 7;
+
+/// The versions of an engine with one model and scenario on one host.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Frontier {
+    pub(crate) title: String,
+    /// Whether output is per GPU. It is the total if no engine has GPUs, as with simulated engines.
+    pub(crate) is_per_gpu: bool,
+    /// One entry for each version, the one that was measured first comes first.
+    pub(crate) versions: Vec<VersionCurve>,
+    pub(crate) notes: Vec<String>,
+}
+
+/// A version at several loads.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct VersionCurve {
+    pub(crate) version: String,
+    /// By output per user, the lowest first.
+    pub(crate) points: Vec<LoadPoint>,
+}
+
+/// A version at one load.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct LoadPoint {
+    pub(crate) per_user_tok_s: f64,
+    pub(crate) output_tok_s: f64,
+    /// The load, run, host, date and verdict.
+    pub(crate) provenance: String,
+    pub(crate) is_doubtful: bool,
+    pub(crate) page: String,
+}
+
+/// All frontiers with several points, by title.
+pub(crate) fn frontiers(site: &Site) -> Vec<Frontier> {
+    let mut groups: BTreeMap<(String, usize), Vec<(&SiteRun, &SiteRow)>> = BTreeMap::new();
+    for (run, row) in site.rows() {
+        groups.entry((title(row), row.host)).or_default().push((run, row));
+    }
+    let frontiers = groups
+        .into_iter()
+        .filter_map(|((title, _), rows)| frontier(title, &rows));
+    frontiers.collect()
+}
+
+/// What the rows of a group have in common, in words.
+fn title(row: &SiteRow) -> String {
+    let mut words = vec![row.engine.clone(), row.model.clone(), row.scenario.clone()];
+    words.extend(setup_in_words(row));
+    words.join(" · ")
+}
+
+/// Precision, parallelism, host and origin of a row in words.
+pub(super) fn setup_in_words(row: &SiteRow) -> Vec<String> {
+    let mut words: Vec<String> = row.precision.iter().cloned().collect();
+    words.extend(row.tp.map(|tp| format!("tp {tp}")));
+    words.extend(
+        row.gpus
+            .filter(|gpus| Some(*gpus) != row.tp && *gpus > 0)
+            .map(|gpus| pluralize(gpus as usize, "GPU", "GPUs")),
+    );
+    let host = row.host_name.clone().unwrap_or_else(|| "unknown host".to_owned());
+    words.push(match &row.gpu {
+        Some(gpu) => format!("{host} ({gpu})"),
+        None => host,
+    });
+    if row.is_simulated {
+        words.push("simulated".to_owned());
+    } else if row.origin == crate::results::record::cell::Origin::Imported {
+        words.push("imported".to_owned());
+    }
+    words
+}
+
+/// The frontier of rows, of which the newest come first; `None` with less than two points.
+fn frontier(title: String, rows: &[(&SiteRun, &SiteRow)]) -> Option<Frontier> {
+    let is_per_gpu = rows.iter().any(|(_, row)| row.gpus.is_some_and(|gpus| gpus > 0));
+    let output = match is_per_gpu {
+        true => Metric::PerDevice(Quantity::Output),
+        false => FIGURES[0],
+    };
+    // By version, the newest first: its points by load.
+    let mut versions: Vec<(String, BTreeMap<&str, LoadPoint>)> = Vec::new();
+    let (mut invalid, mut earlier) = (0, 0);
+    for (run, row) in rows {
+        let figure = |metric| row.drawable(metric);
+        let Some((user, output)) = figure(Metric::PerUser).zip(figure(output)) else {
+            invalid += usize::from(row.state == super::row::RowState::Invalid);
+            continue;
+        };
+        let name = row
+            .version
+            .clone()
+            .unwrap_or_else(|| "version unknown".to_owned());
+        let at = versions.iter().position(|(known, _)| *known == name);
+        let at = at.unwrap_or_else(|| {
+            versions.push((name, BTreeMap::new()));
+            versions.len() - 1
+        });
+        let points = &mut versions[at].1;
+        match points.contains_key(row.load.as_str()) {
+            true => earlier += 1,
+            false => {
+                points.insert(&row.load, point(run, row, user, output));
+            }
+        }
+    }
+    let left_out = versions.len().saturating_sub(MAX_VERSIONS);
+    versions.truncate(MAX_VERSIONS);
+    versions.reverse();
+    let versions: Vec<VersionCurve> = versions
+        .into_iter()
+        .map(|(version, points)| VersionCurve {
+            version,
+            points: in_order(points.into_values().collect()),
+        })
+        .collect();
+    let notes = [
+        (invalid > 0).then(|| {
+            format!(
+                "{} left out",
+                pluralize(invalid, "invalid cell is", "invalid cells are")
+            )
+        }),
+        (earlier > 0).then(|| {
+            format!(
+                "each load is shown by its newest run; {} left out",
+                pluralize(earlier, "earlier cell is", "earlier cells are")
+            )
+        }),
+        (left_out > 0).then(|| {
+            format!(
+                "{} left out",
+                pluralize(left_out, "earlier version is", "earlier versions are")
+            )
+        }),
+    ];
+    let points: usize = versions.iter().map(|version| version.points.len()).sum();
+    (points > 1).then(|| Frontier {
+        title,
+        is_per_gpu,
+        versions,
+        notes: notes.into_iter().flatten().collect(),
+    })
+}
+
+fn in_order(mut points: Vec<LoadPoint>) -> Vec<LoadPoint> {
+    points.sort_by(|a, b| a.per_user_tok_s.total_cmp(&b.per_user_tok_s));
+    points
+}
+
+fn point(run: &SiteRun, row: &SiteRow, user: SiteFigure, output: SiteFigure) -> LoadPoint {
+    LoadPoint {
+        per_user_tok_s: user.value,
+        output_tok_s: output.value,
+        provenance: format!("{}, {}", row.load, provenance(run, row)),
+        is_doubtful: user.verdict.max(output.verdict) > Verdict::Valid,
+        page: run.page.clone(),
+    }
+}
+
+/// Where a figure of a row comes from, with its verdict.
+pub(super) fn provenance(run: &SiteRun, row: &SiteRow) -> String {
+    let mut words = vec![
+        row.verdict(),
+        format!("run {}", run.name),
+        day(&run.began).to_owned(),
+    ];
+    words.extend(row.host_name.iter().map(|host| format!("host {host}")));
+    words.push(pluralize(row.starts, "start", "starts"));
+    words.push(run.tool.clone());
+    if row.is_simulated {
+        words.push("simulated".to_owned());
+    }
+    words.join(", ")
+}
