@@ -7,6 +7,7 @@
 mod binary;
 mod devtools;
 mod history;
+mod site;
 #[path = "../support/skip.rs"]
 mod skip;
 

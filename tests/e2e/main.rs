@@ -41,6 +41,7 @@ mod server;
 mod sessions;
 mod sglang;
 mod sim_processes;
+mod site;
 mod situations;
 #[path = "../support/skip.rs"]
 mod skip;

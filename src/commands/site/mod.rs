@@ -5,6 +5,7 @@ mod folder;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use crate::base::text::pluralize;
 use crate::cli::report::SiteArgs;
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::history;
@@ -63,10 +64,10 @@ pub(crate) fn execute(args: &SiteArgs, colors: Colors) -> Outcome {
     folder.write(folder::INDEX, &html::draw_site(&site))?;
     folder.finish()?;
     print(&format!(
-        "wrote {}: {} runs, {} cells\n",
+        "wrote {}: {}, {}\n",
         args.dir.join(folder::INDEX).display(),
-        site.runs.len(),
-        site.rows().count()
+        pluralize(site.runs.len(), "run", "runs"),
+        pluralize(site.rows().count(), "cell", "cells")
     ));
     Ok(Exit::Done)
 }

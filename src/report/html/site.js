@@ -80,12 +80,13 @@
     pick.addEventListener("change", () => choose(index, pick.checked));
     const [name, page, , tool] = runs[row[at.run]];
     const head = element("th", [pick, element("a", texts[name], { href: texts[page], title: texts[tool] })], { scope: "row" });
-    for (const mark of field(row, "origin").split(", ").filter(Boolean)) {
+    const marks = [...field(row, "origin").split(", "), field(row, "state")];
+    for (const mark of marks.filter((mark) => mark && mark !== "valid" && mark !== "not judged" && mark !== MISSING)) {
       head.append(" ", element("span", mark, { class: `mark ${mark}` }));
     }
     const cells = columns.slice(1, -1).map((column) =>
       (column.figure ? figureCell(row, column) : element("td", column.read(row))));
-    cells.push(element("td", field(row, "verdict"), { class: `verdict ${stateClass(row)}` }));
+    cells.push(element("td", field(row, "verdict"), { class: `verdict ${stateClass(row)}`, title: field(row, "verdict") }));
     return element("tr", [head, ...cells], chosen.includes(index) ? { class: "chosen" } : {});
   };
   const draw = () => {
@@ -160,6 +161,10 @@
     if (a[2] <= b[3] && b[2] <= a[3]) return "intervals overlap";
     return isAlike ? `intervals apart, ${b[0] > a[0] ? "B" : "A"} is higher` : "intervals apart";
   };
+  const sideOf = (side, row) => {
+    const version = row[at.version] < 0 ? "" : ` ${field(row, "version")}`;
+    return [side, " ", element("span", `${field(row, "engine")}${version}`, { class: "unit" })];
+  };
   const figureTable = (a, b, isAlike) => {
     const cell = (figure) => {
       if (figure === 0) return element("td", MISSING, { class: "right" });
@@ -180,7 +185,7 @@
         element("td", better),
       ]);
     });
-    return table("Figures with the 95 % interval over starts", ["figure", "A", "B", "B / A", "intervals", "direction"], lines, [1, 2, 3]);
+    return table("Figures with the 95 % interval over starts", ["figure", sideOf("A", a), sideOf("B", b), "B / A", "intervals", "direction"], lines, [1, 2, 3]);
   };
   const table = (caption, heads, lines, right = []) => {
     const head = element("tr", heads.map((head, which) =>
@@ -214,7 +219,7 @@
       : [code(`matrix compare ${runName(a)} ${runName(b)}`), " gives a verdict where one is possible."];
     const begin = isAlike
       ? "Host, load and settings are equal. These are two single rows all the same: intervals of single figures are no verdict. "
-      : `Single figures, without a verdict: ${[...(found.length ? [`${found.length} conditions differ or are unknown`] : []), ...doubted].join("; ")}. `;
+      : `Single figures, without a verdict: ${[...(found.length ? [found.length === 1 ? "1 condition differs or is unknown" : `${found.length} conditions differ or are unknown`] : []), ...doubted].join("; ")}. `;
     return element("p", [begin, ...decided], { class: isAlike ? "claim alike" : "claim", role: "status" });
   };
   const drawCompared = () => {

@@ -44,7 +44,8 @@ pub(super) struct SiteView {
 #[derive(Serialize)]
 struct ColumnView {
     head: String,
-    unit: &'static str,
+    /// The unit below the head; empty without one.
+    unit: String,
     is_right: bool,
     /// The sort direction of the first click.
     first: &'static str,
@@ -55,7 +56,7 @@ struct ColumnView {
 struct RowView {
     page: String,
     run: String,
-    marks: Vec<String>,
+    marks: Vec<&'static str>,
     texts: Vec<String>,
     figures: Vec<FigureCell>,
     verdict: String,
@@ -176,7 +177,7 @@ fn warnings(rows: &[(&SiteRun, &SiteRow)]) -> Vec<String> {
 fn columns() -> Vec<ColumnView> {
     let text = |head: &str, first| ColumnView {
         head: head.to_owned(),
-        unit: "",
+        unit: String::new(),
         is_right: false,
         first,
     };
@@ -193,24 +194,30 @@ fn columns() -> Vec<ColumnView> {
         },
         text("scenario and load", "ascending"),
     ];
-    columns.extend(FIGURES[..MAIN_FIGURES].iter().map(|metric| ColumnView {
-        head: column_head(*metric),
-        unit: metric.unit().symbol(),
+    columns.extend(FIGURES[..MAIN_FIGURES].iter().map(|metric| column_head(*metric)));
+    columns.push(text("verdict", "ascending"));
+    columns
+}
+
+/// The head of a figure's column: its short name above its unit.
+fn column_head(metric: Metric) -> ColumnView {
+    let symbol = metric.unit().symbol();
+    let label = metric.label();
+    let (head, unit) = match metric {
+        Metric::Throughput(_) => ("output".to_owned(), symbol.to_owned()),
+        _ => match label.split_once(' ') {
+            Some((statistic, time)) => (time.to_owned(), format!("{statistic} {symbol}")),
+            None => (label, symbol.to_owned()),
+        },
+    };
+    ColumnView {
+        head,
+        unit,
         is_right: true,
         first: match metric.direction() {
             Some(Direction::Lower) => "ascending",
             _ => "descending",
         },
-    }));
-    columns.push(text("verdict", "ascending"));
-    columns
-}
-
-/// The short name of a figure.
-fn column_head(metric: Metric) -> String {
-    match metric {
-        Metric::Throughput(_) => "output".to_owned(),
-        other => other.label(),
     }
 }
 
@@ -232,11 +239,7 @@ fn row_view(run: &SiteRun, row: &SiteRow) -> RowView {
     RowView {
         page: run.page.clone(),
         run: single_line(&run.name),
-        marks: data::origin(row)
-            .split(", ")
-            .filter(|mark| !mark.is_empty())
-            .map(str::to_owned)
-            .collect(),
+        marks: marks(row),
         texts: texts.iter().map(|text| single_line(text)).collect(),
         figures: row.figures[..MAIN_FIGURES]
             .iter()
@@ -245,6 +248,19 @@ fn row_view(run: &SiteRun, row: &SiteRow) -> RowView {
         verdict: single_line(&row.verdict()),
         state: state_class(row.state),
     }
+}
+
+/// The marks beside the name of the run.
+fn marks(row: &SiteRow) -> Vec<&'static str> {
+    let mut marks: Vec<&str> = data::origin(row)
+        .split(", ")
+        .filter(|mark| !mark.is_empty())
+        .collect();
+    match row.state {
+        RowState::Suspect | RowState::Invalid => marks.extend(row.state.name()),
+        RowState::Valid | RowState::NotJudged | RowState::NoFigures => {}
+    }
+    marks
 }
 
 const fn state_class(state: RowState) -> &'static str {

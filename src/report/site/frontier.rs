@@ -17,7 +17,7 @@ pub(crate) struct Frontier {
     pub(crate) title: String,
     /// Whether output is per GPU. It is the total if no engine has GPUs, as with simulated engines.
     pub(crate) is_per_gpu: bool,
-    /// One entry for each version, the one that was measured first comes first.
+    /// One entry for each version, in the order of their numbers.
     pub(crate) versions: Vec<VersionCurve>,
     pub(crate) notes: Vec<String>,
 }
@@ -117,7 +117,7 @@ fn frontier(title: String, rows: &[(&SiteRun, &SiteRow)]) -> Option<Frontier> {
     }
     let left_out = versions.len().saturating_sub(MAX_VERSIONS);
     versions.truncate(MAX_VERSIONS);
-    versions.reverse();
+    versions.sort_by_cached_key(|(version, _)| natural_key(version));
     let versions: Vec<VersionCurve> = versions
         .into_iter()
         .map(|(version, points)| VersionCurve {
@@ -152,6 +152,24 @@ fn frontier(title: String, rows: &[(&SiteRun, &SiteRow)]) -> Option<Frontier> {
         versions,
         notes: notes.into_iter().flatten().collect(),
     })
+}
+
+/// Orders texts with their numbers by value, so that 0.9 comes before 0.10.
+fn natural_key(text: &str) -> Vec<(u64, String)> {
+    let mut key: Vec<(u64, String)> = Vec::new();
+    let mut is_number = false;
+    for letter in text.chars() {
+        match (letter.to_digit(10), key.last_mut()) {
+            (Some(digit), Some((number, word))) if is_number && word.is_empty() => {
+                *number = number.saturating_mul(10).saturating_add(u64::from(digit));
+            }
+            (Some(digit), _) => key.push((u64::from(digit), String::new())),
+            (None, Some((_, word))) if !is_number => word.push(letter),
+            (None, _) => key.push((0, letter.to_string())),
+        }
+        is_number = letter.is_ascii_digit();
+    }
+    key
 }
 
 fn in_order(mut points: Vec<LoadPoint>) -> Vec<LoadPoint> {

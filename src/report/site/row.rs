@@ -277,6 +277,10 @@ fn conditions(cell: &ReportCell<'_>, counted: &[&MeasurementSummary], host: &Fac
     };
     let mut load = question_facts(&compared);
     load.extend(limit_facts(&cell.cell.scenario));
+    // The same checkpoint has the same precision. What an attached server or another tool loaded is not known so well.
+    if !cell.launch.is_attached() && compared.imported().is_none() && load.contains_key("checkpoint") {
+        load.remove("precision");
+    }
     let digest = cell.prompts_hash();
     load.insert(
         "digest of the prompts".to_owned(),

@@ -6,8 +6,7 @@ use crate::base::ids::CellKey;
 use crate::report::html;
 use crate::report::testing::Case;
 use crate::results::record::cell_stats::Facts;
-use crate::results::record::reason_code::ReasonCode;
-use crate::results::record::validity::{MetricFamily, Reason, Validity, Verdict};
+use crate::results::record::validity::{MetricFamily, Reason, ReasonCode, Validity, Verdict};
 
 const HOSTILE: &str = "</script><script>alert(1)</script>\"'><img src=x onerror=alert(2)>";
 
@@ -85,7 +84,7 @@ fn a_row_has_its_verdict_with_codes_and_unknown_figures_are_no_zeros() {
     ];
     add(&mut site, "run", 1, &machine("h"), &cases);
     let rows = &site.runs[0].rows;
-    let verdicts: Vec<String> = rows.iter().map(row::SiteRow::verdict).collect();
+    let verdicts: Vec<String> = rows.iter().map(SiteRow::verdict).collect();
     assert_eq!(
         verdicts,
         [
@@ -173,7 +172,20 @@ fn a_frontier_has_a_line_for_each_version_and_no_invalid_point() {
     );
     add(&mut site, "old", 1, &machine("h"), &[judged("vllm@1.0", 90.0)]);
     add(&mut site, "again", 2, &machine("h"), &[judged("vllm@1.0", 100.0)]);
-    add(&mut site, "new", 3, &machine("h"), &[judged("vllm@2.0", 110.0)]);
+    add(
+        &mut site,
+        "new",
+        3,
+        &machine("h"),
+        &[judged("vllm@0.10.0", 110.0)],
+    );
+    add(
+        &mut site,
+        "older",
+        3,
+        &machine("h"),
+        &[judged("vllm@0.9.1", 95.0)],
+    );
     add(&mut site, "bad", 4, &machine("h"), &[invalid]);
     add(
         &mut site,
@@ -189,7 +201,7 @@ fn a_frontier_has_a_line_for_each_version_and_no_invalid_point() {
         .iter()
         .map(|version| (version.version.as_str(), version.points[0].output_tok_s))
         .collect();
-    assert_eq!(points, [("1.0", 100.0), ("2.0", 110.0)]);
+    assert_eq!(points, [("0.9.1", 95.0), ("0.10.0", 110.0), ("1.0", 100.0)]);
     assert_eq!(frontiers[0].notes.len(), 2, "{:?}", frontiers[0].notes);
     let of_new = &frontiers[0].versions[1].points[0];
     assert_eq!(of_new.page, "runs/3.html");
