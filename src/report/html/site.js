@@ -3,11 +3,11 @@
   const { texts, facts, figures, runs, rows } = JSON.parse(document.getElementById("data").textContent);
   const MISSING = "–";
   const UNKNOWN = "unknown";
-  const PAGE_ROWS = 200;
+  const PAGE_ROWS = 100;
   const MAIN_FIGURES = 4;
   const at = {
     run: 0, host: 1, gpu: 2, engine: 3, version: 4, model: 5, tp: 6, load: 7, state: 8, verdict: 9, origin: 10, starts: 11,
-    hostFacts: 12, loadFacts: 13, settings: 14, figures: 15,
+    hostFacts: 12, loadFacts: 13, settings: 14, figures: 15, recipe: 16,
   };
   const text = (id) => (id < 0 ? MISSING : texts[id]);
   const field = (row, name) => text(row[at[name]]);
@@ -80,12 +80,11 @@
     pick.addEventListener("change", () => choose(index, pick.checked));
     const [name, page, , tool] = runs[row[at.run]];
     const head = element("th", [pick, element("a", texts[name], { href: texts[page], title: texts[tool] })], { scope: "row" });
-    const marks = [...field(row, "origin").split(", "), field(row, "state")];
-    for (const mark of marks.filter((mark) => mark && mark !== "valid" && mark !== "not judged" && mark !== MISSING)) {
-      head.append(" ", element("span", mark, { class: `mark ${mark}` }));
-    }
+    const mark = (name) => [" ", element("span", name, { class: `mark ${name}` })];
+    if (["suspect", "invalid"].includes(field(row, "state"))) head.append(...mark(field(row, "state")));
     const cells = columns.slice(1, -1).map((column) =>
       (column.figure ? figureCell(row, column) : element("td", column.read(row))));
+    cells[1].append(...field(row, "origin").split(", ").filter(Boolean).flatMap(mark));
     cells.push(element("td", field(row, "verdict"), { class: `verdict ${stateClass(row)}`, title: field(row, "verdict") }));
     return element("tr", [head, ...cells], chosen.includes(index) ? { class: "chosen" } : {});
   };
@@ -140,16 +139,14 @@
       .map((name) => [kind, name, value(one, name), value(two, name)])
       .filter(([, , a, b]) => a !== b || a === UNKNOWN);
   };
-  // Flags and variables of another engine mean something else.
+  // Flags and variables of another recipe mean something else.
   const isCommon = (name, isInBoth) => isInBoth && !name.startsWith("-") && !name.startsWith("variable ");
-  const differences = (a, b) => {
-    const isOneEngine = a[at.engine] === b[at.engine];
-    return [
-      ...differing("host", a[at.hostFacts], b[at.hostFacts]),
-      ...differing("load", a[at.loadFacts], b[at.loadFacts]),
-      ...differing("settings", a[at.settings], b[at.settings], isOneEngine ? undefined : isCommon),
-    ];
-  };
+  const isOneRecipe = (a, b) => a[at.recipe] === b[at.recipe];
+  const differences = (a, b) => [
+    ...differing("host", a[at.hostFacts], b[at.hostFacts]),
+    ...differing("load", a[at.loadFacts], b[at.loadFacts]),
+    ...differing("settings", a[at.settings], b[at.settings], isOneRecipe(a, b) ? undefined : isCommon),
+  ];
   const doubts = (a, b) => [["A", a], ["B", b]]
     .filter(([, row]) => field(row, "state") !== "valid")
     .map(([side, row]) => `${side} is ${field(row, "verdict")}`);
@@ -218,7 +215,7 @@
       ? ["The page of the run and ", code("matrix report"), " have its verdicts."]
       : [code(`matrix compare ${runName(a)} ${runName(b)}`), " gives a verdict where one is possible."];
     const begin = isAlike
-      ? "Host, load and settings are equal. These are two single rows all the same: intervals of single figures are no verdict. "
+      ? `Host, load and ${isOneRecipe(a, b) ? "settings" : "the settings that both engines have"} are equal. These are two single rows all the same: intervals of single figures are no verdict. `
       : `Single figures, without a verdict: ${[...(found.length ? [found.length === 1 ? "1 condition differs or is unknown" : `${found.length} conditions differ or are unknown`] : []), ...doubted].join("; ")}. `;
     return element("p", [begin, ...decided], { class: isAlike ? "claim alike" : "claim", role: "status" });
   };

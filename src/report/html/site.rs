@@ -56,6 +56,11 @@ struct ColumnView {
 struct RowView {
     page: String,
     run: String,
+    /// `suspect`, `invalid` or nothing, for narrow screens, which do not show the verdict beside the run.
+    doubt: Option<&'static str>,
+    date: String,
+    host: String,
+    /// Marks of its origin, beside the host.
     marks: Vec<&'static str>,
     texts: Vec<String>,
     figures: Vec<FigureCell>,
@@ -228,8 +233,6 @@ fn row_view(run: &SiteRun, row: &SiteRow) -> RowView {
         None => or_missing(&row.host_name),
     };
     let texts = [
-        day(&run.began).to_owned(),
-        host,
         row.engine.clone(),
         or_missing(&row.version),
         row.model.clone(),
@@ -239,7 +242,16 @@ fn row_view(run: &SiteRun, row: &SiteRow) -> RowView {
     RowView {
         page: run.page.clone(),
         run: single_line(&run.name),
-        marks: marks(row),
+        doubt: match row.state {
+            RowState::Suspect | RowState::Invalid => row.state.name(),
+            RowState::Valid | RowState::NotJudged | RowState::NoFigures => None,
+        },
+        date: single_line(day(&run.began)),
+        host: single_line(&host),
+        marks: data::origin(row)
+            .split(", ")
+            .filter(|mark| !mark.is_empty())
+            .collect(),
         texts: texts.iter().map(|text| single_line(text)).collect(),
         figures: row.figures[..MAIN_FIGURES]
             .iter()
@@ -248,19 +260,6 @@ fn row_view(run: &SiteRun, row: &SiteRow) -> RowView {
         verdict: single_line(&row.verdict()),
         state: state_class(row.state),
     }
-}
-
-/// The marks beside the name of the run.
-fn marks(row: &SiteRow) -> Vec<&'static str> {
-    let mut marks: Vec<&str> = data::origin(row)
-        .split(", ")
-        .filter(|mark| !mark.is_empty())
-        .collect();
-    match row.state {
-        RowState::Suspect | RowState::Invalid => marks.extend(row.state.name()),
-        RowState::Valid | RowState::NotJudged | RowState::NoFigures => {}
-    }
-    marks
 }
 
 const fn state_class(state: RowState) -> &'static str {

@@ -82,14 +82,14 @@ pub(super) fn history_chart(series: &SiteSeries<'_>, metric: Metric) -> Option<C
     }
     events.sort_by(|a, b| a.x.total_cmp(&b.x));
     Some(Chart::Plot(Plot {
-        title: format!("{}: {}", series.title, metric.label()),
+        title: series.title.clone(),
         x: Axis {
             label: "date".to_owned(),
             unit: "",
             kind: AxisKind::Dates,
         },
         y: Axis {
-            label: String::new(),
+            label: metric.label(),
             unit: metric.unit().symbol(),
             kind: AxisKind::Around,
         },

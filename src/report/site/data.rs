@@ -96,7 +96,7 @@ pub(crate) fn json(site: &Site) -> String {
     escape(&text.to_string())
 }
 
-/// A row: run, host, GPU, engine, version, model, tp, load, state, verdict, origin, starts, conditions, figures. Texts and
+/// A row: run, host, GPU, engine, version, model, tp, load, state, verdict, origin, starts, conditions, figures, recipe. Texts and
 /// conditions are indices, and -1 is unknown.
 fn row_json(dictionary: &mut Dictionary, run: usize, row: &SiteRow) -> Value {
     let mut optional = |text: &Option<String>| match text {
@@ -129,6 +129,7 @@ fn row_json(dictionary: &mut Dictionary, run: usize, row: &SiteRow) -> Value {
         dictionary.facts(&row.conditions.load),
         dictionary.facts(&row.conditions.settings),
         figures,
+        dictionary.text(&row.recipe),
     ])
 }
 

@@ -59,6 +59,8 @@ pub(crate) struct SiteRow {
     pub(crate) gpu: Option<String>,
     /// Name of the engine in the matrix.
     pub(crate) engine: String,
+    /// Recipe of the engine. All settings of two rows are comparable only if it is the same.
+    pub(crate) recipe: String,
     /// Version of the engine; `None` if it is unknown.
     pub(crate) version: Option<String>,
     pub(crate) model: String,
@@ -167,6 +169,7 @@ pub(super) fn row(cell: &ReportCell<'_>, machine: &Machine, hosts: &mut Hosts) -
         host_name: hosts::name(&facts),
         gpu: hosts::gpus_in_words(own.unwrap_or(machine), &facts),
         engine: name(launch.engine.name.clone(), UnknownFact::Engine),
+        recipe: launch.engine.recipe.clone(),
         version: version(cell),
         model: name(launch.model.clone(), UnknownFact::Model),
         precision: launch.precision.clone(),
