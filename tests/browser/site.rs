@@ -83,6 +83,8 @@ fn a_site_shows_search_and_table_first_searches_sorts_and_compares_two_rows() {
             );
         }
     }
+    let cut = "[...document.querySelectorAll('#rows td.right')].filter((cell) => cell.scrollWidth > cell.clientWidth).length";
+    assert_eq!(page.value(cut), json!(0), "a figure is wider than its column");
     searches(&mut page);
     sorts(&mut page);
     compares(&mut page);

@@ -4,7 +4,7 @@ use crate::analysis::metrics::Metric;
 use crate::report::chart::{
     Axis, AxisKind, Chart, Line, Plot, PlotEvent, PlotEventStyle, PlotPoint, StrokeStyle,
 };
-use crate::report::site::frontier::{Frontier, LoadPoint};
+use crate::report::site::frontier::{Frontier, LoadPoint, VersionCurve};
 use crate::report::site::history::{Moment, MomentFigure, SiteSeries};
 use crate::results::record::validity::Verdict;
 
@@ -13,7 +13,7 @@ const MAX_MARKED: usize = 50;
 
 /// The chart of a frontier, with a line for each version.
 pub(super) fn frontier_chart(frontier: &Frontier) -> Chart {
-    let line = |(color, version): (usize, &crate::report::site::frontier::VersionCurve)| Line {
+    let line = |(color, version): (usize, &VersionCurve)| Line {
         name: version.version.clone(),
         color,
         style: StrokeStyle::LineWithMarkers,

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::row::{FIGURES, SiteFigure, SiteRow};
+use super::row::{FIGURES, RowState, SiteFigure, SiteRow};
 use super::{Site, SiteRun, day};
 use crate::analysis::metrics::{Metric, Quantity};
 use crate::base::text::pluralize;
+use crate::results::record::cell::Origin;
 use crate::results::record::validity::Verdict;
 
 /// Maximum number of versions in a frontier: the newest ones.
@@ -76,7 +77,7 @@ pub(super) fn setup_in_words(row: &SiteRow) -> Vec<String> {
     });
     if row.is_simulated {
         words.push("simulated".to_owned());
-    } else if row.origin == crate::results::record::cell::Origin::Imported {
+    } else if row.origin == Origin::Imported {
         words.push("imported".to_owned());
     }
     words
@@ -95,7 +96,7 @@ fn frontier(title: String, rows: &[(&SiteRun, &SiteRow)]) -> Option<Frontier> {
     for (run, row) in rows {
         let figure = |metric| row.drawable(metric);
         let Some((user, output)) = figure(Metric::PerUser).zip(figure(output)) else {
-            invalid += usize::from(row.state == super::row::RowState::Invalid);
+            invalid += usize::from(row.state == RowState::Invalid);
             continue;
         };
         let name = row
