@@ -84,7 +84,7 @@ fn a_site_has_an_index_and_a_page_for_each_run_and_is_written_again_alike() {
     let data = data(&first["index.html"]);
     assert_eq!(data["rows"].as_array().map(Vec::len), Some(4));
     let report = fs::read_to_string(run.join("report.html")).expect("the run has a page");
-    let back = "\n<p class=\"about\"><a href=\"../index.html\">All runs</a></p>";
+    let back = "\n<p class=\"about\"><a href=\"..&#x2f;index.html\">All runs</a></p>";
     let own = String::from_utf8_lossy(&first[&page]).into_owned();
     assert!(own.contains(back));
     assert_eq!(
