@@ -95,8 +95,17 @@ fn a_site_shows_search_and_table_first_searches_sorts_and_compares_two_rows() {
 }
 
 fn searches(page: &mut Page) {
+    search(page, "onerror");
+    let hostile = rows(page);
+    assert!(
+        hostile.len() == 4 && hostile.iter().all(|row| row.contains(HOSTILE)),
+        "{hostile:?}"
+    );
+    search(page, "");
     let all = rows(page);
-    assert!(all.iter().any(|row| row.contains(HOSTILE)), "{all:?}");
+    assert_eq!(all.len(), 60, "the first rows are drawn");
+    page.value("document.querySelector('#more button').click()");
+    assert_eq!(rows(page).len(), 85, "the button draws the others");
     search(page, "second sim-vllm");
     let some = rows(page);
     assert_eq!(some.len(), 2, "{some:?}");

@@ -3,7 +3,7 @@
   const { texts, facts, figures, runs, rows } = JSON.parse(document.getElementById("data").textContent);
   const MISSING = "–";
   const UNKNOWN = "unknown";
-  const PAGE_ROWS = 100;
+  const PAGE_ROWS = 60;
   const MAIN_FIGURES = 4;
   const at = {
     run: 0, host: 1, gpu: 2, engine: 3, version: 4, model: 5, tp: 6, load: 7, state: 8, verdict: 9, origin: 10, starts: 11,
