@@ -2,7 +2,7 @@
 
 use super::scale::{AxisKind, Scale, date_text, value_text};
 use super::svg::{Svg, coordinate};
-use super::{Axis, COLORS, DASHES, Line, Plot, PlotEventStyle, StrokeStyle};
+use super::{Axis, COLORS, DASHES, Line, Plot, PlotEventStyle, PlotLimit, StrokeStyle};
 
 const WIDTH: f64 = 380.0;
 const HEIGHT: f64 = 240.0;
@@ -59,7 +59,7 @@ pub(super) fn draw(plot: &Plot) -> String {
     }
     axes(&mut svg, plot, (&x, &y), left);
     draw_events(&mut svg, plot, &x);
-    draw_limits(&mut svg, plot, (&x, &y), left);
+    let limit_labels = draw_limits(&mut svg, plot, (&x, &y), left);
     // Background lines are drawn first.
     let (behind, before): (Vec<&Line>, Vec<&Line>) = plot
         .lines
@@ -68,32 +68,42 @@ pub(super) fn draw(plot: &Plot) -> String {
     for line in behind.into_iter().chain(before) {
         draw_line(&mut svg, plot, line, (&x, &y));
     }
-    draw_labels(&mut svg, plot, (&x, &y));
+    draw_labels(&mut svg, plot, (&x, &y), limit_labels);
     svg.finish()
 }
 
-fn draw_limits(svg: &mut Svg, plot: &Plot, (x, y): (&Scale, &Scale), left: f64) {
-    for limit in &plot.limits {
-        if limit.is_of_x {
+/// Left, top, right and bottom of a text.
+type TextArea = [f64; 4];
+
+/// Draws limits with their labels, and returns where these stand.
+fn draw_limits(svg: &mut Svg, plot: &Plot, (x, y): (&Scale, &Scale), left: f64) -> Vec<TextArea> {
+    let draw = |limit: &PlotLimit| {
+        let width = CHAR_WIDTH * limit.label.chars().count() as f64;
+        let (begin, foot) = if limit.is_of_x {
             let at = x.position(limit.value);
             svg.line((at, TOP), (at, HEIGHT - BOTTOM), "limit");
-            let width = CHAR_WIDTH * limit.label.chars().count() as f64;
-            // The text stands inside of the plot.
-            let (place, anchor) = match at + width + 4.0 > WIDTH - RIGHT {
-                true => (at - 4.0, "end"),
-                false => (at + 4.0, "start"),
-            };
-            svg.label((place, TOP + 10.0), anchor, "t", &limit.label);
+            // At the bottom, on the side that has room.
+            match at - width - 8.0 > left {
+                true => (at - width - 4.0, HEIGHT - BOTTOM - 6.0),
+                false => (at + 4.0, HEIGHT - BOTTOM - 6.0),
+            }
         } else {
             let at = y.position(limit.value);
             svg.line((left, at), (WIDTH - RIGHT, at), "limit");
-            svg.label((left + 4.0, at - 4.0), "start", "t", &limit.label);
-        }
-    }
+            // Below the line where the name of the axis stands above it.
+            match at < TOP + 12.0 {
+                true => (left + 4.0, at + 13.0),
+                false => (left + 4.0, at - 4.0),
+            }
+        };
+        svg.label((begin, foot), "start", "t", &limit.label);
+        [begin, foot - 10.0, begin + width, foot + 2.0]
+    };
+    plot.limits.iter().map(draw).collect()
 }
 
 /// Writes the labels of points, each above its marker, unless it would cover another marker or label.
-fn draw_labels(svg: &mut Svg, plot: &Plot, (x, y): (&Scale, &Scale)) {
+fn draw_labels(svg: &mut Svg, plot: &Plot, (x, y): (&Scale, &Scale), mut taken: Vec<TextArea>) {
     const LETTER: f64 = 6.0;
     const LINE: f64 = 11.0;
     let points = || {
@@ -103,14 +113,12 @@ fn draw_labels(svg: &mut Svg, plot: &Plot, (x, y): (&Scale, &Scale)) {
             .filter(|line| line.style == StrokeStyle::LineWithMarkers);
         lines.flat_map(|line| &line.points)
     };
-    let mut taken: Vec<[f64; 4]> = points()
-        .map(|point| (x.position(point.x), y.position(point.y)))
-        .map(|(x, y)| [x - 5.0, y - 5.0, x + 5.0, y + 5.0])
-        .collect();
+    let markers = points().map(|point| (x.position(point.x), y.position(point.y)));
+    taken.extend(markers.map(|(x, y)| [x - 5.0, y - 5.0, x + 5.0, y + 5.0]));
     for point in points().filter(|point| !point.label.is_empty()) {
         let (across, up) = (x.position(point.x), y.position(point.y));
         let half = LETTER * point.label.chars().count() as f64 / 2.0;
-        let covers = |[left, top, right, bottom]: [f64; 4]| {
+        let covers = |[left, top, right, bottom]: TextArea| {
             taken
                 .iter()
                 .any(|[l, t, r, b]| left < *r && *l < right && top < *b && *t < bottom)
@@ -120,7 +128,7 @@ fn draw_labels(svg: &mut Svg, plot: &Plot, (x, y): (&Scale, &Scale)) {
             let (middle, foot) = (across + dx, up + dy);
             [middle - half, foot - LINE + 2.0, middle + half, foot + 1.0]
         });
-        let is_inside = |area: &[f64; 4]| area[0] > 0.0 && area[2] < WIDTH && area[3] < HEIGHT - BOTTOM;
+        let is_inside = |area: &TextArea| area[0] > 0.0 && area[2] < WIDTH && area[3] < HEIGHT - BOTTOM;
         let free = boxed
             .zip(places)
             .find(|(area, _)| is_inside(area) && !covers(*area));

@@ -18,7 +18,7 @@ const WIDTH: f64 = COLUMNS as f64 * (CHART.0 + GAP) + GAP;
 const LINE: f64 = 18.0;
 
 /// Letters of a line of the answer.
-const LETTERS: usize = 118;
+const LETTERS: usize = 108;
 
 /// Most charts in the picture.
 const MAX_CHARTS: usize = 8;
