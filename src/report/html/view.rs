@@ -7,6 +7,7 @@ use super::components::{Entry, FigureView, TableView, chart_views, table_view, w
 use super::load_charts;
 use crate::report::document::{ConclusionOutcome, Document, Fact, Headline, LeftOutFact, ReportTables};
 use crate::report::table::single_line;
+use crate::report::tables::group_by_name;
 use crate::results::record::cell::Origin;
 
 /// Maximum number of cells with charts over time, to limit the size of the page.
@@ -22,7 +23,7 @@ pub(super) struct ReportView {
     overview: TableView,
     across: Option<TableView>,
     standings: Option<TableView>,
-    comparisons: Vec<Group>,
+    comparisons: Vec<ScenarioSection>,
     tradeoffs: Vec<FigureView>,
     loads: Vec<FigureView>,
     interpolations: Vec<TableView>,
@@ -55,9 +56,18 @@ struct RunView {
     again: String,
 }
 
+/// The comparisons of one scenario and model, one for each of its loads.
+#[derive(Serialize)]
+struct ScenarioSection {
+    id: String,
+    title: String,
+    loads: Vec<Group>,
+}
+
 #[derive(Serialize)]
 struct Group {
     id: String,
+    /// The load where the scenario has several, otherwise empty.
     title: String,
     table: TableView,
     latencies: TableView,
@@ -79,16 +89,6 @@ struct LaunchView {
 
 pub(super) fn view(document: &Document) -> ReportView {
     let tables = &document.tables;
-    let groups = document.comparisons.iter().zip(&tables.comparisons).enumerate();
-    let comparisons: Vec<Group> = groups
-        .map(|(at, (comparison, compared))| Group {
-            id: format!("comparison-{}", at + 1),
-            title: single_line(&comparison.title),
-            table: with_caption(table_view(&compared.figures), "Comparison"),
-            latencies: with_caption(table_view(&compared.latencies), "Latencies"),
-            figures: chart_views(charts::comparison_charts(document, comparison)),
-        })
-        .collect();
     let with_course = || document.cells.iter().filter(|cell| !cell.series.is_empty());
     let tradeoffs = chart_views(load_charts::tradeoff_charts(document));
     let loads = chart_views(load_charts::load_charts(document));
@@ -114,7 +114,7 @@ pub(super) fn view(document: &Document) -> ReportView {
         overview: table_view(&tables.overview),
         across: tables.overview_matrix.as_ref().map(table_view),
         standings: tables.rankings.as_ref().map(table_view),
-        comparisons,
+        comparisons: scenario_sections(document),
         tradeoffs,
         loads,
         interpolations: tables.interpolations.iter().map(table_view).collect(),
@@ -195,6 +195,47 @@ fn warnings(document: &Document) -> Vec<String> {
         ));
     }
     warnings
+}
+
+/// The comparisons, grouped by model and scenario in the order of first appearance.
+fn scenario_sections(document: &Document) -> Vec<ScenarioSection> {
+    let compared = document.comparisons.iter().zip(&document.tables.comparisons);
+    let named = compared.enumerate().map(|(at, (comparison, tables))| {
+        let cell = comparison
+            .rows
+            .first()
+            .and_then(|row| document.cells.get(row.cell));
+        let title = cell.map_or_else(
+            || comparison.title.clone(),
+            |cell| format!("{} · {}", cell.model, cell.scenario),
+        );
+        let group = Group {
+            id: format!("comparison-{}", at + 1),
+            title: single_line(&comparison.title),
+            table: with_caption(table_view(&tables.figures), "Comparison"),
+            latencies: with_caption(table_view(&tables.latencies), "Latencies"),
+            figures: chart_views(charts::comparison_charts(document, comparison)),
+        };
+        (title, group)
+    });
+    let sections = group_by_name(named).into_iter().zip(1..);
+    sections
+        .map(|((scenario, mut loads), number)| {
+            let mut title = single_line(&scenario);
+            match &mut loads[..] {
+                [only] => title = std::mem::take(&mut only.title),
+                several => several.iter_mut().for_each(|group| {
+                    let load = group.title.strip_prefix(&title).unwrap_or(&group.title);
+                    group.title = load.trim_start_matches([',', ' ']).to_owned();
+                }),
+            }
+            ScenarioSection {
+                id: format!("scenario-{number}"),
+                title,
+                loads,
+            }
+        })
+        .collect()
 }
 
 fn contents(
