@@ -323,9 +323,12 @@ impl StartMonitor<'_> {
     /// Replaces the last log line while there is none: the latest answer and the timeout.
     fn waiting_for(&self, limit: HumanDuration) -> String {
         let answer = self.last_answer.lock().unwrap_or_else(PoisonError::into_inner);
-        match answer.is_empty() {
-            true => format!("waiting for at most {limit}"),
-            false => format!("{answer}; waiting for at most {limit}"),
+        // A process that was just started refuses connections: that is no error yet.
+        let is_starting = !self.launch.is_attached() && answer.contains("Connection refused");
+        match (answer.is_empty(), is_starting) {
+            (true, _) => format!("waiting for at most {limit}"),
+            (false, true) => format!("it does not listen yet; waiting for at most {limit}"),
+            (false, false) => format!("{answer}; waiting for at most {limit}"),
         }
     }
 
