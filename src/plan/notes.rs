@@ -126,7 +126,7 @@ mod tests {
         let notes = notes_on("{sglang: {version: [v0.5.1, v0.5.3]}}");
         assert_eq!(notes.len(), 1, "{notes:?}");
         assert!(
-            notes[0].contains("`lmsysorg/sglang:v0.5.1-cu126` and `lmsysorg/sglang:v0.5.3`"),
+            notes[0].contains("`lmsysorg/sglang:v0.5.3` and `lmsysorg/sglang:v0.5.1-cu126`"),
             "{notes:?}"
         );
         assert_eq!(notes_on("{sglang: {version: [v0.5.3, v0.5.4]}}"), [""; 0]);

@@ -38,6 +38,23 @@ impl Case {
         }
     }
 
+    /// The same cell at so many requests at once, with output per user.
+    pub(super) fn at_concurrency(mut self, slots: u32, per_user_tok_s: f64) -> Self {
+        self.cell.key = CellKey::new(format!("{},concurrency={slots}", self.cell.key));
+        self.cell.content = ContentHash::from_value(&self.cell.key);
+        self.cell.scenario.arrival.concurrency = std::num::NonZeroU32::new(slots);
+        for summary in &mut self.summaries {
+            summary.cell = self.cell.key.clone();
+            summary.content = self.cell.content.clone();
+            let figures = summary.figures.entry(Definitions::Matrix).or_default();
+            figures.insert(
+                crate::analysis::metrics::Metric::PerUser.name(),
+                Some(per_user_tok_s),
+            );
+        }
+        self
+    }
+
     /// Adds a measurement as a further repeat.
     pub(super) fn measured_again(mut self, tok_s: f64) -> Self {
         let mut summary = summary(&self.launch, &self.cell, tok_s);

@@ -125,8 +125,7 @@ mod tests {
     use crate::report::testing::Case;
 
     fn at(engine: &str, concurrency: u32, slo: &str, ttft_ms: f64) -> Case {
-        let mut case = Case::new(engine, "bf16", 1, 1000.0);
-        case.cell.scenario.arrival.concurrency = std::num::NonZeroU32::new(concurrency);
+        let mut case = Case::new(engine, "bf16", 1, 1000.0).at_concurrency(concurrency, 10.0);
         case.cell.scenario.slo = serde_json::from_str(slo).unwrap();
         let figures = case.summaries[0]
             .figures

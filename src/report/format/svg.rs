@@ -122,16 +122,14 @@ mod tests {
 
     #[test]
     fn charts_stand_in_two_columns_with_their_legends() {
-        let at = |engine: &str, concurrency: u32, output: f64| {
-            let mut case = Case::new(engine, "bf16", 1, output);
-            case.cell.scenario.arrival.concurrency = std::num::NonZeroU32::new(concurrency);
-            case
+        let at = |engine: &str, slots: u32, per_user: f64, output: f64| {
+            Case::new(engine, "bf16", 1, output).at_concurrency(slots, per_user)
         };
         let cases = vec![
-            at("a", 1, 100.0),
-            at("a", 8, 500.0),
-            at("b", 1, 120.0),
-            at("b", 8, 600.0),
+            at("a", 1, 100.0, 100.0),
+            at("a", 8, 60.0, 500.0),
+            at("b", 1, 120.0, 120.0),
+            at("b", 8, 75.0, 600.0),
         ];
         let picture = report(&TestRun::new("one", cases).document());
         assert!(
