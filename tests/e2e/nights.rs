@@ -575,13 +575,11 @@ fn noise_is_measured_to_its_target_or_until_its_starts_are_spent() {
     // Nothing is as steady as that.
     noise(&["--starts", "2", "--target", "0.0001%", "--most", "12"])
         .exits(0)
-        .says(
-            "the target is not reached within `--most`: with 12 starts of each launch, changes of at least",
-        );
+        .says("the target is not reached within `--most`: 12 starts of each launch detect changes of");
     let cells = fs::read_dir(newest(&bench).join("cells")).expect("there are cells");
     assert_eq!(cells.count(), 12);
     noise(&["--starts", "2", "--target", "90%", "--most", "12"])
         .exits(0)
-        .says("the target is reached: with 10 starts of each launch, changes of at least");
+        .says("the target is reached: 10 starts of each launch detect changes of");
     bench.leaves_no_process();
 }
