@@ -226,37 +226,7 @@ impl State {
                 ));
                 self.print_progress("    prepare", false);
             }
-            Event::CellProgress {
-                phase,
-                ended,
-                requests,
-                running,
-                failed,
-                elapsed_s,
-                output_tokens_per_s,
-                ttft_ms,
-                point,
-                ..
-            } => {
-                let point_in_words =
-                    point.map_or_else(String::new, |point| format!("{}; ", point.describe()));
-                let failed = if *failed > 0 {
-                    format!(", {failed} failed")
-                } else {
-                    String::new()
-                };
-                let rates = rates_in_words(*output_tokens_per_s, *ttft_ms);
-                let of_run = self
-                    .remaining_time(clock::now())
-                    .map(|remaining| format!("; run: about {remaining} left"));
-                let is_load = phase == "measure" && point.is_none();
-                let of_cell = || {
-                    let remaining = remaining_of_load(*ended, *requests, *elapsed_s).filter(|_| is_load)?;
-                    Some(format!("; cell: about {} left", in_words(remaining)))
-                };
-                let remaining = of_run.or_else(of_cell).unwrap_or_default();
-                self.print_progress(&format!("    {phase}: {point_in_words}{ended}/{requests} ended, {running} running{failed}{rates}, {elapsed_s:.0}s{remaining}"), false);
-            }
+            Event::CellProgress { .. } => self.show_load(event),
             Event::PointJudged {
                 point,
                 target,
@@ -304,6 +274,42 @@ impl State {
             }
             _ => {}
         }
+    }
+
+    /// Shows how far a load is.
+    fn show_load(&mut self, event: &Event) {
+        let Event::CellProgress {
+            phase,
+            ended,
+            requests,
+            running,
+            failed,
+            elapsed_s,
+            output_tokens_per_s,
+            ttft_ms,
+            point,
+            ..
+        } = event
+        else {
+            return;
+        };
+        let point_in_words = point.map_or_else(String::new, |point| format!("{}; ", point.describe()));
+        let failed = if *failed > 0 {
+            format!(", {failed} failed")
+        } else {
+            String::new()
+        };
+        let rates = rates_in_words(*output_tokens_per_s, *ttft_ms);
+        let of_run = self
+            .remaining_time(clock::now())
+            .map(|remaining| format!("; run: about {remaining} left"));
+        let is_load = phase == "measure" && point.is_none();
+        let of_cell = || {
+            let remaining = remaining_of_load(*ended, *requests, *elapsed_s).filter(|_| is_load)?;
+            Some(format!("; cell: about {} left", in_words(remaining)))
+        };
+        let remaining = of_run.or_else(of_cell).unwrap_or_default();
+        self.print_progress(&format!("    {phase}: {point_in_words}{ended}/{requests} ended, {running} running{failed}{rates}, {elapsed_s:.0}s{remaining}"), false);
     }
 
     /// Estimated time for the remaining cells: last durations where known, else the mean of the cells so far; the running

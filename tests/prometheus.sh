@@ -10,7 +10,13 @@ python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install --quiet --disable-pip-version-check 'prometheus-client==0.23.1'
 cargo build --quiet
 port=$("$work/venv/bin/python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-target/debug/matrix run matrices/demo.yaml --only model=demo-8b --no-calibration --results "$work/results" \
+# Long enough for several reports of the running load, which come once a second.
+cat >"$work/watched.yaml" <<'YAML'
+engines: [sim]
+models: [{ m: { tokenizer: built-in } }]
+scenarios: [{ a: { dataset: random-ids, input_len: 64, output_len: 64, concurrency: [2, 4], duration: 5s } }]
+YAML
+target/debug/matrix run "$work/watched.yaml" --no-calibration --results "$work/results" \
   --metrics-listen "127.0.0.1:$port" >/dev/null 2>"$work/log" &
 run=$!
 "$work/venv/bin/python" - "$port" "$work/results" <<'PYTHON'
@@ -41,7 +47,7 @@ wanted = {"matrix_run_info", "matrix_measurements", "matrix_cell_requests_in_fli
           "matrix_cell_output_tokens_per_second", "matrix_engine_ready_seconds", "matrix_result_output_tokens_per_second"}
 assert wanted <= seen, wanted - seen
 # The values are those of the run's own journal.
-(run,) = pathlib.Path(results).glob("demo-*")
+(run,) = pathlib.Path(results).glob("watched-*")
 events = map(json.loads, (run / "journal.jsonl").read_text().splitlines())
 own = {e["measurement"]["cell"]: e["output_tokens_per_s"] for e in events if e["event"] == "cell-ended"}
 for cell, value in outputs.items():

@@ -9,13 +9,14 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use crate::base::clock;
 use crate::plan::Measurement;
 use crate::results::record::event::Event;
 
 /// How often the server looks for a connection, and for the end of the run.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How long a client may take to send its request or to read the answer.
+/// How long a client may take in all, so that a slow one delays neither the others nor the end of the run.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Largest head of a request.
@@ -81,11 +82,15 @@ impl Drop for MetricsServer {
 /// Answers one request: with the metrics for `GET` of `/metrics` or `/`.
 fn answer(mut stream: TcpStream, state: &Mutex<RunMetrics>) -> io::Result<()> {
     stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(CLIENT_TIMEOUT))?;
-    stream.set_write_timeout(Some(CLIENT_TIMEOUT))?;
+    let deadline = clock::now().plus(CLIENT_TIMEOUT);
+    let remaining = || match deadline.since(clock::now()) {
+        Duration::ZERO => Err(io::Error::from(io::ErrorKind::TimedOut)),
+        time => Ok(Some(time)),
+    };
     let mut head = Vec::new();
     let mut part = [0; 1024];
     while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+        stream.set_read_timeout(remaining()?)?;
         let count = stream.read(&mut part)?;
         if count == 0 || head.len() > MAX_HEAD_BYTES {
             return Ok(());
@@ -99,11 +104,17 @@ fn answer(mut stream: TcpStream, state: &Mutex<RunMetrics>) -> io::Result<()> {
         true => ("200 OK", state.lock().expect("counting does not panic").text()),
         false => ("404 Not Found", "the metrics are at /metrics\n".to_owned()),
     };
-    write!(
-        stream,
+    let answer = format!(
         "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
         body.len()
-    )
+    );
+    let mut rest = answer.as_bytes();
+    while !rest.is_empty() {
+        stream.set_write_timeout(remaining()?)?;
+        let count = stream.write(rest)?;
+        rest = &rest[count..];
+    }
+    Ok(())
 }
 
 /// What the events of a run have said so far.
@@ -447,8 +458,19 @@ mod tests {
         assert!(found.starts_with("HTTP/1.1 200 OK\r\n"), "{found}");
         assert!(found.contains("matrix_run_info{run=\"r-1\""), "{found}");
         assert!(ask("/other").starts_with("HTTP/1.1 404"));
+        // A client that sends its request in small parts, for ever.
+        let mut slow = TcpStream::connect(server.address()).unwrap();
+        let dripping = thread::spawn(move || {
+            while slow.write_all(b"G").is_ok() {
+                thread::sleep(Duration::from_millis(50));
+            }
+        });
+        thread::sleep(3 * POLL_INTERVAL);
         let address = server.address();
+        let began = clock::now();
         drop(server);
+        assert!(clock::now().since(began) < CLIENT_TIMEOUT + Duration::from_secs(20));
+        dripping.join().unwrap();
         assert!(TcpStream::connect(address).is_err());
     }
 }
