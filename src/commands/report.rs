@@ -91,15 +91,20 @@ pub(crate) fn execute(args: &ReportArgs, colors: Colors) -> Outcome {
     Ok(Exit::Done)
 }
 
+/// The error that a folder has no run.
+pub(super) fn no_run_error(results: &Path) -> CommandError {
+    CommandError::usage(format!(
+        "error: there is no run in {}\n  = help: name the folder of the runs with `--results`, or start one with `matrix run`\n",
+        results.display()
+    ))
+}
+
 /// The newest run of all matrices, which is named on stderr.
 fn newest_run(results: &Path) -> Result<Run, CommandError> {
     let failed = |error: store::StoreError| CommandError::usage(format!("error: {error}\n"));
     let runs = store::list_runs(results).map_err(failed)?;
     let Some(newest) = runs.first() else {
-        return Err(CommandError::usage(format!(
-            "error: there is no run in {}\n  = help: name the folder of the runs with `--results`, or start one with `matrix run`\n",
-            results.display()
-        )));
+        return Err(no_run_error(results));
     };
     eprint(&format!("note: the newest run, {}\n", newest.info.run.as_str()));
     Run::read(&newest.folder).map_err(failed)

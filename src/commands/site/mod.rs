@@ -91,10 +91,7 @@ fn choose(args: &SiteArgs, colors: Colors) -> Result<Chosen, CommandError> {
         chosen.folders.push(run.folder);
     }
     if chosen.folders.is_empty() {
-        return Err(CommandError::usage(format!(
-            "error: there is no run in {}\n  = help: name the folder of the runs with `--results`, or start one with `matrix run`\n",
-            args.results.display()
-        )));
+        return Err(report::no_run_error(&args.results));
     }
     // A run that was named twice has one page.
     let mut seen = BTreeSet::new();

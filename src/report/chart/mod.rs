@@ -64,7 +64,7 @@ pub(crate) struct Plot {
     pub(crate) window: Option<[f64; 2]>,
     /// Events at places of the x axis.
     pub(crate) events: Vec<PlotEvent>,
-    /// Limits that values are held against.
+    /// Limits that values are compared with.
     pub(crate) limits: Vec<PlotLimit>,
 }
 

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::interpolation::{Interpolation, interpolations};
 use crate::analysis::metrics::{self, Metric, Quantity};
-use crate::report::tables::{ReportCell, group_by_name, is_unknown, mean_of_starts, metric_value};
+use crate::report::tables::{ReportCell, group_by_name, is_unknown, means_of_starts, metric_value};
 use crate::results::record::provenance::UnknownFact;
 use crate::results::record::validity::Verdict;
 
@@ -132,13 +132,7 @@ fn operating_points(cell: &ReportCell<'_>, output: Metric) -> Vec<OperatingPoint
 
 /// Output per user and output of each start; empty unless every start has both.
 fn values_of_starts(cell: &ReportCell<'_>, output: Metric) -> Vec<[f64; 2]> {
-    let of_starts = |metric| -> Vec<f64> {
-        let starts = cell.read_by_start(|summary| metric_value(summary, metric));
-        starts
-            .into_iter()
-            .filter_map(|repeats| mean_of_starts(&[repeats]))
-            .collect()
-    };
+    let of_starts = |metric| means_of_starts(&cell.read_by_start(|summary| metric_value(summary, metric)));
     let (users, outputs) = (of_starts(Metric::PerUser), of_starts(output));
     match users.len() == outputs.len() {
         true => users

@@ -20,11 +20,7 @@ fn tradeoff_chart(tradeoff: &Tradeoff) -> Chart {
         .map(|point| (point.engine.as_str(), plot_point(point)));
     let mut lines = lines_by_engine(points);
     lines.extend(frontier_line(&tradeoff.points));
-    let axis = |label: &str| Axis {
-        label: label.to_owned(),
-        unit: "tok/s",
-        kind: AxisKind::FromZero,
-    };
+    let [x, y] = output_axes(tradeoff.is_per_gpu);
     let limit = tradeoff.slo_tok_s.map(|value| PlotLimit {
         is_of_x: true,
         value,
@@ -32,15 +28,25 @@ fn tradeoff_chart(tradeoff: &Tradeoff) -> Chart {
     });
     Chart::Plot(Plot {
         title: tradeoff.title.clone(),
-        x: axis("output per user"),
-        y: axis(match tradeoff.is_per_gpu {
-            true => "output per GPU",
-            false => "output of the engine (no GPU)",
-        }),
+        x,
+        y,
         lines,
         window: None,
         events: Vec::new(),
         limits: limit.into_iter().collect(),
+    })
+}
+
+/// The axes of output per user and of output per GPU.
+pub(super) fn output_axes(is_per_gpu: bool) -> [Axis; 2] {
+    let output = match is_per_gpu {
+        true => "output per GPU",
+        false => "output of the engine (no GPU)",
+    };
+    ["output per user", output].map(|label| Axis {
+        label: label.to_owned(),
+        unit: "tok/s",
+        kind: AxisKind::FromZero,
     })
 }
 

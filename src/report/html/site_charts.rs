@@ -1,5 +1,6 @@
 //! Charts of the index of a site: output per GPU against output per user, and figures over dates.
 
+use super::load_charts::output_axes;
 use crate::analysis::metrics::Metric;
 use crate::report::chart::{
     Axis, AxisKind, Chart, Line, Plot, PlotEvent, PlotEventStyle, PlotPoint, StrokeStyle,
@@ -20,18 +21,11 @@ pub(super) fn frontier_chart(frontier: &Frontier) -> Chart {
         points: version.points.iter().map(load_point).collect(),
         breaks: Vec::new(),
     };
-    let axis = |label: &str| Axis {
-        label: label.to_owned(),
-        unit: "tok/s",
-        kind: AxisKind::FromZero,
-    };
+    let [x, y] = output_axes(frontier.is_per_gpu);
     Chart::Plot(Plot {
         title: frontier.title.clone(),
-        x: axis("output per user"),
-        y: axis(match frontier.is_per_gpu {
-            true => "output per GPU",
-            false => "output of the engine (no GPU)",
-        }),
+        x,
+        y,
         lines: frontier.versions.iter().enumerate().map(line).collect(),
         window: None,
         events: Vec::new(),

@@ -142,7 +142,7 @@ impl SiteRow {
         (figure.verdict < Verdict::Invalid).then_some(figure)
     }
 
-    /// What is said about the verdict: its name with the codes, or how the cell ended.
+    /// The verdict in words: its name with the codes, or how the cell ended.
     pub(crate) fn verdict(&self) -> String {
         match self.state.name() {
             None => self.status.clone(),
