@@ -21,6 +21,11 @@ impl MonotoneCurve {
         })
     }
 
+    /// The first and the last `x`.
+    pub(crate) fn range(&self) -> [f64; 2] {
+        [self.points[0][0], self.points[self.points.len() - 1][0]]
+    }
+
     /// The value at `x`; `None` outside of the points.
     pub(crate) fn at(&self, x: f64) -> Option<f64> {
         let next = self.points.iter().position(|[known, _]| *known >= x)?;

@@ -85,13 +85,13 @@ impl Cleanup {
 
     /// Describes the files that stay because they are or may be in use; `None` if there are none.
     pub(super) fn used_summary(&self) -> Option<String> {
-        let files = match self.used_files.len() {
+        let (files, were, them) = match self.used_files.len() {
             0 => return None,
-            1 => "1 file".to_owned(),
-            files => format!("{files} files"),
+            1 => ("1 file".to_owned(), "was", "it"),
+            files => (format!("{files} files"), "were", "them"),
         };
         Some(format!(
-            "not removed, because another process may be using it: {files} that it wrote in {FOLDER}: {}",
+            "{files} that the engine wrote in {FOLDER} {were} not removed, because another process may be using {them}: {}",
             file_names(&self.used_files)
         ))
     }
@@ -451,7 +451,7 @@ mod tests {
             words.contains("(1 file)")
                 && words
                     .contains(r#"2 new files in /dev/shm cannot be attributed to it and were not removed: "foreign", "read""#)
-                && words.ends_with(r#"not removed, because another process may be using it: 1 file that it wrote in /dev/shm: "open""#),
+                && words.ends_with(r#"1 file that the engine wrote in /dev/shm was not removed, because another process may be using it: "open""#),
             "{words}"
         );
         drop(held);

@@ -159,8 +159,9 @@ impl Job<'_> {
         }
         let path = |path: &Path| quote(&path.to_string_lossy());
         let file = |name: &str| path(&self.folder.join(name));
-        script
-            .push_str("\n# srun of a prolog would inherit the setting of sbatch.\nunset SLURM_EXPORT_ENV\n");
+        script.push_str(
+            "\n# An `srun` in the prologue would inherit the `--export` of sbatch.\nunset SLURM_EXPORT_ENV\n",
+        );
         let _ = writeln!(script, "rm -f {}", file(files::EXIT));
         let _ = writeln!(
             script,

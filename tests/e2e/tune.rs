@@ -376,7 +376,7 @@ fn a_winner_that_answers_worse_in_one_start_is_not_confirmed_though_the_default_
     tune(&bench, &["--budget", "15 starts"])
         .exits(3)
         .shows("Not decided, perhaps speed=")
-        .shows("its answers of arithmetic are worse than those of the default")
+        .shows("its answers to arithmetic are worse than those of the default")
         .shows("repair what fails, and start a new search without `--resume`");
     bench.leaves_no_process();
 }

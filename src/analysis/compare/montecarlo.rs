@@ -205,7 +205,7 @@ fn wandering_and_switching_series_do_not_alarm_and_a_slow_leak_does() {
             .filter(|_| first_alarm(course, NIGHTS_WATCHED, &mut rng).is_some())
             .count();
         println!(
-            "{course:?}: {alarms} of {series} alarm ({:.1} %)",
+            "{course:?}: {alarms} of {series} series raised an alarm ({:.1} %)",
             100.0 * alarms as f64 / series as f64
         );
         if !is_at_most_five_percent(alarms, series) {

@@ -96,7 +96,9 @@ fn unusable_reason(varies: &NoiseEstimate) -> Option<String> {
     let shares = [Some(varies.start_share), varies.bound_share];
     let is_share = |share: &f64| (0.0..=MAX_SIGMA).contains(share);
     let wrong = shares.into_iter().flatten().find(|share| !is_share(share))?;
-    Some(format!("{wrong} cannot be a standard deviation of starts"))
+    Some(format!(
+        "{wrong} is not valid as a standard deviation between starts"
+    ))
 }
 
 #[cfg(test)]

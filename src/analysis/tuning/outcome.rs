@@ -258,7 +258,7 @@ fn worse_answers(own: &GradedAnswers, of_default: &GradedAnswers) -> Option<Stri
         let paired = pair(&[own], &[of_default], &score.task).ok()?;
         (paired.p_worse() <= WORSE_ANSWERS).then(|| {
             format!(
-                "its answers of {} are worse than those of the default: {} items lost and {} gained of {}",
+                "its answers to {} are worse than those of the default: {} items lost and {} gained of {}",
                 score.task,
                 paired.lost(),
                 paired.gained(),

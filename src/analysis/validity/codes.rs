@@ -89,7 +89,7 @@ pub(crate) const TABLE: &[CodeEntry] = &[
         families: &[],
         meaning: "Requests were sent at a lower rate than the one at which they were due.",
         fix: "If the scenario has a concurrency limit, raise it or lower the rate: a closed loop of that concurrency was measured. If it has none, the client sent late: give it processors of its own, or lower the rate.",
-        bound: "`rate`: 0.05 below the rate at which the drawn arrivals were due, from 20 arrivals on",
+        bound: "`rate`: 0.05, which is 5 % below the rate of the scheduled arrivals; checked from 20 arrivals on",
         source: "documentation of `vllm bench serve`: a concurrency limit lowers the actual rate",
         implied_codes: &[NeverSteady, QueueGrowing],
     },

@@ -315,7 +315,7 @@ fn disqualification(upgrade: &Upgrade) -> Option<String> {
         let result = answers.result.as_ref().ok()?;
         result
             .is_worse()
-            .then(|| format!("its answers of {} got worse", answers.task))
+            .then(|| format!("its answers to {} got worse", answers.task))
     })
 }
 

@@ -211,16 +211,17 @@ fn value_text(cell: &ReportCell<'_>, metric: Metric) -> Option<String> {
         }
     }
     let value = cell.value(metric)?;
+    let (value, unit) = match metric.unit().symbol() {
+        // Long waits are read in seconds.
+        "ms" if value >= 10_000.0 => (value / 1000.0, "s"),
+        unit => (value, unit),
+    };
     let decimals = match value.abs() {
         small if small < 10.0 => 2,
         middle if middle < 100.0 => 1,
         _ => 0,
     };
-    Some(
-        format!("{value:.decimals$} {}", metric.unit().symbol())
-            .trim_end()
-            .to_owned(),
-    )
+    Some(format!("{value:.decimals$} {unit}").trim_end().to_owned())
 }
 
 /// The cost of a million output tokens, beside that of the other row.

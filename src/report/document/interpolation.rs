@@ -40,7 +40,7 @@ pub(crate) struct InterpolatedOutput {
 struct EngineCurve {
     engine: String,
     curve: MonotoneCurve,
-    /// Ends of the measured output per user.
+    /// Ends of the output per user that every start reached.
     range: [f64; 2],
     /// The curve of each start; empty unless all points have the same starts, at least two.
     starts: Vec<MonotoneCurve>,
@@ -73,11 +73,17 @@ impl EngineCurve {
             .map(|start| MonotoneCurve::new(kept.iter().map(|point| point.starts[start]).collect()))
             .take_while(|_| are_alike)
             .collect();
+        let starts = of_starts.unwrap_or_default();
+        let ends = starts.iter().map(MonotoneCurve::range);
+        let of_means = curve.range();
+        let range = ends.fold(of_means, |[low, high], [other_low, other_high]| {
+            [low.max(other_low), high.min(other_high)]
+        });
         Some(Self {
             engine: engine.to_owned(),
             curve,
-            range: [kept[0].per_user_tok_s, kept[kept.len() - 1].per_user_tok_s],
-            starts: of_starts.unwrap_or_default(),
+            range,
+            starts,
             validity: kept
                 .iter()
                 .map(|point| point.validity)
@@ -86,7 +92,11 @@ impl EngineCurve {
         })
     }
 
+    /// The output at a speed; `None` where a start did not reach it.
     fn at(&self, per_user_tok_s: f64) -> Option<InterpolatedOutput> {
+        if !(self.range[0]..=self.range[1]).contains(&per_user_tok_s) {
+            return None;
+        }
         let of_starts: Option<Vec<f64>> = self.starts.iter().map(|curve| curve.at(per_user_tok_s)).collect();
         let range = of_starts.filter(|values| values.len() > 1).map(|values| {
             let least = values.iter().copied().fold(f64::INFINITY, f64::min);
@@ -202,7 +212,7 @@ pub(crate) fn interpolation_table(tradeoff: &Tradeoff) -> Option<Table> {
         rows: rows.collect(),
         notes: vec![
             "on a monotone curve between measured loads, never beyond them; in parentheses the smallest and largest of the curves of each \
-             start; no verdict follows from them"
+             start, where `overlap` means that those of two engines overlap; and `no range` that a side has one start, or starts whose loads are not in the same order; no verdict follows from them"
                 .to_owned(),
         ],
     })
@@ -219,19 +229,30 @@ fn row(engine: &str, first: &str, speeds: &[Interpolation], has_ratio: bool) -> 
         let ratio = output
             .as_ref()
             .zip(find(speed, first))
-            .map(|(own, base)| own.output_tok_s / base.output_tok_s);
+            .map(|(own, base)| ratio_text(own, &base));
         worst = output.as_ref().map_or(worst, |output| worst.max(output.validity));
         cells.push(output.map_or(Value::Missing, |output| value(&output)));
         if has_ratio {
-            cells.push(Value::text(
-                ratio.map_or(MISSING.to_owned(), |ratio| format!("{ratio:.2}")),
-            ));
+            cells.push(Value::text(ratio.unwrap_or_else(|| MISSING.to_owned())));
         }
     }
     let marks = (worst == Verdict::Suspect).then_some(Mark::Suspect);
     Row {
         cells,
         marks: marks.into_iter().collect(),
+    }
+}
+
+/// The ratio of two outputs, unless the starts do not tell them apart.
+fn ratio_text(own: &InterpolatedOutput, base: &InterpolatedOutput) -> String {
+    let ratio = own.output_tok_s / base.output_tok_s;
+    match (own.range_of_starts, base.range_of_starts) {
+        _ if own.engine == base.engine => format!("{ratio:.2}"),
+        (Some([least, most]), Some([base_least, base_most])) if most < base_least || base_most < least => {
+            format!("{ratio:.2}")
+        }
+        (Some(_), Some(_)) => "overlap".to_owned(),
+        _ => format!("{ratio:.2} no range"),
     }
 }
 
@@ -287,8 +308,9 @@ mod tests {
             .iter()
             .map(|speed| (speed.per_user_tok_s, speed.is_slo))
             .collect();
-        assert_eq!(found, [(10.0, false), (15.0, false), (20.0, true), (30.0, false)]);
-        let [a, b] = &speeds[2].engines[..] else {
+        // Start 1 of `a` reaches from 11 to 29 alone.
+        assert_eq!(found, [(15.0, false), (20.0, true)]);
+        let [a, b] = &speeds[1].engines[..] else {
             panic!("{speeds:?}")
         };
         assert!((a.output_tok_s - 300.0).abs() < 1e-9);
@@ -300,8 +322,6 @@ mod tests {
         );
         assert!((b.output_tok_s - 500.0).abs() < 1e-9);
         assert_eq!(b.range_of_starts, None);
-        // At 10 the second start of `a` has a curve, the first does not reach that far.
-        assert_eq!(speeds[0].engines[0].range_of_starts, None);
     }
 
     #[test]
@@ -365,7 +385,29 @@ mod tests {
             ]
         );
         let second = table.rows[1].texts();
-        assert_eq!(second[5..7], ["330.0", "1.10"], "{second:?}");
+        assert_eq!(second[5..7], ["330.0", "1.10 no range"], "{second:?}");
+    }
+
+    #[test]
+    fn a_ratio_is_given_only_where_the_starts_tell_two_engines_apart() {
+        let output = |engine: &str, output_tok_s: f64, range_of_starts| InterpolatedOutput {
+            engine: engine.to_owned(),
+            output_tok_s,
+            range_of_starts,
+            validity: Verdict::Valid,
+        };
+        let base = output("a", 100.0, Some([95.0, 105.0]));
+        assert_eq!(
+            ratio_text(&output("b", 110.0, Some([106.0, 114.0])), &base),
+            "1.10"
+        );
+        assert_eq!(ratio_text(&output("b", 90.0, Some([88.0, 94.0])), &base), "0.90");
+        assert_eq!(
+            ratio_text(&output("b", 110.0, Some([104.0, 116.0])), &base),
+            "overlap"
+        );
+        assert_eq!(ratio_text(&output("b", 110.0, None), &base), "1.10 no range");
+        assert_eq!(ratio_text(&base, &base), "1.00");
     }
 
     #[test]

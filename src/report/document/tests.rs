@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::analysis::compare::decision::DEFAULT_BOUND;
 use crate::analysis::metrics::{self, Metric, Quantity};
+use crate::report::chart::Chart;
 use crate::report::format::{self, FORMATS};
 use crate::report::html;
 use crate::report::table::Value;
@@ -407,6 +408,101 @@ fn the_frontier_holds_what_nothing_beats() {
         .map(|point| point.is_on_frontier)
         .collect();
     assert_eq!(best, [true, true, false]);
+}
+
+/// An engine at 4 and 16 requests at once, with a start for each factor of its output.
+fn loads(engine: &str, tok_s: f64, factors: &[f64]) -> Vec<Case> {
+    let at = |slots: u32, output: f64| {
+        let first = Case::new(engine, "bf16", 1, output * factors[0]);
+        let again = |case: Case, factor: &f64| case.measured_again(output * factor);
+        let mut case = factors[1..].iter().fold(first, again).at_concurrency(slots, 1.0);
+        for ((summary, start), factor) in case.summaries.iter_mut().zip(1..).zip(factors) {
+            (summary.start, summary.repeat) = (start, 1);
+            let figures = summary.figures.get_mut(&Definitions::Matrix).unwrap();
+            let per_user = output * factor / f64::from(slots);
+            figures.insert(Metric::PerUser.name(), Some(per_user));
+        }
+        case
+    };
+    vec![at(4, tok_s), at(16, 3.0 * tok_s)]
+}
+
+/// The points of an engine in the chart of output per user and GPU.
+fn charted(document: &Document, engine: &str) -> Vec<[f64; 2]> {
+    let charts = html::load_charts::tradeoff_charts(document);
+    let [Chart::Plot(plot)] = charts.as_slice() else {
+        panic!("{charts:?}")
+    };
+    let line = plot
+        .lines
+        .iter()
+        .find(|line| line.name.starts_with(engine))
+        .unwrap();
+    line.points.iter().map(|point| [point.x, point.y]).collect()
+}
+
+#[test]
+fn a_planted_tenth_is_in_sentence_chart_and_table_alike() {
+    const STEADY: [f64; 5] = [1.0, 1.004, 0.996, 1.002, 0.998];
+    let cases = loads("a@1", 1000.0, &STEADY)
+        .into_iter()
+        .chain(loads("b@2", 1100.0, &STEADY))
+        .collect();
+    let document = TestRun::new("one", cases).document();
+    for (ours, theirs) in charted(&document, "b@2").iter().zip(charted(&document, "a@1")) {
+        assert!(
+            (ours[0] / theirs[0] - 1.1).abs() < 1e-9 && (ours[1] / theirs[1] - 1.1).abs() < 1e-9,
+            "{ours:?} {theirs:?}"
+        );
+    }
+    let is_of_winner = |point: &&OperatingPoint| point.is_on_frontier == point.engine.starts_with("b@2");
+    assert_eq!(
+        document.tradeoffs[0].points.iter().filter(is_of_winner).count(),
+        4
+    );
+    for format in ["terminal", "markdown", "html"] {
+        let text = drawn(format, &document)
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ");
+        assert!(
+            text.contains("b@2 has 1.10 times the output throughput of a@1 (1.09 to 1.11)"),
+            "{format}: {text}"
+        );
+        let plain = text.replace('\\', "");
+        assert!(plain.contains("1.10 [1.09, 1.11]"), "{format}: {text}");
+        assert!(
+            plain.contains("1.10× [best]") || format == "html",
+            "{format}: {text}"
+        );
+    }
+}
+
+#[test]
+fn an_unclear_difference_has_a_winner_neither_in_sentence_nor_in_chart_nor_in_table() {
+    const WIDE: [f64; 5] = [1.0, 1.2, 0.85, 1.1, 0.9];
+    let cases = loads("a@1", 1000.0, &WIDE)
+        .into_iter()
+        .chain(loads("b@2", 1050.0, &WIDE))
+        .collect();
+    let document = TestRun::new("one", cases).document();
+    assert!(
+        document
+            .conclusions
+            .iter()
+            .all(|conclusion| conclusion.winner.is_none())
+    );
+    for format in ["terminal", "markdown", "html"] {
+        let text = drawn(format, &document)
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ");
+        assert!(text.contains("No winner among a@1 and b@2"), "{format}: {text}");
+        assert!(
+            !text.contains("times the output") && !text.contains("[best"),
+            "{format}: {text}"
+        );
+    }
 }
 
 #[test]

@@ -132,7 +132,7 @@ pub(crate) static FORMATS: [Format; 7] = [
     Format {
         name: "csv-long",
         report: Some(ReportFormat {
-            help: "CSV with one row for each metric of each cell, of every definition",
+            help: "CSV with one row for each metric of each cell; a metric with several definitions has a row for each",
             file: "report-long.csv",
             is_in_run_folder: false,
             shows_warnings: false,

@@ -142,7 +142,7 @@ fn frontier_line(points: &[OperatingPoint]) -> Option<Line> {
     let mut best: Vec<&OperatingPoint> = points.iter().filter(|point| point.is_on_frontier).collect();
     best.sort_by(|a, b| a.per_user_tok_s.total_cmp(&b.per_user_tok_s));
     (best.len() > 1).then(|| Line {
-        name: "frontier".to_owned(),
+        name: "highest means (not a verdict)".to_owned(),
         color: 0,
         style: StrokeStyle::Background,
         points: best.into_iter().map(plot_point).collect(),

@@ -258,7 +258,7 @@ fn notes(scores: &[(&ReportCell<'_>, AnswerScore)], has_reference: bool) -> Vec<
     let mut notes = vec![
         "answers were graded on the measured engine, after the measurement and under its load; failed requests count as wrong"
             .to_owned(),
-        "items that were wrong under load were sent again alone, and of those that were right some, the controls".to_owned(),
+        "items that were wrong under load were sent again alone, and so were some that were right, as controls".to_owned(),
     ];
     if !has_reference {
         return notes;

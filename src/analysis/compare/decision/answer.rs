@@ -105,9 +105,7 @@ impl Answer {
         if first.min(second) < min_starts || self.estimate.and_then(|estimate| estimate.precision).is_none() {
             let noise = match min_starts {
                 MIN_STARTS_NOISE_KNOWN => "",
-                _ => {
-                    ", or three if the noise of this host is known (`matrix noise`), which applies to starts and not to running servers"
-                }
+                _ => ", or three where `matrix noise` has measured how much starts on this host differ",
             };
             return Some(NoVerdict::TooFewStarts(format!(
                 "n = {first} and {}; a verdict needs {} on each side{noise}",
