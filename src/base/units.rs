@@ -91,6 +91,7 @@ impl<'de> Deserialize<'de> for HumanDuration {
     }
 }
 
+#[cfg(test)]
 impl schemars::JsonSchema for HumanDuration {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "Span".into()
@@ -199,6 +200,7 @@ impl<'de> Deserialize<'de> for RequestRate {
     }
 }
 
+#[cfg(test)]
 impl schemars::JsonSchema for RequestRate {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "RequestRate".into()
@@ -279,6 +281,7 @@ impl<'de> Deserialize<'de> for TokenSpeed {
     }
 }
 
+#[cfg(test)]
 impl schemars::JsonSchema for TokenSpeed {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "TokenSpeed".into()
@@ -347,6 +350,7 @@ impl<'de> Deserialize<'de> for Bytes {
     }
 }
 
+#[cfg(test)]
 impl schemars::JsonSchema for Bytes {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "Bytes".into()

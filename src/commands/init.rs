@@ -6,25 +6,20 @@ use std::path::Path;
 use anyhow::Context;
 
 use crate::base::text::printable;
-use crate::cli::{InitArgs, SchemaKind, command_line};
+use crate::cli::{InitArgs, command_line};
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::output::print;
-use crate::commands::schema;
-use crate::config::shipped;
+use crate::config::{schemas, shipped};
 use crate::exit::Exit;
 use crate::results::store::atomic;
 
 /// Writes the shipped files into a folder; existing files are not changed.
 pub(crate) fn execute(args: &InitArgs) -> Outcome {
-    let matrix = schema::schema_text(SchemaKind::Matrix);
-    let engine = schema::schema_text(SchemaKind::Engine);
-    let cluster = schema::schema_text(SchemaKind::Cluster);
-    let prices = schema::schema_text(SchemaKind::Prices);
     let schemas = [
-        ("schemas/matrix.json", matrix.as_str()),
-        ("schemas/engine.json", engine.as_str()),
-        ("schemas/cluster.json", cluster.as_str()),
-        ("schemas/prices.json", prices.as_str()),
+        ("schemas/matrix.json", schemas::MATRIX),
+        ("schemas/engine.json", schemas::RECIPE),
+        ("schemas/cluster.json", schemas::CLUSTER),
+        ("schemas/prices.json", schemas::PRICES),
     ];
     let mut message = String::new();
     for (path, text) in shipped::FILES.iter().copied().chain(schemas) {

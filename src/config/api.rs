@@ -1,10 +1,10 @@
 //! How to talk to an engine: protocols, and the paths that a recipe names.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The wire format of requests and responses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Protocol {
     /// SGLang's own protocol: `POST /generate`, with cumulative text.
@@ -254,7 +254,8 @@ impl Protocol {
 }
 
 /// How token counts are requested from an engine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum UsageRequest {
     /// No request field: the engine always reports token counts, or never.
@@ -305,7 +306,8 @@ impl EmbeddingsForm {
 }
 
 /// A value in a JSON response.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct JsonField {
     /// Path of the request.
@@ -315,7 +317,8 @@ pub(crate) struct JsonField {
 }
 
 /// The request that empties a prefix cache.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CacheResetSpec {
     /// HTTP method, `GET` or `POST`.

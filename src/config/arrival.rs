@@ -4,15 +4,15 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::units::{HumanDuration, RequestRate};
 
 /// Shape of gamma-distributed gaps: 1 is Poisson, below 1 is burstier, above 1 is more even.
-#[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Deserialize, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(try_from = "f64", into = "f64")]
-#[schemars(extend("exclusiveMinimum" = 0))]
+#[cfg_attr(test, schemars(extend("exclusiveMinimum" = 0)))]
 pub(crate) struct Burstiness(f64);
 
 impl Burstiness {
@@ -43,7 +43,8 @@ impl From<Burstiness> for f64 {
 }
 
 /// Distribution of the gaps between requests around their mean.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) enum ArrivalProcess {
     /// Exponential gaps: requests arrive independently of each other, as from many users.
@@ -59,7 +60,8 @@ pub(crate) enum ArrivalProcess {
 }
 
 /// Curve of a ramp from one rate to the other.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum RampCurve {
     /// The rate grows by the same amount every second.
@@ -80,7 +82,8 @@ impl RampCurve {
 }
 
 /// A rate that increases or decreases steadily with time.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Ramp {
     /// Requests per second at the beginning.
@@ -122,7 +125,8 @@ impl Ramp {
 }
 
 /// A constant rate for some time.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Stage {
     /// Requests per second, above zero.

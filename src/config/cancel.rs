@@ -4,14 +4,14 @@
 use std::fmt;
 use std::num::NonZeroU32;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::units::HumanDuration;
 use crate::config::api::Protocol;
 
 /// The share of requests that the client cancels, and when. A request is cancelled at the first moment that comes.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Cancel {
     /// Probability with which a request is chosen: above 0 and at most 1.

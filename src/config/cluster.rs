@@ -4,7 +4,6 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, de};
 
 use crate::base::units::HumanDuration;
@@ -49,7 +48,8 @@ pub(crate) struct JobSize {
 }
 
 /// The profile of a cluster. A file `clusters/<name>.yaml`, read with `--cluster <name>`.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ClusterProfile {
     /// The scheduler. Only Slurm is supported.
@@ -96,7 +96,8 @@ pub(crate) struct ClusterProfile {
 }
 
 /// A scheduler of a cluster.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Scheduler {
     #[default]
@@ -104,7 +105,8 @@ pub(crate) enum Scheduler {
 }
 
 /// What one job measures.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum JobPer {
     /// The whole run.
@@ -115,32 +117,39 @@ pub(crate) enum JobPer {
 }
 
 /// A value of an option of `sbatch`.
-#[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct JobValue(String);
 
 /// The name of a generic resource, without a number.
-#[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct GresName(String);
 
 /// The time limit of a job with its unit, at least five minutes: `30m`, `4h`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
-#[schemars(with = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(with = "String"))]
 pub(crate) struct TimeLimit(HumanDuration);
 
 /// A line of shell.
-#[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ScriptLine(String);
 
 /// The name of an environment module.
-#[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ModuleName(String);
 
 /// An absolute path that may contain variables of the job, such as `$SLURM_JOB_ID` and `$USER`.
-#[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ScratchFolder(String);
 
 /// An option of `sbatch` in its long form, with its value after `=`.
-#[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct SubmitOption(String);
 
 impl JobValue {

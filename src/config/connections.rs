@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::tls::{ClientIdentity, TlsSettings, Trust};
@@ -25,7 +24,8 @@ impl LoadConnections {
 }
 
 /// How long a connection lasts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) enum ConnectionLifetime {
     /// For one request, as in the Python tool.
     #[default]
@@ -46,7 +46,8 @@ impl ConnectionLifetime {
 }
 
 /// How requests are distributed over the addresses of a server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Balance {
     /// In turn.
@@ -107,7 +108,8 @@ pub(crate) fn routing_key_header_error(name: &str) -> Option<&'static str> {
 }
 
 /// How a server with an `https://` address is trusted, and how the client proves who it is.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct TlsOptions {
     /// Whether any certificate of the server is accepted, so that another server may be measured; default

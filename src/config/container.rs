@@ -1,6 +1,5 @@
 //! What a container is given of its host.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::units::Bytes;
@@ -9,7 +8,8 @@ use crate::config::template::Template;
 use crate::config::yaml::Spanned;
 
 /// GPUs that a container can use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ContainerGpus {
     /// The container gets no GPUs.
@@ -40,7 +40,8 @@ impl ContainerGpus {
 }
 
 /// Network of a container.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ContainerNetwork {
     /// The host's network, without port mapping.
@@ -51,9 +52,10 @@ pub(crate) enum ContainerNetwork {
 }
 
 /// A directory of the host that is mounted into a container.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-#[schemars(transform = with_short_form)]
+#[cfg_attr(test, schemars(transform = with_short_form))]
 pub(crate) struct Mount {
     /// Directory of the host; a relative path is below the folder of the matrix file.
     pub(crate) source: Template,
@@ -65,6 +67,7 @@ pub(crate) struct Mount {
 }
 
 /// A mount may also be a text: the reader of YAML makes a map of it.
+#[cfg(test)]
 fn with_short_form(schema: &mut schemars::Schema) {
     let long = std::mem::take(schema);
     *schema = schemars::json_schema!({
@@ -74,7 +77,8 @@ fn with_short_form(schema: &mut schemars::Schema) {
 
 /// Changes of a matrix to the container of an engine, for settings that depend on the host rather than on the
 /// engine.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ContainerOverride {
     /// Replaces the container runtime.

@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
+#[cfg(test)]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +19,8 @@ use crate::config::tune::TuneSpace;
 use crate::config::yaml::Spanned;
 
 /// Where an engine runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Executor {
     /// In a container, through the Docker API.
@@ -41,7 +43,8 @@ impl Executor {
 }
 
 /// Devices that an engine computes on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Devices {
     /// GPUs of this host; a launch leases tp × pp × dp of them.
@@ -58,7 +61,8 @@ pub(crate) type Recipes = BTreeMap<String, Recipe>;
 /// (its name in requests), `{tp}` `{pp}` `{dp}` `{ep}`, `{version}`, `{precision}`, `{variant}`, and those that
 /// get a value when the engine starts: `{port}`, `{devices}`, `{venv}`, `{hf_home}`, `{matrix}` (the `matrix`
 /// binary), `{dir}` (the folder of the matrix file), `{aux_port}` (a second free port, in `roles`).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Recipe {
     /// Name of the recipe; it must equal the file name without `.yaml`.
@@ -157,7 +161,8 @@ impl Recipe {
 }
 
 /// How an engine runs in a container.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ContainerRecipe {
     /// Image reference; `{version}` is replaced by the version.
@@ -209,7 +214,8 @@ pub(crate) struct ContainerRecipe {
 }
 
 /// Environment variables of `matrix` that an engine's process inherits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ProcessEnvironment {
     /// All, except `MATRIX_*` and those with a name like a secret (`*_TOKEN`, `*_KEY`, `*_PWD`, `*SECRET*`,
@@ -221,7 +227,8 @@ pub(crate) enum ProcessEnvironment {
 }
 
 /// How an engine runs as a process.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ProcessRecipe {
     /// Command that starts the engine; default: the recipe's `command`.
@@ -246,7 +253,8 @@ pub(crate) struct ProcessRecipe {
 }
 
 /// The checkpoint to load for a model and a precision.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Checkpoint {
     /// Models for which this checkpoint is loaded, as a pattern such as `Qwen/*`.
@@ -258,7 +266,8 @@ pub(crate) struct Checkpoint {
 }
 
 /// The port that an engine listens on.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PortRecipe {
     /// Port that the engine listens on without arguments.
@@ -269,7 +278,8 @@ pub(crate) struct PortRecipe {
 }
 
 /// The HTTP API of an engine.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ApiRecipe {
     /// The protocol of requests.
@@ -313,7 +323,8 @@ pub(crate) struct ApiRecipe {
 }
 
 /// Timeouts of an engine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct TimeoutsRecipe {
     /// Timeout of the start; default 60m.
@@ -327,7 +338,8 @@ pub(crate) struct TimeoutsRecipe {
 }
 
 /// Changes for a range of versions.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct VersionPatch {
     /// Range of versions, such as `<0.16` or `>=0.5, <0.6`.
@@ -337,7 +349,8 @@ pub(crate) struct VersionPatch {
 }
 
 /// Changes to a recipe, for some versions or for a variant.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Patch {
     /// Reason, in one sentence.
@@ -364,7 +377,8 @@ pub(crate) struct Patch {
 }
 
 /// Fields of a request body, as JSON values.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub(crate) struct BodyFields(pub serde_json::Map<String, serde_json::Value>);
 
@@ -448,6 +462,7 @@ impl<'de> Deserialize<'de> for VersionRange {
     }
 }
 
+#[cfg(test)]
 impl JsonSchema for VersionRange {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "VersionRange".into()

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+#[cfg(test)]
 use schemars::JsonSchema;
 use serde::de::{Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
@@ -102,6 +103,7 @@ impl<'de> Deserialize<'de> for GpuList {
     }
 }
 
+#[cfg(test)]
 impl JsonSchema for GpuList {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "GpuList".into()

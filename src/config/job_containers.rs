@@ -1,10 +1,10 @@
 //! How a job of a cluster starts containers.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 /// How a job starts the containers of engines.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct JobContainers {
     /// What starts containers; default `docker`.
@@ -16,7 +16,8 @@ pub(crate) struct JobContainers {
 }
 
 /// What starts the containers of a job.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ContainerRuntime {
     /// The container daemon of the node, which runs containers outside of the job.
@@ -33,12 +34,14 @@ pub(crate) enum ContainerRuntime {
 }
 
 /// An option of a container runtime, with its value after `=`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct RuntimeOption(String);
 
 /// A folder of the node and its path in containers: `SOURCE`, `SOURCE:TARGET` or `SOURCE:TARGET:ro`.
-#[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]
-#[schemars(with = "String")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(with = "String"))]
 pub(crate) struct BindPath {
     pub(crate) source: String,
     pub(crate) target: String,

@@ -1,10 +1,10 @@
 //! What a line of an engine's log means.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Patterns of an engine's log. Each pattern is plain text that a line must contain.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct LogPatterns {
     /// Lines that begin a phase of the start.
@@ -18,7 +18,8 @@ pub(crate) struct LogPatterns {
 }
 
 /// A log line that begins a phase of the start.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PhasePattern {
     /// Name of the phase, such as `weights`, `compile` or `graphs`.
@@ -28,7 +29,8 @@ pub(crate) struct PhasePattern {
 }
 
 /// A log line that reports a fatal error.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FatalPattern {
     /// Text that the line contains.
@@ -47,7 +49,8 @@ pub(crate) struct FatalPattern {
 }
 
 /// Cause of an engine failure.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum FaultOwner {
     /// A fault of the engine itself.

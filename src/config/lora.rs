@@ -1,10 +1,10 @@
 //! The LoRA adapters of requests and their distribution. Does not draw.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// LoRA adapters, and how they are distributed over requests.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Lora {
     /// Names of the adapters in the engine. The warm-up uses the first.
@@ -16,7 +16,8 @@ pub(crate) struct Lora {
 }
 
 /// How adapters are assigned to requests.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) enum AdapterDistribution {
     /// Drawn with equal probability.

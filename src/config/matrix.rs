@@ -2,7 +2,6 @@
 
 use std::num::NonZeroU32;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -32,7 +31,8 @@ use crate::config::workload::{Profile, Workload};
 use crate::config::yaml::{Diagnostic, Spanned};
 
 /// A matrix: engines, models and scenarios that are combined into cells, and further axes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Matrix {
     /// Name of the matrix; the names of its runs contain it. Default: the name of its file.
@@ -145,7 +145,8 @@ impl Matrix {
 }
 
 /// How `matrix nightly` judges a matrix.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct NightlyOptions {
     /// Whether every nightly run also starts the baseline, alternating with each cell, so that changes of the
@@ -160,7 +161,8 @@ const fn default_seed() -> u64 {
 
 /// An engine of the matrix: a recipe with changes. Each setting replaces that of the recipe, unless it says
 /// otherwise.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct EngineEntry {
     /// Name of the engine in this matrix; needed if a recipe is used twice.
@@ -245,7 +247,8 @@ pub(crate) fn engine_name(engine: &Named<EngineEntry>) -> &Spanned<String> {
 }
 
 /// A model of the matrix.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ModelEntry {
     /// Tensor-parallel size: one, several as an axis, or by engine as in `{ lmdeploy: 4, default: 8 }`; default
@@ -274,7 +277,8 @@ pub(crate) struct ModelEntry {
 
 with_dataset_options! {
     /// A scenario of the matrix: a standard one with changes, or your own.
-    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+    #[cfg_attr(test, derive(schemars::JsonSchema))]
     #[serde(deny_unknown_fields, default)]
     pub(crate) struct ScenarioEntry {
         /// Data set that the prompts come from.
@@ -400,7 +404,8 @@ impl ScenarioEntry {
 }
 
 /// Further axes. A value at an engine, a model or a scenario (such as `tp:` or `rate:`) takes precedence.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Axes {
     /// Versions of every engine.
@@ -428,7 +433,8 @@ pub(crate) struct Axes {
 }
 
 /// Changes to the cells that match `when`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Override {
     /// Cells that are changed: axis names and patterns, such as `{ engine: vllm, model: "*235B*" }`.
@@ -458,7 +464,8 @@ pub(crate) struct Override {
 }
 
 /// Cells to leave out, with a reason.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Exclusion {
     /// Cells to leave out: axis names and patterns, such as `{ engine: vllm, scenario: random-2k-6k }`.
@@ -468,7 +475,8 @@ pub(crate) struct Exclusion {
 }
 
 /// A cell to add that the axes do not contain, with a reason. Axes that are not set have their first value.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Inclusion {
     /// An engine of this matrix.

@@ -2,7 +2,6 @@
 
 use std::num::NonZeroU32;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::config::forms::{OneOrMany, OrderedMap};
@@ -11,7 +10,8 @@ use crate::config::yaml::Spanned;
 
 /// What an engine needs to run over several nodes: one process on each node, its rank. Arguments may contain `{nodes}`
 /// (the number of nodes), `{node_rank}` (from 0), `{head_host}` and `{head_port}` (where the ranks find rank 0).
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct NodesRecipe {
     /// Arguments of every rank, appended to the command.
@@ -21,7 +21,8 @@ pub(crate) struct NodesRecipe {
 }
 
 /// A role of an engine whose processes have different tasks, such as `prefill`, `decode` and `router`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RoleEntry {
     /// Whether requests are sent to it. Exactly one role has it.

@@ -168,6 +168,7 @@ impl<'de> Deserialize<'de> for ThinkTime {
     }
 }
 
+#[cfg(test)]
 impl schemars::JsonSchema for ThinkTime {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "ThinkTime".into()

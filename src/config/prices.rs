@@ -1,11 +1,11 @@
 //! What GPUs and energy cost: the list `matrices/prices.yaml`, and `price` of a matrix, which replaces it.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 /// A price in US dollars, above zero.
-#[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize, JsonSchema)]
-#[schemars(with = "f64")]
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(with = "f64"))]
 #[serde(transparent)]
 pub(crate) struct Dollars(f64);
 
@@ -28,7 +28,8 @@ impl<'de> Deserialize<'de> for Dollars {
 }
 
 /// The prices of a matrix, in US dollars; they replace those of `matrices/prices.yaml`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct MatrixPrice {
     /// Price of one GPU for an hour.
@@ -46,7 +47,8 @@ impl MatrixPrice {
 }
 
 /// The list of prices `matrices/prices.yaml`.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PriceList {
     /// Prices of GPUs. The first entry whose name the name of a GPU contains as whole words applies.
@@ -56,7 +58,8 @@ pub(crate) struct PriceList {
 }
 
 /// The price of a GPU.
-#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GpuPrice {
     /// Words of the name that the driver gives the GPU, such as `H100`.
@@ -70,7 +73,8 @@ pub(crate) struct GpuPrice {
 }
 
 /// The price of energy.
-#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EnergyPrice {
     /// US dollars for a kilowatt-hour.

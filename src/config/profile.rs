@@ -1,10 +1,10 @@
 //! Which published generator's rules decide the prompts.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The published load generator whose rules make the prompts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Profile {
     /// LMDeploy's `profile_restful_api` of 2024, which the reports of August 2025 used.

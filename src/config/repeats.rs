@@ -3,6 +3,7 @@
 use std::fmt;
 use std::num::NonZeroU32;
 
+#[cfg(test)]
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -10,7 +11,8 @@ use crate::base::units::HumanDuration;
 use crate::config::yaml::Spanned;
 
 /// Number and order of starts and measurements of each cell.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Repeats {
     /// Number of starts of each engine; default 1, with `target_ci` at least 5.
@@ -61,7 +63,8 @@ impl Default for Repeats {
 }
 
 /// Order of the starts, if engines are started several times.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum StartOrder {
     /// Engines and versions of one model and load alternate, forward, then backward; then the next model
@@ -219,6 +222,7 @@ fn invalid_half_width<E: de::Error>(text: &str) -> E {
     ))
 }
 
+#[cfg(test)]
 impl JsonSchema for HalfWidth {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "HalfWidth".into()

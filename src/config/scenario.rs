@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::units::{HumanDuration, TokenSpeed};
@@ -137,7 +136,8 @@ impl Default for LoadLimits {
 }
 
 /// Limits that a good request meets, all of those that are set.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Slo {
     /// Maximum time to the first token, such as `500ms`.

@@ -3,7 +3,6 @@
 
 use std::num::NonZeroU32;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::units::{HumanDuration, RequestRate};
@@ -11,7 +10,8 @@ use crate::config::arrival::Arrival;
 use crate::config::pacing::Pacing;
 
 /// What a search varies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum SearchVariable {
     /// The search varies requests per second.
@@ -80,7 +80,8 @@ impl std::fmt::Display for Tier {
 /// A search for the highest rate or concurrency that meets the SLO. It doubles the value from `from` until a
 /// point fails, then probes just below and just above where the capacity seems to lie. A point ends as soon as its
 /// requests show whether the target is met.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Search {
     /// What is varied: `rate`, `concurrency`, or `sessions` of a data set of conversations.

@@ -1,9 +1,9 @@
 //! Selectors: axis names and patterns. `exclude`, `overrides` and `--only` all use them.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
+#[cfg(test)]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -201,8 +201,9 @@ impl Serialize for Selector {
     }
 }
 
+#[cfg(test)]
 impl JsonSchema for Selector {
-    fn schema_name() -> Cow<'static, str> {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
         "Selector".into()
     }
 

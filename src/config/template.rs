@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+#[cfg(test)]
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
@@ -190,6 +191,7 @@ impl<'de> Visitor<'de> for Spelled {
     }
 }
 
+#[cfg(test)]
 impl JsonSchema for Template {
     fn inline_schema() -> bool {
         true

@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::units::{Bytes, HumanDuration};
 
 /// Bounds beyond which a measurement is suspect or invalid. The bound for failed requests is `error_share` of
 /// the scenario.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ValidityBounds {
     /// Maximum lag of 99 of 100 requests: how late the client may send them; default 10ms. The bound that

@@ -6,8 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use schemars::JsonSchema;
-
 use crate::base::ids::ContentHash;
 use crate::base::text::pluralize;
 use crate::config::engine::{Recipe, Recipes};
@@ -15,6 +13,7 @@ use crate::config::forms::Named;
 use crate::config::job_containers::JobContainers;
 use crate::config::matrix::{EngineEntry, Matrix, engine_name};
 use crate::config::repeats::StartOrder;
+use crate::config::schemas::{self, required_keys};
 use crate::config::shipped;
 use crate::config::yaml::{self, Diagnostic, ReadResult, RenamedKey, Source};
 use crate::plan::{Plan, expand, notes};
@@ -113,7 +112,7 @@ pub(crate) fn load_changed(
         mut renamed,
     } = yaml::read_with_renames::<Matrix>(&sources[0]);
     let Some(mut matrix) = matrix else {
-        yaml::add_missing_keys(&sources[0], &required_keys::<Matrix>(), &mut diagnostics);
+        yaml::add_missing_keys(&sources[0], &required_keys(schemas::MATRIX), &mut diagnostics);
         return Err(MatrixErrors { diagnostics, sources });
     };
     matrix.containers = containers;
@@ -304,7 +303,7 @@ fn load_recipes(
                 diagnostics.extend(check_recipe_name(&recipe, name));
                 recipes.insert(name.to_owned(), recipe);
             }
-            None => yaml::add_missing_keys(&source, &required_keys::<Recipe>(), diagnostics),
+            None => yaml::add_missing_keys(&source, &required_keys(schemas::RECIPE), diagnostics),
         }
         sources.push(source);
     }
@@ -328,14 +327,6 @@ fn unreadable_recipes(matrix: &Matrix, recipes: &Recipes, folder: &Path) -> BTre
         .filter(|name| !recipes.contains_key(*name) && recipe_source(name, folder).is_some())
         .map(|name| format!("unknown engine `{name}`"))
         .collect()
-}
-
-/// The keys that a file of this type must have.
-fn required_keys<T: JsonSchema>() -> Vec<String> {
-    let schema = schemars::schema_for!(T);
-    let required = schema.get("required").and_then(serde_json::Value::as_array);
-    let names = required.into_iter().flatten().filter_map(|name| name.as_str());
-    names.map(str::to_owned).collect()
 }
 
 fn check_recipe_name(recipe: &Recipe, name: &str) -> Option<Diagnostic> {

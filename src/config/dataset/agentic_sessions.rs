@@ -1,6 +1,5 @@
 //! `agentic-sessions`: recorded sessions of agents, whose requests wait for one another.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::error::ReportError;
@@ -26,9 +25,10 @@ impl AgenticSessions {
 }
 
 /// The recorded sessions that are sent.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
-#[schemars(rename = "AgenticSessions")]
+#[cfg_attr(test, schemars(rename = "AgenticSessions"))]
 pub(crate) struct Replay {
     /// Format of the file; default: recognized by its content.
     pub(crate) format: Option<TraceFormat>,
@@ -57,7 +57,8 @@ impl Replay {
 }
 
 /// The format of a trace of sessions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum TraceFormat {
     /// A session per line or file, with ids of KV blocks and nested sub-agents, as in Weka's and AgentX's traces.
@@ -85,7 +86,8 @@ impl TraceFormat {
 }
 
 /// Where sessions begin.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum SessionStart {
     /// At their first request.

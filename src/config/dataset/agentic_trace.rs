@@ -1,6 +1,5 @@
 //! `agentic-trace`: recorded conversations of an agent, sent turn by turn.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::error::ReportError;
@@ -21,9 +20,10 @@ pub(crate) struct AgenticTrace {
 }
 
 /// The recorded conversations of an agent that are sent.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
-#[schemars(rename = "AgenticTrace")]
+#[cfg_attr(test, schemars(rename = "AgenticTrace"))]
 pub(crate) struct Conversations {
     /// Index of the first conversation, from 0; earlier ones follow after the last. Default 0.
     pub(crate) offset: u32,

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::num::NonZeroU32;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Tokens at the beginning of prompts that the prompts of a group share.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CommonPrefix {
     /// Share of each prompt's tokens, above 0 and at most 1.

@@ -1,6 +1,5 @@
 //! `generated-shared-prefix`: groups of questions behind one long system prompt each.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::error::ReportError;
@@ -76,7 +75,8 @@ impl Rules for GeneratedSharedPrefix {
 }
 
 /// Groups of prompts that `generated-shared-prefix` draws. The prompts of a group share a system prompt.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct SharedPrefix {
     /// Number of system prompts; default 64.
@@ -170,7 +170,8 @@ impl SharedPrefix {
 }
 
 /// How prompts are distributed over groups.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) enum GroupDistribution {
     /// Every group has equally many prompts.

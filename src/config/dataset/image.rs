@@ -1,9 +1,9 @@
 //! `image`: images of random pixels with random text.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
+#[cfg(test)]
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
@@ -46,7 +46,8 @@ impl Rules for Image {
 }
 
 /// The images of `image`.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Pictures {
     /// Number of images per request, the maximum if `is_count_drawn` is set; default 1.
@@ -93,7 +94,8 @@ impl Pictures {
 }
 
 /// File format of images.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum PictureFormat {
     /// JPEG with quality 85.
@@ -114,7 +116,8 @@ impl PictureFormat {
 }
 
 /// What the images show.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum PictureContent {
     /// Noise: each channel of each pixel is drawn.
@@ -271,8 +274,9 @@ impl From<Resolution> for String {
     }
 }
 
+#[cfg(test)]
 impl JsonSchema for Resolution {
-    fn schema_name() -> Cow<'static, str> {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
         "Resolution".into()
     }
 

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// How the lengths of prompts and answers are drawn, instead of evenly.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Lengths {
     /// Distribution of prompt lengths, such as `{ lognormal: { median: 512, sigma: 1.0 } }`. `input_len` is the maximum.
@@ -25,7 +25,8 @@ pub(crate) struct Lengths {
 }
 
 /// How pairs of lengths are taken from a file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum PairOrder {
     /// Drawn with replacement, each with equal probability.
@@ -36,7 +37,8 @@ pub(crate) enum PairOrder {
 }
 
 /// A distribution of lengths. Drawn numbers are rounded and clipped between `min` and the maximum.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) enum LengthDistribution {
     /// The logarithm of the length is normally distributed.
@@ -46,7 +48,8 @@ pub(crate) enum LengthDistribution {
 }
 
 /// A lognormal distribution: `median` or `mean`, and `sigma` or `stddev`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Lognormal {
     /// Median of the lengths in tokens, before clipping.
@@ -67,7 +70,8 @@ pub(crate) struct Lognormal {
 }
 
 /// A normal distribution.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Normal {
     /// Mean of the lengths in tokens, before clipping.

@@ -29,7 +29,6 @@ pub(crate) mod vllm_serve;
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-use schemars::JsonSchema;
 use serde::de::{Deserializer, Error as _, Visitor};
 use serde::{Deserialize, Serialize, forward_to_deserialize_any};
 use serde_json::{Map, Value};
@@ -45,9 +44,10 @@ pub(crate) type Options = Map<String, Value>;
 macro_rules! datasets {
     ($($(#[$doc:meta])* $name:ident = $module:ident as $theirs:literal,)*) => {
         /// A data set: where the prompts come from.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
+        #[cfg_attr(test, derive(schemars::JsonSchema))]
         #[serde(rename_all = "kebab-case")]
-        #[schemars(rename = "Dataset")]
+        #[cfg_attr(test, schemars(rename = "Dataset"))]
         pub enum DatasetName {
             $($(#[$doc])* $name,)*
         }
@@ -153,7 +153,7 @@ datasets! {
     SpeedBench = speed_bench as "speed-bench",
     /// The data sets of `vllm bench serve`; only `matrix bench --like vllm` sends them.
     #[serde(skip_deserializing)]
-    #[schemars(skip)]
+    #[cfg_attr(test, schemars(skip))]
     VllmServe = vllm_serve as "vllm-serve",
 }
 

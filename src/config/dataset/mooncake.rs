@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::error::ReportError;
@@ -52,9 +51,10 @@ impl Rules for Mooncake {
 }
 
 /// How a Mooncake trace is sent.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
-#[schemars(rename = "Mooncake")]
+#[cfg_attr(test, schemars(rename = "Mooncake"))]
 pub(crate) struct Replay {
     /// Published trace that is used if no `path` is set; default `conversation`.
     pub(crate) trace: MooncakeTrace,
@@ -89,7 +89,8 @@ impl Replay {
 }
 
 /// The traces published by Mooncake's authors.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum MooncakeTrace {
     /// The trace of the first paper.

@@ -1,6 +1,5 @@
 //! `random-audio`: recordings of drawn tones or noise, of drawn lengths.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::error::ReportError;
@@ -32,7 +31,8 @@ impl RandomAudio {
 }
 
 /// The recordings of `random-audio`: WAV files of one channel with 16-bit samples.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Recordings {
     /// Length in seconds, the maximum if `range_ratio` is below 1; default 10.
@@ -46,7 +46,8 @@ pub(crate) struct Recordings {
 }
 
 /// What recordings consist of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum AudioContent {
     /// Tones of drawn pitch and loudness, each a fifth of a second long, about as fast as syllables.

@@ -1,6 +1,5 @@
 //! `random-rerank`: queries, each with documents to rank, of drawn lengths.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::error::ReportError;
@@ -23,9 +22,10 @@ impl RandomRerank {
 }
 
 /// The query and the documents of each request of `random-rerank`.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
-#[schemars(rename = "Rerank")]
+#[cfg_attr(test, schemars(rename = "Rerank"))]
 pub(crate) struct Documents {
     /// Length of a query in tokens, the maximum if `range_ratio` is below 1; default 32.
     pub(crate) query_len: u32,

@@ -1,6 +1,5 @@
 //! `speed-bench`: first turns of SPEED-Bench.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::error::ReportError;
@@ -18,18 +17,20 @@ pub(crate) struct SpeedBench {
 }
 
 /// The rows of SPEED-Bench that are sent.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
-#[schemars(rename = "SpeedBench")]
+#[cfg_attr(test, schemars(rename = "SpeedBench"))]
 pub(crate) struct Rows {
     /// Category of the rows; default: all.
     pub(crate) category: Option<Category>,
 }
 
 /// The categories of SPEED-Bench.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-#[schemars(rename = "Entropy")]
+#[cfg_attr(test, schemars(rename = "Entropy"))]
 pub(crate) enum Category {
     /// Rows whose answers are predictable.
     LowEntropy,

@@ -1,6 +1,5 @@
 //! `structured`: prompts whose answers must be JSON of a schema or calls of tools, all drawn; needs no file.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::error::ReportError;
@@ -81,9 +80,10 @@ impl UnsupportedDemand {
 }
 
 /// What the requests of `structured` demand of their answers.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
-#[schemars(rename = "Structured")]
+#[cfg_attr(test, schemars(rename = "Structured"))]
 pub(crate) struct Demands {
     /// Share of the requests that offer tools; default 0. The others demand JSON of a schema.
     pub(crate) tools_share: f64,
@@ -101,7 +101,8 @@ pub(crate) struct Demands {
 }
 
 /// Whether a tool must be called.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ToolChoice {
     /// The model decides.

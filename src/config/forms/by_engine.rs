@@ -3,6 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
+#[cfg(test)]
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde::{Serialize, Serializer};
@@ -109,6 +110,7 @@ impl<'de, T: DeserializeOwned> Visitor<'de> for ByEngineVisitor<T> {
     }
 }
 
+#[cfg(test)]
 impl<T: JsonSchema> JsonSchema for ByEngine<T> {
     fn inline_schema() -> bool {
         true

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
+#[cfg(test)]
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde::ser::SerializeMap;
@@ -116,6 +117,7 @@ impl<'de, V: Deserialize<'de>> Visitor<'de> for OrderedMapVisitor<V> {
     }
 }
 
+#[cfg(test)]
 impl<V: JsonSchema> JsonSchema for OrderedMap<V> {
     fn inline_schema() -> bool {
         true

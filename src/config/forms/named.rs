@@ -3,6 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
+#[cfg(test)]
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error, MapAccess, Visitor};
 use serde::ser::SerializeMap;
@@ -71,6 +72,7 @@ impl<'de, T: DeserializeOwned + Default> Visitor<'de> for NamedVisitor<T> {
     }
 }
 
+#[cfg(test)]
 impl<T: JsonSchema> JsonSchema for Named<T> {
     fn inline_schema() -> bool {
         true

@@ -1,10 +1,10 @@
 //! How an answer is compared with the expected one.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// How an answer is compared with the expected one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Grader {
     /// The text is the expected one, apart from white space around it.

@@ -8,7 +8,6 @@ mod reference;
 
 use std::num::NonZeroU32;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use generated::GeneratedTask;
@@ -29,7 +28,8 @@ const MAX_ITEMS: u32 = 100_000;
 const FILE_MAX_TOKENS: u32 = 512;
 
 /// Which answers are graded in every cell of a matrix.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct QualityEntry {
     /// Tasks: names of generated ones (`arithmetic`, `copy`, `json`, `recall`, `tool-calls`) or of public ones (`gpqa`,
@@ -60,7 +60,8 @@ fn no_tasks() -> Spanned<Vec<Named<TaskEntry>>> {
 }
 
 /// A task of graded answers.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct TaskEntry {
     /// File of items, JSON Lines, relative to the matrix file. A row has `prompt`, `question` or `messages`, and

@@ -1,8 +1,8 @@
 //! The answers with which those of all others are compared: of an engine of the matrix, or of a stored run.
 
-use std::borrow::Cow;
 use std::fmt;
 
+#[cfg(test)]
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
@@ -10,7 +10,7 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 use crate::config::forms::{OneOrMany, OrderedMap};
-use crate::config::select::{AXES, Selector};
+use crate::config::select::Selector;
 use crate::config::template::Template;
 use crate::config::yaml::Spanned;
 
@@ -92,17 +92,18 @@ impl<'de> Visitor<'de> for ReferenceVisitor {
     }
 }
 
+#[cfg(test)]
 impl JsonSchema for AnswerReference {
     fn inline_schema() -> bool {
         true
     }
 
-    fn schema_name() -> Cow<'static, str> {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
         "AnswerReference".into()
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let names: Vec<&str> = AXES.into_iter().chain([RUN]).collect();
+        let names: Vec<&str> = crate::config::select::AXES.into_iter().chain([RUN]).collect();
         let stored = json_schema!({
             "type": "object",
             "description": "Name or folder of a stored run, and axes that select cells of it.",

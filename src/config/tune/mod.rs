@@ -6,6 +6,7 @@ mod trials;
 use std::fmt;
 use std::str::FromStr;
 
+#[cfg(test)]
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -15,7 +16,8 @@ pub(crate) use trials::{SET_AXIS, TrialSet, TunedCell, flag_name, is_flag};
 use crate::config::yaml::{Spanned, nearest_name};
 
 /// What `matrix tune` does with this matrix. Its flags take precedence.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct TuneEntry {
     /// The engine whose flags are tuned, by its name in this matrix; needed if the matrix has several.
@@ -38,7 +40,8 @@ pub(crate) struct TuneEntry {
 }
 
 /// What a search maximises.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Objective {
     /// The highest load within an SLO.
@@ -136,6 +139,7 @@ impl<'de> Deserialize<'de> for TuneBudget {
     }
 }
 
+#[cfg(test)]
 impl JsonSchema for TuneBudget {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "TuneBudget".into()

@@ -1,7 +1,6 @@
 //! The settings that a search varies, with their values.
 
-use std::borrow::Cow;
-
+#[cfg(test)]
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
@@ -17,12 +16,13 @@ pub(crate) type TuneSpace = OrderedMap<Spanned<ByEngine<OneOrMany<SpaceValue>>>>
 #[serde(transparent)]
 pub(crate) struct SpaceValue(pub(crate) String);
 
+#[cfg(test)]
 impl JsonSchema for SpaceValue {
     fn inline_schema() -> bool {
         true
     }
 
-    fn schema_name() -> Cow<'static, str> {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
         "SpaceValue".into()
     }
 

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::time_series::{self, Distribution, MeasurementTimeSeries, Series};
@@ -19,7 +18,8 @@ use crate::results::record::provenance::UnknownFact;
 use crate::results::record::validity::{Reason, Verdict};
 
 /// A cell with its facts, measurements and figures.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct CellFacts {
     /// Name of the run.
     pub(crate) run: String,
@@ -114,7 +114,8 @@ impl CellFacts {
 }
 
 /// A figure over the measurements of a cell that count.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Figure {
     /// Mean over starts, as in comparisons: geometric, or arithmetic if a value is not above zero.
     pub(crate) value: f64,
@@ -127,7 +128,8 @@ pub(crate) struct Figure {
 }
 
 /// Precision of a cell's figures, computed from its starts.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct PrecisionFacts {
     /// Target half-width of the 95 % confidence interval, as a share (`repeats: target_ci`).
     pub(crate) wanted_share: f64,
@@ -144,7 +146,8 @@ pub(crate) struct PrecisionFacts {
 }
 
 /// One measurement of a cell.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct MeasurementFacts {
     /// Index of the start of the launch, from 1.
     pub(crate) start: u32,

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::analysis::metrics::{Direction, Metric};
@@ -13,7 +12,8 @@ use crate::results::record::validity::Verdict;
 const MIN_COVERAGE: f64 = 0.8;
 
 /// The cells of one model and scenario, compared with the reference.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ComparisonTable {
     /// Model and scenario, as one text.
     pub(crate) title: String,
@@ -26,7 +26,8 @@ pub(crate) struct ComparisonTable {
 }
 
 /// A cell in a comparison.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ComparisonRow {
     /// Index of the cell among the cells of the report, from 0.
     pub(crate) cell: usize,
@@ -45,7 +46,8 @@ pub(crate) struct ComparisonRow {
 }
 
 /// A ratio to the reference.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct RatioFacts {
     /// Ratio of the geometric means over starts.
     pub(crate) value: f64,
@@ -64,7 +66,8 @@ pub(crate) struct RatioFacts {
 }
 
 /// Verdict on a cell compared with the reference.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum VersusReference {
     /// The cell is the reference itself.
@@ -82,7 +85,8 @@ pub(crate) enum VersusReference {
 }
 
 /// Results of one engine against the reference over all comparisons.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Ranking {
     /// Engine with its version, and with the run if the report has several.
     pub(crate) engine: String,
@@ -108,7 +112,8 @@ pub(crate) struct Ranking {
 }
 
 /// Mean of ratios. Ratios of figures for which lower is better are inverted, so that above 1 means better.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct MeanFacts {
     /// Geometric mean of the ratios.
     pub(crate) value: f64,

@@ -1,7 +1,6 @@
 //! The answer of a report: a sentence for each model and load that says which engine is better and by how much, that none is, or
 //! what is missing.
 
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::analysis::metrics::{Direction, Metric};
@@ -11,7 +10,8 @@ use crate::report::tables::{
 use crate::results::record::validity::Verdict;
 
 /// What the report says about one model and load.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Conclusion {
     /// Model and scenario, as one text.
     pub(crate) title: String,
@@ -34,7 +34,8 @@ pub(crate) struct Conclusion {
 }
 
 /// Whether a comparison has a winner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ConclusionOutcome {
     /// One row is better than every other one.
@@ -48,7 +49,8 @@ pub(crate) enum ConclusionOutcome {
 }
 
 /// A lead with its confidence interval.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct LeadFacts {
     pub(crate) value: f64,
     /// Lower end of the 95 % confidence interval; absent if a side has a single start.

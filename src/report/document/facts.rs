@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::ReportedRun;
@@ -15,7 +14,8 @@ use crate::results::record::telemetry::Gpu;
 pub(crate) const HOSTS: &str = "hosts";
 
 /// A fact with its name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Fact {
     /// Name of the fact.
     pub(crate) name: String,
@@ -30,7 +30,8 @@ impl std::fmt::Display for Fact {
 }
 
 /// A cell that the matrix excludes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct LeftOutFact {
     /// Key of the cell.
     pub(crate) cell: String,
@@ -39,7 +40,8 @@ pub(crate) struct LeftOutFact {
 }
 
 /// A run of the report.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct RunFacts {
     /// Name of the run.
     pub(crate) run: String,

@@ -1,6 +1,5 @@
 //! Output per GPU at a given output per user, between the loads that were measured.
 
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::tradeoffs::{OperatingPoint, Tradeoff};
@@ -12,7 +11,8 @@ use crate::results::record::validity::Verdict;
 const MAX_SPEEDS: usize = 3;
 
 /// Output of each engine at one output per user.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Interpolation {
     /// Output tokens per second that one user receives.
     pub(crate) per_user_tok_s: f64,
@@ -23,7 +23,8 @@ pub(crate) struct Interpolation {
 }
 
 /// Output of one engine between two of its measured loads.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct InterpolatedOutput {
     /// The engine as in `points`.
     pub(crate) engine: String,

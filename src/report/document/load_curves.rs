@@ -1,6 +1,5 @@
 //! Latency against the load, for scenarios with several rates or concurrencies.
 
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::tradeoffs::line_name;
@@ -10,7 +9,8 @@ use crate::report::tables::{ReportCell, group_by_name};
 use crate::results::record::validity::Verdict;
 
 /// A latency of each engine at the loads of a scenario.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct LoadCurve {
     /// Model and name of the scenario.
     pub(crate) title: String,
@@ -28,7 +28,8 @@ pub(crate) struct LoadCurve {
 }
 
 /// A latency of one engine at one load.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct LoadPoint {
     /// The engine, as in `tradeoffs`.
     pub(crate) engine: String,

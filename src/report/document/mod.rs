@@ -18,7 +18,6 @@ mod tradeoffs;
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
 use serde::Serialize;
 
 pub(crate) use cells::{CellFacts, Figure, label, unit};
@@ -78,7 +77,8 @@ pub(crate) struct ReportedRun<'a> {
 }
 
 /// Everything that a report shows.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Document {
     /// Version of this layout.
     pub(crate) format: u32,

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::cells::measurement;
@@ -30,7 +29,8 @@ pub(crate) struct MeasurementTimeSeries {
 }
 
 /// Distribution of a latency.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Distribution {
     /// `TTFT`, `TPOT`, `ITL` or `E2E`, under the definitions `matrix`.
     pub(crate) latency: String,
@@ -39,7 +39,8 @@ pub(crate) struct Distribution {
 }
 
 /// Quantity that a series shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum SeriesQuantity {
     /// Output tokens received per second.
@@ -108,7 +109,8 @@ impl SeriesQuantity {
 }
 
 /// A quantity over time.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Series {
     /// Quantity of the values.
     pub(crate) quantity: SeriesQuantity,

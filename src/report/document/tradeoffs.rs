@@ -1,6 +1,5 @@
 //! Output per user against output per GPU, at each load of a scenario.
 
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::interpolation::{Interpolation, interpolations};
@@ -10,7 +9,8 @@ use crate::results::record::provenance::UnknownFact;
 use crate::results::record::validity::Verdict;
 
 /// Output per user against output per GPU, for one model and scenario name.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Tradeoff {
     /// Model and name of the scenario.
     pub(crate) title: String,
@@ -27,7 +27,8 @@ pub(crate) struct Tradeoff {
 }
 
 /// One engine at one load.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct OperatingPoint {
     /// Engine with version, precision and tensor-parallel size, and with the run if the report has several.
     pub(crate) engine: String,

@@ -1,6 +1,5 @@
 //! The scores of graded answers, and their table.
 
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::columns;
@@ -13,7 +12,8 @@ use crate::report::table::{Column, Row, Table, Value};
 use crate::results::record::graded::TaskScore;
 
 /// The score of a graded task over the completed measurements of a cell.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct AnswerScore {
     /// Name of the task.
     pub(crate) task: String,
@@ -41,7 +41,8 @@ pub(crate) struct AnswerScore {
 }
 
 /// Answers compared with those of the reference.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct AnswersVersusReference {
     /// Key of the cell with whose answers they are compared.
     pub(crate) reference: String,
@@ -52,7 +53,8 @@ pub(crate) struct AnswersVersusReference {
 }
 
 /// The result of comparing answers item by item.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum AnswerResult {
     /// Why they cannot be compared.
@@ -61,7 +63,8 @@ pub(crate) enum AnswerResult {
 }
 
 /// The difference of answers to the same items.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct AnswerDifference {
     /// Items that were graded on both sides.
     pub(crate) items: u32,

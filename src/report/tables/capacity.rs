@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::columns;
@@ -14,7 +13,8 @@ use crate::results::record::provenance::UnknownFact;
 use crate::results::record::search::{Capacity, SearchRecord};
 
 /// The capacity of a cell for a tier of the SLO, with the searches that it follows from.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct TierCapacity {
     /// The limits of the tier, such as `ttft 200 ms`.
     pub(crate) slo: String,
@@ -35,7 +35,8 @@ pub(crate) struct TierCapacity {
 }
 
 /// A capacity with its confidence interval.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct CapacityInterval {
     pub(crate) value: f64,
     pub(crate) low: f64,
@@ -73,7 +74,8 @@ impl CapacityInterval {
 }
 
 /// The search on one start, for one tier.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct SearchFacts {
     /// Index of the start, from 1.
     pub(crate) start: u32,

@@ -1,6 +1,5 @@
 //! What tokens cost: the price of the GPUs of an engine, and of the energy they take, for a million tokens.
 
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::columns;
@@ -24,7 +23,8 @@ pub(crate) struct CellPrices {
 }
 
 /// What tokens of a cell cost at its load, in US dollars. The load of a search is the one that it found.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct CellCost {
     /// Price of the GPUs for a million output tokens.
     pub(crate) output_usd_per_million: f64,

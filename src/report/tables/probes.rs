@@ -1,6 +1,5 @@
 //! How far answers to greedy probes agree, and their table.
 
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::columns;
@@ -10,7 +9,8 @@ use crate::config::quality::probes;
 use crate::report::table::{Row, Table, Value};
 
 /// How far the answers of a cell to greedy probes agree. It is never judged.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ProbeAgreement {
     /// Number of measurements with probes.
     pub(crate) measurements: u32,
@@ -25,7 +25,8 @@ pub(crate) struct ProbeAgreement {
 }
 
 /// How far answers to the same probes agree.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct AgreementFigures {
     /// Pairs of answers; those without a text on either side are left out.
     pub(crate) probes: u32,
@@ -39,7 +40,8 @@ pub(crate) struct AgreementFigures {
 }
 
 /// How far answers of lone requests agree between starts.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct StartAgreement {
     /// Pairs of starts.
     pub(crate) pairs: u32,
@@ -50,7 +52,8 @@ pub(crate) struct StartAgreement {
 }
 
 /// How far answers of lone requests agree with those of the reference.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ReferenceAgreement {
     /// Key of the cell of the reference.
     pub(crate) reference: String,
@@ -61,7 +64,8 @@ pub(crate) struct ReferenceAgreement {
 }
 
 /// The result of comparing answers to probes.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ProbeResult {
     /// Why they cannot be compared.

@@ -1,10 +1,10 @@
 //! The stable names of reasons for a validity.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The stable name of a reason. `matrix explain --codes` describes all of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ReasonCode {
     /// Requests were sent or answers read late because of the client.

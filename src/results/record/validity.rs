@@ -1,14 +1,12 @@
 //! Validity of a measurement, with reasons. Pure.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use super::reason_code::ReasonCode;
 
 /// How far a measurement or metric can be trusted, from best to worst.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// There is no reason to doubt it.
@@ -88,7 +86,8 @@ impl Validity {
 }
 
 /// A family of metrics; a reason may concern only some families.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum MetricFamily {
     /// Time to first token.
@@ -119,13 +118,14 @@ impl MetricFamily {
 }
 
 /// One reason for the validity of a measurement.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Reason {
     /// The stable name of the reason.
     pub code: ReasonCode,
     /// Effect on the measurement: `note`, `suspect` or `invalid`.
     #[serde(with = "weight")]
-    #[schemars(with = "weight::Weight")]
+    #[cfg_attr(test, schemars(with = "weight::Weight"))]
     pub weight: Verdict,
     /// Metric families that the reason concerns; empty if it concerns the whole measurement.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -141,13 +141,13 @@ pub struct Reason {
 
 /// How the weight of a reason is written.
 mod weight {
-    use schemars::JsonSchema;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
     use super::Verdict;
 
     /// Effect of a reason on a measurement.
-    #[derive(Clone, Copy, Serialize, Deserialize, JsonSchema)]
+    #[derive(Clone, Copy, Serialize, Deserialize)]
+    #[cfg_attr(test, derive(schemars::JsonSchema))]
     #[serde(rename_all = "kebab-case")]
     pub(super) enum Weight {
         /// A remark without effect. Older records call it `valid`.
