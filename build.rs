@@ -1,4 +1,4 @@
-//! Puts the git revision and the shipped engines and matrices into the binary.
+//! Puts the git revision and the shipped engines, matrices and schemas into the binary.
 #![expect(
     clippy::disallowed_methods,
     reason = "cargo talks to build scripts through the environment"
@@ -14,9 +14,10 @@ fn main() -> io::Result<()> {
     println!("cargo:rustc-env=MATRIX_REVISION={}", revision());
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let mut code = String::from(
-        "/// Every file that is shipped: its path and its text.\npub const FILES: &[(&str, &str)] = &[\n",
+        "/// Every file that is shipped: its path and the end of its text in that of all.\npub(crate) const FILES: &[(&str, usize)] = &[\n",
     );
-    for folder in ["engines", "matrices", "matrices/data"] {
+    let mut texts = Vec::new();
+    for folder in ["engines", "matrices", "matrices/data", "schemas"] {
         println!("cargo:rerun-if-changed={folder}");
         for path in files(&root.join(folder))? {
             let name = path
@@ -24,21 +25,22 @@ fn main() -> io::Result<()> {
                 .expect("a file has a name")
                 .to_string_lossy()
                 .into_owned();
-            writeln!(
-                code,
-                "    ({:?}, include_str!({:?})),",
-                format!("{folder}/{name}"),
-                path
-            )
-            .expect("a string grows");
+            texts.extend(fs::read(&path)?);
+            writeln!(code, "    ({:?}, {}),", format!("{folder}/{name}"), texts.len())
+                .expect("a string grows");
         }
     }
     code.push_str("];\n");
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     fs::write(
-        PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it")).join("shipped.rs"),
-        code,
-    )
+        out.join("shipped.zst"),
+        zstd::encode_all(texts.as_slice(), LEVEL)?,
+    )?;
+    fs::write(out.join("shipped.rs"), code)
 }
+
+/// The texts are compressed once and read at every start.
+const LEVEL: i32 = 19;
 
 /// The YAML and JSON files of a folder, sorted, so that the same sources give the same binary.
 fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {

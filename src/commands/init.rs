@@ -9,20 +9,15 @@ use crate::base::text::printable;
 use crate::cli::{InitArgs, command_line};
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::output::print;
-use crate::config::{schemas, shipped};
+use crate::config::shipped;
 use crate::exit::Exit;
 use crate::results::store::atomic;
 
 /// Writes the shipped files into a folder; existing files are not changed.
 pub(crate) fn execute(args: &InitArgs) -> Outcome {
-    let schemas = [
-        ("schemas/matrix.json", schemas::MATRIX),
-        ("schemas/engine.json", schemas::RECIPE),
-        ("schemas/cluster.json", schemas::CLUSTER),
-        ("schemas/prices.json", schemas::PRICES),
-    ];
     let mut message = String::new();
-    for (path, text) in shipped::FILES.iter().copied().chain(schemas) {
+    // A report is not written by hand.
+    for (path, text) in shipped::files().filter(|(path, _)| *path != "schemas/report.json") {
         let file = args.dir.join(path);
         let status = if write_new(&file, text).map_err(CommandError::unwritable)? {
             "wrote"

@@ -3,7 +3,7 @@
 use crate::cli::{SchemaArgs, SchemaKind};
 use crate::commands::error::Outcome;
 use crate::commands::output::print;
-use crate::config::schemas;
+use crate::config::shipped;
 use crate::exit::Exit;
 
 pub(crate) fn execute(args: &SchemaArgs) -> Outcome {
@@ -11,15 +11,16 @@ pub(crate) fn execute(args: &SchemaArgs) -> Outcome {
     Ok(Exit::Done)
 }
 
-/// The committed schemas, which a test derives from the types again.
-pub(crate) const fn schema_text(kind: SchemaKind) -> &'static str {
-    match kind {
-        SchemaKind::Matrix => schemas::MATRIX,
-        SchemaKind::Engine => schemas::RECIPE,
-        SchemaKind::Cluster => schemas::CLUSTER,
-        SchemaKind::Prices => schemas::PRICES,
-        SchemaKind::Report => include_str!("../../schemas/report.json"),
-    }
+/// The committed schema, which a test derives from the types again.
+pub(crate) fn schema_text(kind: SchemaKind) -> &'static str {
+    let path = match kind {
+        SchemaKind::Matrix => "schemas/matrix.json",
+        SchemaKind::Engine => "schemas/engine.json",
+        SchemaKind::Cluster => "schemas/cluster.json",
+        SchemaKind::Prices => "schemas/prices.json",
+        SchemaKind::Report => "schemas/report.json",
+    };
+    shipped::file_text(path).expect("the schema is shipped")
 }
 
 #[cfg(test)]

@@ -24,7 +24,6 @@ mod profile;
 pub(crate) mod quality;
 pub(crate) mod repeats;
 pub mod scenario;
-pub(crate) mod schemas;
 pub mod search;
 pub(crate) mod select;
 pub(crate) mod shipped;

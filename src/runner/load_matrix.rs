@@ -13,7 +13,6 @@ use crate::config::forms::Named;
 use crate::config::job_containers::JobContainers;
 use crate::config::matrix::{EngineEntry, Matrix, engine_name};
 use crate::config::repeats::StartOrder;
-use crate::config::schemas::{self, required_keys};
 use crate::config::shipped;
 use crate::config::yaml::{self, Diagnostic, ReadResult, RenamedKey, Source};
 use crate::plan::{Plan, expand, notes};
@@ -112,7 +111,11 @@ pub(crate) fn load_changed(
         mut renamed,
     } = yaml::read_with_renames::<Matrix>(&sources[0]);
     let Some(mut matrix) = matrix else {
-        yaml::add_missing_keys(&sources[0], &required_keys(schemas::MATRIX), &mut diagnostics);
+        yaml::add_missing_keys(
+            &sources[0],
+            &required_keys("schemas/matrix.json"),
+            &mut diagnostics,
+        );
         return Err(MatrixErrors { diagnostics, sources });
     };
     matrix.containers = containers;
@@ -303,7 +306,7 @@ fn load_recipes(
                 diagnostics.extend(check_recipe_name(&recipe, name));
                 recipes.insert(name.to_owned(), recipe);
             }
-            None => yaml::add_missing_keys(&source, &required_keys(schemas::RECIPE), diagnostics),
+            None => yaml::add_missing_keys(&source, &required_keys("schemas/engine.json"), diagnostics),
         }
         sources.push(source);
     }
@@ -327,6 +330,17 @@ fn unreadable_recipes(matrix: &Matrix, recipes: &Recipes, folder: &Path) -> BTre
         .filter(|name| !recipes.contains_key(*name) && recipe_source(name, folder).is_some())
         .map(|name| format!("unknown engine `{name}`"))
         .collect()
+}
+
+/// The keys that a file of this shipped schema must have.
+fn required_keys(schema: &str) -> Vec<String> {
+    #[derive(serde::Deserialize)]
+    struct Required {
+        required: Vec<String>,
+    }
+    let text = shipped::file_text(schema).expect("the schema is shipped");
+    let Required { required } = serde_json::from_str(text).expect("the schema has required keys");
+    required
 }
 
 fn check_recipe_name(recipe: &Recipe, name: &str) -> Option<Diagnostic> {
