@@ -28,6 +28,8 @@ const MAX_TPOT_WEIGHT_FACTOR: f64 = 4.0;
 const MAX_PEAK_FACTOR: f64 = 2.0;
 /// Maximum factor of mean concurrency over the limit: clients differ in when they free a slot.
 const MAX_MEAN_CONCURRENCY_FACTOR: f64 = 1.02;
+/// Minimum factor of mean concurrency over the limit of a closed loop. Units that are mistaken are off by a factor of 1000.
+const MIN_MEAN_CONCURRENCY_FACTOR: f64 = 0.05;
 
 /// Maximum factor of the duration over the time in which requests fall due and the last one is answered.
 const MAX_DURATION_FACTOR: f64 = 1.1;
@@ -284,7 +286,20 @@ impl Checks<'_> {
         });
         let beyond =
             |(range, ..): &(Range, u32, String)| range.low > limit_value * MAX_MEAN_CONCURRENCY_FACTOR;
-        if let Some((_, line, observed)) = printed.or_else(by_times).filter(beyond) {
+        let is_closed_loop = self.result.options.rate.is_none_or(f64::is_infinite);
+        let idle = |(range, ..): &(Range, u32, String)| {
+            is_closed_loop
+                && completed >= 4.0 * limit_value
+                && range.high < limit_value * MIN_MEAN_CONCURRENCY_FACTOR
+        };
+        let (idle, beyond) = (by_times().filter(idle), printed.or_else(by_times).filter(beyond));
+        if let Some((_, line, observed)) = idle {
+            let message = format!(
+                "{observed}, but {limit_value} requests were kept under way; latencies and duration may have different units"
+            );
+            self.warn(line, WarningSubject::Figures, message);
+        }
+        if let Some((_, line, observed)) = beyond {
             self.warn_over_limit(line, &observed, limit_value);
         }
         let Some(a_second) = (duration.low > 0.0).then(|| completed / duration.low * 1000.0) else {

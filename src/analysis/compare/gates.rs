@@ -43,7 +43,8 @@ impl Load {
         // Requests of a session wait for one another.
         let is_session = workload.facts().prompts == PromptForm::Sessions;
         match arrival.concurrency {
-            Some(limit) if limit.get() < workload.prompts => Self::ClosedLoop,
+            // Imported results do not always name the number of prompts.
+            Some(limit) if workload.prompts == 0 || limit.get() < workload.prompts => Self::ClosedLoop,
             _ if is_session => Self::ClosedLoop,
             _ => Self::Burst,
         }

@@ -168,9 +168,24 @@ fn read_options(result: &mut ResultBlock, document: &Value) {
     let load = phase("profiling")
         .or_else(|| config.get("loadgen"))
         .unwrap_or(&Value::Null);
+    let models = models(config);
+    let is_profiling = |phase: &&Value| text(phase, "/kind").as_deref() == Some("profiling");
+    let phases = config.get("phases").and_then(Value::as_array);
+    let profiling = phases.map_or(1, |phases| phases.iter().filter(is_profiling).count());
+    if models.len() > 1 {
+        let message = format!(
+            "the requests went to {} models, whose figures AIPerf does not tell apart",
+            models.len()
+        );
+        result.warn(1, WarningSubject::Figures, message);
+    }
+    if profiling > 1 {
+        let message = format!("the figures are of {profiling} phases; the load is that of the first");
+        result.warn(1, WarningSubject::Figures, message);
+    }
     let options = &mut result.options;
     options.line = 1;
-    options.model = first_text(config, &["/models/items/0/name", "/endpoint/model_names/0"]);
+    options.model = (!models.is_empty()).then(|| models.join(" + "));
     options.tokenizer = first_text(config, &["/tokenizer/name"]);
     options.backend = Some(match text(config, "/endpoint/type").as_deref() {
         None | Some("completions") => "openai".to_owned(),
@@ -203,6 +218,24 @@ fn read_options(result: &mut ResultBlock, document: &Value) {
         .find_map(Value::as_object)
         .and_then(slo);
     result.workload = workload(config);
+}
+
+/// The names of the models that were asked.
+fn models(config: &Value) -> Vec<String> {
+    let items = |pointer: &str| config.pointer(pointer).and_then(Value::as_array).cloned();
+    let named =
+        items("/models/items").map(|items| items.iter().filter_map(|item| text(item, "/name")).collect());
+    let listed = || {
+        let names = items("/endpoint/model_names")?;
+        Some(
+            names
+                .iter()
+                .filter_map(|name| name.as_str().map(str::to_owned))
+                .collect(),
+        )
+    };
+    let names: Vec<String> = named.or_else(listed).unwrap_or_default();
+    names
 }
 
 /// The SLO, in milliseconds by AIPerf's names.

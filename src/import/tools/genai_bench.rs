@@ -57,6 +57,11 @@ pub(super) fn read(document: &Value) -> Result<Parsed, String> {
         );
     }
     put_tokens(&mut result, document, metrics);
+    let share = number(metrics, "/error_rate").filter(|share| *share > 0.0);
+    if let Some(share) = share.filter(|_| result.figure(Metric::Failed) == Some(0.0)) {
+        let message = format!("the error rate is {share}, but no request is counted as failed");
+        result.warn(1, WarningSubject::Figures, message);
+    }
     let options = &mut result.options;
     options.line = 1;
     options.rate = Some(f64::INFINITY);

@@ -37,6 +37,11 @@ pub(super) fn read(document: &Value, text: &str) -> Result<Parsed, String> {
     let (mut results, mut warnings) = (Vec::new(), Vec::new());
     for (at, benchmark) in benchmarks.iter().enumerate() {
         let line = lines.get(at).copied().unwrap_or(1);
+        if benchmarks[..at].contains(benchmark) {
+            let message = format!("benchmark {} repeats an earlier one and is ignored", at + 1);
+            warnings.push(Warning::new(line, WarningSubject::Nothing, message));
+            continue;
+        }
         let result = read_benchmark(document, benchmark, line);
         if result
             .figure(Metric::Completed)
@@ -114,6 +119,15 @@ fn read_benchmark(document: &Value, benchmark: &Value, line: u32) -> ResultBlock
 
 /// Sets the numbers of requests and tokens, and the duration.
 fn put_counts(result: &mut ResultBlock, benchmark: &Value, metrics: &Value) {
+    let total = |name: &str| number(metrics, &format!("/request_totals/{name}"));
+    let ended: f64 = ["successful", "errored", "incomplete"]
+        .into_iter()
+        .filter_map(total)
+        .sum();
+    if let Some(all) = total("total").filter(|all| *all > ended) {
+        let message = format!("{} of {all} requests have no outcome", all - ended);
+        result.warn(result.line, WarningSubject::Figures, message);
+    }
     for (name, metric) in [
         ("successful", Metric::Completed),
         ("errored", Metric::Failed),

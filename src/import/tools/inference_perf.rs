@@ -48,6 +48,11 @@ pub(super) fn read(document: &Value) -> Result<Parsed, String> {
         let times = document.pointer(&format!("/successes/latency/{key}"));
         put_times(&mut result, kind, times, MS_PER_SECOND);
     }
+    let failed = number(document, "/failures/count").unwrap_or(0.0);
+    if let Some(all) = number(document, "/load_summary/count").filter(|all| *all > completed + failed) {
+        let message = format!("{} of {all} requests have no outcome", all - completed - failed);
+        result.warn(1, WarningSubject::Figures, message);
+    }
     put_duration(&mut result, document, completed);
     put_tokens(&mut result, document, completed);
     let options = &mut result.options;

@@ -54,8 +54,16 @@ pub(super) fn read(document: &Value) -> Result<Parsed, String> {
     };
     let (mut results, mut warnings) = (Vec::new(), Vec::new());
     for (row, at) in rows.iter().zip(1..) {
+        if rows[..at - 1].contains(row) {
+            let message = format!("row {at} repeats an earlier row and is ignored");
+            warnings.push(Warning::new(1, WarningSubject::Nothing, message));
+            continue;
+        }
         match read_row(row) {
-            Some(result) => results.push(result),
+            Some(mut result) => {
+                name_differences(&mut result, row, rows);
+                results.push(result);
+            }
             None => {
                 let message =
                     format!("row {at} is ignored: it is no aggregate of InferenceX, or names no GPUs");
@@ -66,6 +74,22 @@ pub(super) fn read(document: &Value) -> Result<Parsed, String> {
     match results.is_empty() {
         true => Err("no row of InferenceX names its GPUs and throughput".to_owned()),
         false => Ok((results, warnings)),
+    }
+}
+
+/// Adds the kind of GPU and the expert parallelism to the variant, if the rows of the file differ in them.
+fn name_differences(result: &mut ResultBlock, row: &Value, rows: &[Value]) {
+    for (key, label) in [("hw", ""), ("ep", "ep")] {
+        let is_other = |other: &Value| is_row(other) && other.get(key) != row.get(key);
+        let value = text(row, &format!("/{key}"))
+            .or_else(|| small_count(row, &format!("/{key}")).map(|size| size.to_string()));
+        if let Some(value) = value.filter(|value| value != "1" && rows.iter().any(is_other)) {
+            let before = result
+                .variant
+                .take()
+                .map_or_else(String::new, |variant| format!("{variant} "));
+            result.variant = Some(format!("{before}{label}{value}"));
+        }
     }
 }
 

@@ -56,4 +56,6 @@ pub(super) fn read_yaml(text: &str) -> Option<Result<Parsed, String>> {
 }
 
 #[cfg(test)]
+mod misleading_tests;
+#[cfg(test)]
 mod tests;

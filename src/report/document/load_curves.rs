@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::tradeoffs::line_name;
 use crate::analysis::metrics::{LatencyKind, Metric, Statistic};
 use crate::config::scenario::Slo;
-use crate::report::tables::{ReportCell, group_by_name};
+use crate::report::tables::{ReportCell, group_by_name, has_percentile};
 use crate::results::record::validity::Verdict;
 
 /// A latency of each engine at the loads of a scenario.
@@ -65,6 +65,7 @@ fn load_curve(title: &str, group: &[&ReportCell<'_>], latency: LatencyKind) -> O
         Some(_) => Statistic::P99,
         None => Statistic::Median,
     };
+    let metric = Metric::Time(statistic, latency);
     let is_rate = group.iter().any(|cell| cell.cell.scenario.arrival.is_paced());
     let mut engines: Vec<String> = Vec::new();
     let mut points: Vec<LoadPoint> = Vec::new();
@@ -73,9 +74,10 @@ fn load_curve(title: &str, group: &[&ReportCell<'_>], latency: LatencyKind) -> O
         if !engines.contains(&engine) {
             engines.push(engine.clone());
         }
-        if let (Some(load), Some(latency_ms)) =
-            (load(cell, is_rate), cell.value(Metric::Time(statistic, latency)))
-        {
+        if let (Some(load), Some(latency_ms)) = (
+            load(cell, is_rate),
+            cell.value(metric).filter(|_| has_percentile(cell, metric)),
+        ) {
             points.push(LoadPoint {
                 engine,
                 load,

@@ -60,6 +60,13 @@ pub(super) fn report(document: &Document) -> String {
         let legends = row.iter().map(|chart| chart.legend().len()).max().unwrap_or(0);
         top += LINE + CHART.1 + LINE * legends as f64;
     }
+    if !charts.is_empty() {
+        top += LINE;
+        let _ = writeln!(
+            body,
+            "<text x=\"{GAP}\" y=\"{top}\">hollow points are suspect, invalid ones are left out; numbers are the load, and bars the range of the starts</text>"
+        );
+    }
     let height = top + GAP;
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" role=\"img\" aria-label=\"{}\">\n\

@@ -4,7 +4,7 @@ use crate::report::chart::{Axis, AxisKind, Chart, Line, Plot, PlotLimit, PlotPoi
 use crate::report::document::{Document, LoadCurve, OperatingPoint, Tradeoff};
 use crate::results::record::validity::Verdict;
 
-/// Charts of output per user against output per GPU, with the frontier.
+/// Charts of output per user against output per GPU, with the frontier. Invalid points are left out of charts.
 pub(crate) fn tradeoff_charts(document: &Document) -> Vec<Chart> {
     let drawn = document
         .tradeoffs
@@ -14,10 +14,11 @@ pub(crate) fn tradeoff_charts(document: &Document) -> Vec<Chart> {
 }
 
 fn tradeoff_chart(tradeoff: &Tradeoff) -> Chart {
-    let points = tradeoff
+    let valid = tradeoff
         .points
         .iter()
-        .map(|point| (point.engine.as_str(), plot_point(point)));
+        .filter(|point| point.validity < Verdict::Invalid);
+    let points = valid.map(|point| (point.engine.as_str(), plot_point(point)));
     let mut lines = lines_by_engine(points);
     lines.extend(frontier_line(&tradeoff.points));
     let [x, y] = output_axes(tradeoff.is_per_gpu);
@@ -57,7 +58,11 @@ pub(crate) fn load_charts(document: &Document) -> Vec<Chart> {
 
 fn load_chart(curve: &LoadCurve) -> Chart {
     let statistic = if curve.is_p99 { "p99" } else { "median" };
-    let points = curve.points.iter().map(|point| {
+    let valid = curve
+        .points
+        .iter()
+        .filter(|point| point.validity < Verdict::Invalid);
+    let points = valid.map(|point| {
         let dot = PlotPoint {
             x: point.load,
             y: point.latency_ms,

@@ -148,6 +148,11 @@ fn metric_cell(report_cell: &ReportCell<'_>, metric: Metric, decimals: usize) ->
     }
 }
 
+/// Whether a cell has requests beyond a percentile, so that it is shown.
+pub(crate) fn has_percentile(cell: &ReportCell<'_>, metric: Metric) -> bool {
+    sample_size(cell, metric) != SampleSize::TooFew
+}
+
 /// How many requests lie beyond a percentile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SampleSize {

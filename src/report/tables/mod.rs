@@ -26,6 +26,7 @@ mod units;
 
 pub(crate) use answers::{AnswerResult, AnswerScore, AnswersVersusReference, answer_scores, answer_table};
 pub(crate) use capacity::{CapacityInterval, TierCapacity, tier_capacities};
+pub(crate) use columns::has_percentile;
 pub(crate) use comparison::comparison_tables;
 pub(crate) use conclusion::{Conclusion, Lead};
 pub(crate) use cost::{CellCost, cell_cost, dollars};

@@ -1,0 +1,103 @@
+//! Files that are read without an error although they mix or lose measurements.
+
+use serde_json::{Value, json};
+
+use super::super::{ImportContent, ImportedRun, build_run, read};
+use crate::results::record::validity::Verdict;
+
+fn import(document: &Value) -> ImportedRun {
+    let read = read("a.json", &document.to_string()).unwrap_or_else(|error| panic!("{error}"));
+    build_run("t", &[read], ImportContent::WithCommands)
+}
+
+fn fixture(text: &str) -> Value {
+    serde_json::from_str(text).expect("the fixture is JSON")
+}
+
+/// The warnings as one text, and the worst verdict.
+fn warned(document: &Value) -> (String, Verdict) {
+    let run = import(document);
+    let verdicts = run
+        .summaries
+        .iter()
+        .filter_map(|summary| summary.validity.as_ref());
+    let worst = verdicts.map(|validity| validity.verdict).max();
+    (format!("{:?}", run.warnings), worst.expect("it is judged"))
+}
+
+#[test]
+fn figures_of_several_models_or_phases_of_aiperf_are_suspect_and_name_all_models() {
+    let mut document = fixture(include_str!("../../../tests/fixtures/import/aiperf-rate.json"));
+    document["input_config"]["models"]["items"] = json!([{"name": "demo-8b"}, {"name": "big-70b"}]);
+    let (warnings, verdict) = warned(&document);
+    assert!(warnings.contains("went to 2 models"), "{warnings}");
+    assert_eq!(verdict, Verdict::Suspect);
+    assert_eq!(import(&document).plan.launches[0].model, "demo-8b + big-70b");
+}
+
+#[test]
+fn rows_of_inferencex_without_a_number_of_requests_are_no_bursts_and_tell_hardware_apart() {
+    let all = fixture(include_str!("../../../tests/fixtures/import/inferencex.json"));
+    let first = match &all {
+        Value::Array(rows) => rows[0].clone(),
+        one => one.clone(),
+    };
+    let mut other = first.clone();
+    other["hw"] = json!("h100");
+    other["tput_per_gpu"] = json!(other["tput_per_gpu"].as_f64().unwrap() * 2.0);
+    let run = import(&json!([first, other, first]));
+    assert_eq!(run.summaries.len(), 2, "the third row repeats the first");
+    let variants: Vec<String> = run
+        .plan
+        .launches
+        .iter()
+        .filter_map(|launch| launch.engine.variant.clone())
+        .collect();
+    assert!(
+        variants.len() == 2 && variants.iter().any(|variant| variant.contains("h100")),
+        "{variants:?}"
+    );
+    for cell in &run.plan.cells {
+        assert_eq!(
+            crate::analysis::compare::gates::Load::from_scenario(&cell.scenario),
+            crate::analysis::compare::gates::Load::ClosedLoop
+        );
+    }
+}
+
+#[test]
+fn a_benchmark_of_guidellm_that_is_in_the_file_twice_is_one_and_lost_requests_are_named() {
+    let mut document = fixture(include_str!("../../../tests/fixtures/import/guidellm.json"));
+    let first = document["benchmarks"][0].clone();
+    document["benchmarks"] = json!([first, first]);
+    assert_eq!(import(&document).summaries.len(), 1);
+    document["benchmarks"][0]["metrics"]["request_totals"]["total"] = json!(1000);
+    let (warnings, verdict) = warned(&document);
+    assert!(
+        warnings.contains("of 1000 requests have no outcome"),
+        "{warnings}"
+    );
+    assert!(verdict >= Verdict::Suspect);
+}
+
+#[test]
+fn requests_that_inference_perf_lost_are_named() {
+    let mut document = fixture(include_str!("../../../tests/fixtures/import/inference-perf.json"));
+    document["load_summary"]["count"] = json!(100);
+    let (warnings, verdict) = warned(&document);
+    assert!(warnings.contains("of 100 requests have no outcome"), "{warnings}");
+    assert!(verdict >= Verdict::Suspect);
+}
+
+#[test]
+fn latencies_in_another_unit_than_the_duration_contradict_the_limit() {
+    let mut document = fixture(include_str!("../../../tests/fixtures/import/genai-bench.json"));
+    let (warnings, _) = warned(&document);
+    assert!(!warnings.contains("different units"), "{warnings}");
+    document["_time_unit"] = json!("ms");
+    document["aggregated_metrics"]["error_rate"] = json!(0.5);
+    let (warnings, verdict) = warned(&document);
+    assert!(warnings.contains("may have different units"), "{warnings}");
+    assert!(warnings.contains("the error rate is 0.5"), "{warnings}");
+    assert_eq!(verdict, Verdict::Suspect);
+}
