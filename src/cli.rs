@@ -282,7 +282,7 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) json: bool,
     /// Answer with Prometheus metrics of the run at this address, such as `127.0.0.1:9464`, until the run ends.
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = socket_address)]
     pub(crate) metrics_listen: Option<std::net::SocketAddr>,
     /// Prepare all prompts again: neither read nor write prepared prompts in the cache.
     #[arg(long)]
@@ -358,7 +358,7 @@ pub(crate) struct FetchArgs {
 
 /// `matrix import`.
 ///
-/// The format is recognised by the content. A fact that a file lacks stays unknown; a contradiction is a warning with file and
+/// Of bench_serving, `vllm bench serve`, AIPerf, GuideLLM, genai-bench, InferenceX, llm-d and inference-perf. The format is recognised by the content. A fact that a file lacks stays unknown; a contradiction is a warning with file and
 /// line. Example: `matrix import sglang.md vllm.md --name published`
 #[derive(Args, Debug)]
 pub(crate) struct ImportArgs {
@@ -446,3 +446,9 @@ pub(crate) struct ExecArgs {
 
 #[cfg(test)]
 mod tests;
+
+/// An address to listen on.
+fn socket_address(text: &str) -> Result<std::net::SocketAddr, String> {
+    let example = "write an address and a port, such as `127.0.0.1:9464` or `[::1]:9464`";
+    text.parse().map_err(|_| example.to_owned())
+}

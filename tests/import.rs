@@ -665,3 +665,42 @@ fn medians_of_vllm_are_in_every_table_that_has_their_column() {
         held.stdout
     );
 }
+
+#[test]
+fn an_import_that_is_killed_leaves_no_run_and_its_name_is_free() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let line = read(Path::new(&fixture("results.jsonl")));
+    let line = line.lines().next().expect("a result");
+    let many = folder.path().join("many.jsonl");
+    fs::write(&many, format!("{line}\n").repeat(3000)).expect("it can be written");
+    let many = many.to_string_lossy().into_owned();
+    let mut import = Command::new(binary::matrix())
+        .args(["import", &many, "--name", "n"])
+        .current_dir(folder.path())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .expect("the binary runs");
+    // Killed as soon as measurements are written.
+    let results = folder.path().join("results");
+    let began = std::time::Instant::now();
+    let has_begun = || {
+        let found = fs::read_dir(&results).into_iter().flatten().flatten();
+        found
+            .into_iter()
+            .any(|entry| entry.path().join("n/cells").exists() || entry.path().join("cells").exists())
+    };
+    while !has_begun() && import.try_wait().expect("it can be asked").is_none() {
+        assert!(began.elapsed().as_secs() < 120, "the import writes nothing");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    import.kill().expect("it can be killed");
+    import.wait().expect("it ends");
+    assert!(!results.join("n").exists(), "a part of a run looks like a run");
+    let again = matrix(&["import", &fixture("vllm.json"), "--name", "n"], folder.path());
+    assert_eq!(again.code, Some(0), "{}", again.stderr);
+    assert!(
+        again.stdout.contains("the run is in results/n"),
+        "{}",
+        again.stdout
+    );
+}

@@ -42,7 +42,10 @@ pub(crate) fn execute(args: &ImportArgs) -> Outcome {
         Some(name) => RunId::new(name),
         None => Store::new_run_id(&args.results, name, &redactor),
     };
-    let store = Store::create(&args.results, &run, redactor).map_err(store_error)?;
+    // The run is made in a hidden folder, so that one that is interrupted is not taken for a whole one.
+    let making = hidden_folder(&args.results).map_err(CommandError::unwritable)?;
+    let store = Store::create(making.path(), &run, redactor).map_err(store_error)?;
+    let folder = args.results.join(store.folder().file_name().unwrap_or_default());
     let machine = Machine {
         tool: format!("matrix {VERSION}"),
         ..Machine::default()
@@ -58,9 +61,18 @@ pub(crate) fn execute(args: &ImportArgs) -> Outcome {
         plan: &imports.plan,
         machine: &machine,
     };
-    match write_run(&store, &beginning, &imports, &files) {
-        Ok(summary) => {
-            print(&printable(&summary));
+    let written = write_run(&store, &beginning, &imports, &files).and_then(|message| {
+        fs::rename(store.folder(), &folder)
+            .with_context(|| format!("cannot write the run {}", folder.display()))?;
+        Ok(message)
+    });
+    match written {
+        Ok(message) => {
+            print(&printable(&format!(
+                "{message}\nthe run is in {}; print its report with `{}`\n",
+                folder.display(),
+                command_line::report_command(&folder)
+            )));
             Ok(Exit::Done)
         }
         Err(error) => {
@@ -116,12 +128,34 @@ fn write_run(
         1 => ", 1 warning".to_owned(),
         count => format!(", {count} warnings"),
     };
-    Ok(format!(
-        "{message}{warnings}\nthe run is in {}; print its report with `{}`\n",
-        store.folder().display(),
-        command_line::report_command(store.folder())
-    ))
+    Ok(format!("{message}{warnings}"))
 }
+
+/// A folder in which a run is made. It is removed at the end; one that a kill left is removed by the next import.
+fn hidden_folder(results: &Path) -> anyhow::Result<tempfile::TempDir> {
+    const PREFIX: &str = ".importing-";
+    let cannot = || format!("cannot write to the folder {}", results.display());
+    fs::create_dir_all(results).with_context(cannot)?;
+    for entry in fs::read_dir(results).with_context(cannot)?.flatten() {
+        let age = entry
+            .metadata()
+            .and_then(|about| about.modified())
+            .ok()
+            .and_then(|at| at.elapsed().ok());
+        let is_left = entry.file_name().to_string_lossy().starts_with(PREFIX)
+            && age.is_some_and(|age| age > LEFT_AFTER);
+        if is_left {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+    tempfile::Builder::new()
+        .prefix(PREFIX)
+        .tempdir_in(results)
+        .with_context(cannot)
+}
+
+/// Age from which a folder of an import is of one that was killed.
+const LEFT_AFTER: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
 
 /// Largest input file in MiB.
 const MAX_FILE_MIB: u64 = 1024;

@@ -68,9 +68,7 @@ pub(crate) fn execute(args: &ReportArgs, colors: Colors) -> Outcome {
     let document = document(&read, args.reference.as_deref(), args.floor);
     let format = args.format.as_deref().map(format::report);
     if format.is_some_and(|format| !format.shows_warnings) {
-        for doubt in read.iter().flat_map(|read| &read.warnings) {
-            eprint(&format!("warning: {}\n", report::single_line(doubt)));
-        }
+        print_warnings(&read);
     }
     let Some(out) = &args.out else {
         let format = format.unwrap_or_else(|| format::report("terminal"));
@@ -194,10 +192,18 @@ pub(crate) fn write_documents(
     Ok((run, format!("{tables}{note}")))
 }
 
-/// The page of a run that belongs to a site. `index` is the address of the site's index.
+/// The page of a run that belongs to a site. `index` is the address of the site's index. What cannot be read of the run is
+/// named on stderr.
 pub(super) fn page_in_site(run: &Run, cache: &Path, list: &PriceList, bound: f64, index: &str) -> String {
     let inputs = [ReportInput::load(run, cache, list)];
+    print_warnings(&inputs);
     html::draw_in_site(&document(&inputs, None, bound), index)
+}
+
+fn print_warnings(inputs: &[ReportInput<'_>]) {
+    for warning in inputs.iter().flat_map(|input| &input.warnings) {
+        eprint(&format!("warning: {}\n", report::single_line(warning)));
+    }
 }
 
 /// Writes the reports of a finished run again, because something beside its measurements changed.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -18,6 +18,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How long a client may take in all, so that a slow one delays neither the others nor the end of the run.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Most clients at a time. One that sends nothing is given up after its time.
+const MAX_CLIENTS: usize = 64;
 
 /// Largest head of a request.
 const MAX_HEAD_BYTES: usize = 8 << 10;
@@ -41,11 +44,25 @@ impl MetricsServer {
         let address = listener.local_addr()?;
         let (state, stop) = (Arc::<Mutex<RunMetrics>>::default(), Arc::<AtomicBool>::default());
         let (shown, ended) = (Arc::clone(&state), Arc::clone(&stop));
+        let open = Arc::<AtomicUsize>::default();
         let thread = thread::Builder::new().name("metrics".to_owned()).spawn(move || {
             while !ended.load(Ordering::Relaxed) {
                 match listener.accept() {
-                    // A client that goes away early is none of the run's business.
-                    Ok((stream, _)) => drop(answer(stream, &shown)),
+                    // A client beyond the limit is turned away.
+                    Ok(_) if open.load(Ordering::Relaxed) >= MAX_CLIENTS => {}
+                    Ok((stream, _)) => {
+                        let (shown, counted) = (Arc::clone(&shown), Arc::clone(&open));
+                        open.fetch_add(1, Ordering::Relaxed);
+                        let client = thread::Builder::new().name("metrics-client".to_owned());
+                        let answered = client.spawn(move || {
+                            // A client that goes away early is none of the run's business.
+                            drop(answer(stream, &shown));
+                            counted.fetch_sub(1, Ordering::Relaxed);
+                        });
+                        if answered.is_err() {
+                            open.fetch_sub(1, Ordering::Relaxed);
+                        }
+                    }
                     Err(_) => thread::sleep(POLL_INTERVAL),
                 }
             }
@@ -97,7 +114,7 @@ fn answer(mut stream: TcpStream, state: &Mutex<RunMetrics>) -> io::Result<()> {
         }
         head.extend_from_slice(&part[..count]);
     }
-    let is_known = [&b"GET /metrics "[..], b"GET / "]
+    let is_known = [&b"GET /metrics "[..], b"GET /metrics?", b"GET / "]
         .iter()
         .any(|start| head.starts_with(start));
     let (status, body) = match is_known {
@@ -458,6 +475,18 @@ mod tests {
         assert!(found.starts_with("HTTP/1.1 200 OK\r\n"), "{found}");
         assert!(found.contains("matrix_run_info{run=\"r-1\""), "{found}");
         assert!(ask("/other").starts_with("HTTP/1.1 404"));
+        assert!(ask("/metrics?name=x").starts_with("HTTP/1.1 200"));
+        // Clients that send nothing do not delay the others.
+        let idle: Vec<TcpStream> = (0..8)
+            .map(|_| TcpStream::connect(server.address()).unwrap())
+            .collect();
+        let asked = clock::now();
+        assert!(ask("/metrics").starts_with("HTTP/1.1 200"));
+        assert!(
+            clock::now().since(asked) < 4 * CLIENT_TIMEOUT,
+            "each idle client delays it"
+        );
+        drop(idle);
         // A client that sends its request in small parts, for ever.
         let mut slow = TcpStream::connect(server.address()).unwrap();
         let dripping = thread::spawn(move || {

@@ -164,4 +164,14 @@ fn a_run_that_cannot_be_read_is_left_out_of_a_folder_of_runs_and_fails_by_name()
         .call(&["site", "public", "damaged"])
         .exits(2)
         .says("plan.json");
+    // A measurement that cannot be read is missing in the page, and named.
+    let cells = fs::read_dir(run.join("cells")).expect("the run has cells");
+    for cell in cells {
+        let summary = cell.expect("it is listed").path().join("summary.json");
+        fs::write(summary, "{").expect("it can be written");
+    }
+    bench
+        .call(&["site", "public"])
+        .exits(0)
+        .says("summary.json` is not valid");
 }
