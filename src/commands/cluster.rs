@@ -141,7 +141,7 @@ fn submit(plan: &JobPlan, args: &RunArgs, cluster: &str, colors: Colors) -> Outc
                 false => String::new(),
             };
             Err(CommandError::cannot_continue(format!(
-                "error: job {job} ended before its run did: {}\n{prolog}  = note: what it wrote is in {}; without Slurm its processes may still run on their node\n  = help: {next}\n",
+                "error: job {job} ended before its run did: {}\n{prolog}  = note: its output is in {}; its processes may still run on their node, where Slurm no longer watches them\n  = help: {next}\n",
                 end.describe(),
                 folder.display(),
             )))

@@ -100,7 +100,7 @@ pub(crate) const TABLE: &[CodeEntry] = &[
         meaning: "The random arrivals have another rate than requested: the figures are those of the drawn rate.",
         fix: "Send more requests: the relative deviation of a Poisson draw is about one over the square root of their number. Another `seed` draws other arrivals; all starts and engines of a matrix use the same arrivals.",
         bound: "0.1 of the requested rate, from 8 arrivals on",
-        source: "the times between arrivals are drawn, as in bench_serving; with 100 arrivals their mean is off by 0.1 or more in one of three draws",
+        source: "the times between arrivals are drawn at random, as in bench_serving; with 100 arrivals their mean is off by 10 % or more in about one draw of three",
         implied_codes: &[],
     },
     CodeEntry {
@@ -140,7 +140,7 @@ pub(crate) const TABLE: &[CodeEntry] = &[
         meaning: "The server counts another number of prompt tokens than was sent. Fewer: prompts were truncated, earlier turns were dropped, or another tokenizer counts. More, which is suspect: something was added to the prompts.",
         fix: "Raise the engine's context length (of each slot, if it has slots), and check whether it truncates prompts and whether the matrix names the right tokenizer and chat template.",
         bound: "`prompt_tokens`: 0.02 of each prompt, at least 8 tokens, exceeded in more than one of 100 prompts. The server may count 256 tokens more in chats, for a template. For each further message of a conversation it may count 16 tokens more or 2 fewer, and a template may drop the reasoning in earlier answers and the white space around it. Of the simulated engine, which has no tokenizer, only prompts of token ids are judged. Images with fewer than 4 tokens, and more cached tokens than the prompt has, are suspect; if the tokens of the images of two sides differ by more than a tenth, there is no ratio. The engine's counter of prompt tokens may be below the sum of all completed requests by `max_cache_hits` (0.05), by the tokens that prompts have in common (including a chat template and unique prefixes), and by the tokens that the engine or its answers report as cached",
-        source: "vLLM, SGLang and llama-server count random and ShareGPT prompts as the data set does, within one token",
+        source: "the numbers of prompt tokens that vLLM, SGLang and llama-server report for random and ShareGPT prompts are those of the data set, within one token",
         implied_codes: &[FewSamples, WindowShort, NeverSteady, TokensDisagree],
     },
     CodeEntry {
@@ -603,7 +603,7 @@ pub(crate) const TABLE: &[CodeEntry] = &[
         code: PretendedGpus,
         weight: Valid,
         families: &[],
-        meaning: "The GPUs are pretended: nothing was computed on a GPU.",
+        meaning: "The GPUs are simulated: nothing was computed on a real GPU.",
         fix: "Unset MATRIX_PRETEND_GPUS on a host with GPUs.",
         bound: "–",
         source: "the environment variable",

@@ -160,7 +160,7 @@ impl<'a> Setting<'a> {
             return Err(error(
                 name,
                 &format!("`{name}` has {} values, more than {MAX_VALUES}", values.len()),
-                "choose those that differ most, such as powers of two: a search has a few dozen starts",
+                "name fewer values that differ more, such as powers of two: a search can start the engine only a few dozen times",
             ));
         }
         let is_repeated = |(at, value): (usize, &&str)| values[..at].contains(value);

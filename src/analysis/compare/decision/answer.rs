@@ -105,7 +105,7 @@ impl Answer {
         if first.min(second) < min_starts || self.estimate.and_then(|estimate| estimate.precision).is_none() {
             let noise = match min_starts {
                 MIN_STARTS_NOISE_KNOWN => "",
-                _ => ", or three where `matrix noise` has measured how much starts on this host differ",
+                _ => ", or three if `matrix noise` has measured the variation between starts on this host",
             };
             return Some(NoVerdict::TooFewStarts(format!(
                 "n = {first} and {}; a verdict needs {} on each side{noise}",
