@@ -39,7 +39,7 @@ fn main() -> io::Result<()> {
     fs::write(out.join("shipped.rs"), code)
 }
 
-/// The texts are compressed once and read at every start.
+/// Files are compressed once, when the binary is built.
 const LEVEL: i32 = 19;
 
 /// The YAML and JSON files of a folder, sorted, so that the same sources give the same binary.

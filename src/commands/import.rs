@@ -131,7 +131,7 @@ fn write_run(
     Ok(format!("{message}{warnings}"))
 }
 
-/// A folder in which a run is made. It is removed at the end; one that a kill left is removed by the next import.
+/// A folder in which a run is made. It is removed at the end; one that a kill left is removed by an import a day later.
 fn hidden_folder(results: &Path) -> anyhow::Result<tempfile::TempDir> {
     const PREFIX: &str = ".importing-";
     let cannot = || format!("cannot write to the folder {}", results.display());

@@ -234,8 +234,7 @@ fn models(config: &Value) -> Vec<String> {
                 .collect(),
         )
     };
-    let names: Vec<String> = named.or_else(listed).unwrap_or_default();
-    names
+    named.or_else(listed).unwrap_or_default()
 }
 
 /// The SLO, in milliseconds by AIPerf's names.
