@@ -121,7 +121,9 @@ impl State {
                     cells_measured(*measurements)
                 ));
             }
-            Event::Swept { what } => self.print_line(&format!("removed orphans of an earlier run: {what}")),
+            Event::Swept { what } => {
+                self.print_line(&format!("removed what an earlier run left behind: {what}"))
+            }
             Event::Note { message } => self.print_line(message),
             Event::Warning { message } => self.print_line(&format!("warning: {message}")),
             Event::Stopping { now: false } => self.print_line(
@@ -180,10 +182,11 @@ impl State {
                 last_line,
                 ..
             } => {
-                let text = format!(
-                    "  starting: {phase}, {elapsed_s:.0}s; {}",
-                    truncate(last_line, 100)
-                );
+                let line = match last_line.trim() {
+                    "" => String::new(),
+                    line => format!("; {}", truncate(line, 100)),
+                };
+                let text = format!("  starting: {phase}, {elapsed_s:.0}s{line}");
                 let new_phase = self.last_phase != *phase;
                 self.last_phase.clone_from(phase);
                 self.print_progress(&text, new_phase);
@@ -238,7 +241,7 @@ impl State {
                 let shown = match decision {
                     Some(PointDecision::Holds) => "holds",
                     Some(PointDecision::Fails) => "does not hold",
-                    Some(PointDecision::Undecided) => "is too close to call",
+                    Some(PointDecision::Undecided) => "is undecided",
                     None => "met a warm cache",
                 };
                 self.print_line(&format!(

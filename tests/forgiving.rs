@@ -155,15 +155,48 @@ fn keys_of_other_tools_are_answered_with_ours() {
 }
 
 #[test]
+fn two_lines_are_a_recipe() {
+    let folder = tempfile::tempdir().expect("a test can do this");
+    let write = |recipe: &str| {
+        std::fs::create_dir_all(folder.path().join("engines")).expect("a test can do this");
+        std::fs::write(folder.path().join("engines/mine.yaml"), recipe).expect("a test can do this");
+    };
+    let plan =
+        |arguments: &[&str]| answer_in(folder.path(), &format!("engines: [mine]\n{MODELS}"), arguments);
+    write("name: mine\ncommand: [my-engine, serve, \"{model}\", --port, \"{port}\"]\n");
+    let (code, out, said) = plan(&["plan"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        out.contains("process\n    my-engine serve") && out.contains("--port 8000"),
+        "{out}"
+    );
+    write(
+        "name: mine\ncontainer: { image: \"my/engine:1\", command: [serve, \"{model}\"] }\napi: { protocol: openai-chat }\n",
+    );
+    let (code, out, said) = plan(&["plan", "--json"]);
+    assert_eq!(code, Some(0), "{said}");
+    for part in ["\"backend\": \"vllm-chat\"", "\"title\": \"mine\"", "my/engine:1"] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+}
+
+#[test]
 fn a_recipe_with_errors_is_reported_as_one_with_all_keys_that_it_lacks() {
     let folder = tempfile::tempdir().expect("a test can do this");
     std::fs::create_dir(folder.path().join("engines")).expect("a test can do this");
     std::fs::write(folder.path().join("engines/mine.yaml"), "name: mine\n").expect("a test can do this");
     let (code, _, said) = answer_in(folder.path(), &format!("engines: [mine]\n{MODELS}"), &["check"]);
     assert_eq!(code, Some(2));
-    for key in ["title", "backend", "executors", "api"] {
-        assert!(said.contains(&format!("missing key `{key}`")), "{key}: {said}");
-    }
+    assert!(
+        said.contains("the recipe `mine` does not say how to start the engine")
+            && said.contains("command: [my-engine, serve"),
+        "{said}"
+    );
+    assert!(!said.contains("unknown engine"), "{said}");
+    std::fs::write(folder.path().join("engines/mine.yaml"), "title: mine\n").expect("a test can do this");
+    let (code, _, said) = answer_in(folder.path(), &format!("engines: [mine]\n{MODELS}"), &["check"]);
+    assert_eq!(code, Some(2));
+    assert!(said.contains("missing key `name`"), "{said}");
     assert!(!said.contains("unknown engine"), "{said}");
     let said = errors("about: nothing\n");
     for key in ["engines", "models", "scenarios"] {

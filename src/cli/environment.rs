@@ -30,6 +30,11 @@ pub(crate) fn visible_gpus() -> Option<(&'static str, Option<GpuList>)> {
         })
 }
 
+/// Width of pages from `COLUMNS`, if stdout is no terminal.
+pub(crate) fn columns() -> Option<u16> {
+    env_variable("COLUMNS")?.parse().ok()
+}
+
 /// Path of NVIDIA's management library from `MATRIX_NVML_LIBRARY`, if it is not the one that the loader
 /// finds: for drivers in an unusual place, and for tests.
 pub(crate) fn nvml_library() -> Option<PathBuf> {
@@ -47,7 +52,7 @@ pub(crate) fn lock_folder() -> Option<PathBuf> {
 pub fn env_variable(name: &str) -> Option<String> {
     #[expect(
         clippy::disallowed_methods,
-        reason = "this is the place that reads the environment"
+        reason = "environment variables are read only in this file"
     )]
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }

@@ -75,11 +75,11 @@ pub(crate) struct SiteArgs {
 /// `matrix explain`.
 ///
 /// Examples: `matrix explain engine=sglang,scenario=sharegpt`, `matrix explain host-busy`
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct ExplainArgs {
     /// The cells: a part of their names, or a selector as for `matrix run --only`. By default all cells of the run; more than four
-    /// measurements are printed in one line each. Without `--run` also a reason code such as `host-busy`: prints its meaning, its bound
-    /// and the fix, and needs no run.
+    /// measurements are printed in one line each. Without `--run` also the folder of a run, or a reason code such as `host-busy`:
+    /// prints its meaning, its bound and the fix, and needs no run.
     pub(crate) cell: Option<String>,
     /// The run: its folder or name, or a matrix, for its newest run. By default the newest run of all.
     #[arg(long, value_name = "RUN")]

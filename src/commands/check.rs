@@ -122,5 +122,6 @@ fn diagnostic_json(diagnostic: &Diagnostic, sources: &[Source]) -> serde_json::V
         "label": shown(&diagnostic.label),
         "notes": diagnostic.notes.iter().map(shown).collect::<Vec<_>>(),
         "help": diagnostic.help.as_ref().map(shown),
+        "replacement": diagnostic.replacement.as_ref().map(|(_, with)| shown(with)),
     })
 }

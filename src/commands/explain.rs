@@ -1,6 +1,6 @@
 //! `matrix explain`: explains the validity of a measurement, or a reason code.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::analysis::validity::{self, CodeEntry, Evidence};
 use crate::base::text::wrap;
@@ -40,6 +40,7 @@ pub(crate) fn execute(args: &ExplainArgs) -> Outcome {
         });
         return Ok(Exit::Done);
     }
+    let args = &with_run_of_folder(args.clone());
     let usage = |error: store::StoreError| CommandError::usage(format!("error: {error}\n"));
     let run = find_run(args).map_err(|refusal| suggest_code(refusal, args))?;
     for doubt in &run.warnings {
@@ -85,6 +86,17 @@ pub(crate) fn execute(args: &ExplainArgs) -> Outcome {
     Ok(Exit::Done)
 }
 
+/// Takes the folder of a run for the run, where it was given as the cells.
+fn with_run_of_folder(mut args: ExplainArgs) -> ExplainArgs {
+    let is_run = |name: &String| store::read_run_info(Path::new(name)).is_ok();
+    if args.run.is_none()
+        && let Some(folder) = args.cell.take_if(|name| is_run(name))
+    {
+        args.run = Some(folder);
+    }
+    args
+}
+
 fn find_code(name: &str) -> Option<ReasonCode> {
     ReasonCode::from_name(name)
 }
@@ -124,13 +136,16 @@ fn format_entry(entry: &CodeEntry, width: usize) -> String {
     };
     let mut text = format!("{}: {}{only}\n\n", entry.code.name(), entry.weight.weight_name());
     let brought = implied_codes(entry).join(", ");
-    for (head, text_block) in [
+    let (bound, rules) = entry.bound.split_first().expect("each code has a bound");
+    let blocks = [
         ("means", entry.meaning),
         ("what to do", entry.fix),
-        ("bound", entry.bound),
-        ("why", entry.source),
-        ("may imply", brought.as_str()),
-    ] {
+        ("bound", *bound),
+    ]
+    .into_iter()
+    .chain(rules.iter().map(|rule| ("", *rule)))
+    .chain([("why", entry.source), ("may imply", brought.as_str())]);
+    for (head, text_block) in blocks {
         if !text_block.is_empty() {
             text.push_str(&wrap(&format!("  {head:<12}"), 14, text_block, width));
         }
@@ -152,7 +167,7 @@ fn entry_as_json(entry: &CodeEntry) -> String {
         "only": affected_families(entry),
         "means": entry.meaning,
         "fix": entry.fix,
-        "bound": entry.bound,
+        "bound": entry.bound.join(" "),
         "source": entry.source,
         "brings": implied_codes(entry),
     });

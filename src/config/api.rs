@@ -3,15 +3,18 @@
 use serde::{Deserialize, Serialize};
 
 /// The wire format of requests and responses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Protocol {
     /// SGLang's own protocol: `POST /generate`, with cumulative text.
     SglangNative,
     /// OpenAI completions: `POST /v1/completions`.
+    #[default]
+    #[serde(alias = "openai")]
     Completions,
     /// OpenAI chat: `POST /v1/chat/completions`.
+    #[serde(alias = "openai-chat")]
     Chat,
     /// TensorRT-LLM behind Triton: `POST /v2/models/ensemble/generate_stream`.
     Trt,

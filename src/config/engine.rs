@@ -67,7 +67,8 @@ pub(crate) type Recipes = BTreeMap<String, Recipe>;
 pub(crate) struct Recipe {
     /// Name of the recipe; it must equal the file name without `.yaml`.
     pub(crate) name: Spanned<String>,
-    /// Name of the engine in tables and reports.
+    /// Name of the engine in tables and reports; default: the name of the recipe.
+    #[serde(default)]
     pub(crate) title: String,
     /// Description of the engine, in one sentence.
     #[serde(default)]
@@ -75,12 +76,16 @@ pub(crate) struct Recipe {
     /// Whether the engine is simulated; every table then marks its figures as simulated.
     #[serde(default)]
     pub(crate) simulated: bool,
-    /// Name of the engine's backend in bench_serving (`--backend`).
+    /// Name of the engine's backend in bench_serving (`--backend`); default: `vllm` with the protocol
+    /// `completions`, and `vllm-` with the name of any other protocol.
+    #[serde(default)]
     pub(crate) backend: String,
     /// Version that is used if the matrix sets none.
     #[serde(default)]
     pub(crate) version: Option<String>,
-    /// Executors that can run the engine; the first one is the default.
+    /// Executors that can run the engine; the first one is the default. Without this key: `container` if the
+    /// recipe has `container`, and `process` if it has `process`, or a `command` but no `container`.
+    #[serde(default)]
     pub(crate) executors: Vec<Executor>,
     /// Devices that the engine computes on; default `gpu`.
     #[serde(default)]
@@ -117,10 +122,12 @@ pub(crate) struct Recipe {
     /// Precision of the weights if the matrix sets none.
     #[serde(default)]
     pub(crate) precision: Option<String>,
-    /// Port that the engine listens on.
+    /// Port that the engine listens on; default: 8000, and `{port}` in the command if another port is used.
+    #[serde(default)]
     pub(crate) port: PortRecipe,
-    /// HTTP API of the engine.
-    #[serde(rename = "api")]
+    /// HTTP API of the engine; default: OpenAI completions, with prompts that begin differently in each
+    /// measurement (`unique_prefixes`).
+    #[serde(rename = "api", default = "ApiRecipe::openai")]
     pub(crate) api: ApiRecipe,
     /// Log lines that show a phase of the start or a fatal error.
     #[serde(default)]
@@ -143,6 +150,34 @@ pub(crate) struct Recipe {
 }
 
 impl Recipe {
+    /// The recipe with the keys that follow from others.
+    pub(crate) fn completed(mut self) -> Self {
+        if self.title.is_empty() {
+            self.title.clone_from(&self.name.value);
+        }
+        if self.backend.is_empty() {
+            self.backend = match self.api.protocol {
+                Protocol::Completions => "vllm".to_owned(),
+                protocol => format!("vllm-{}", protocol.facts().name),
+            };
+        }
+        if self.executors.is_empty() {
+            let runs_process = self.process.is_some() || (self.command.is_some() && self.container.is_none());
+            let container = self.container.as_ref().map(|_| Executor::Container);
+            self.executors.extend(
+                container
+                    .into_iter()
+                    .chain(runs_process.then_some(Executor::Process)),
+            );
+        }
+        self
+    }
+
+    /// Whether the recipe says how the engine is started or reached.
+    pub(crate) fn has_start(&self) -> bool {
+        !self.executors.is_empty()
+    }
+
     /// The commands that start the engine, whichever executor uses them.
     pub(crate) fn commands(&self) -> impl Iterator<Item = &Vec<Template>> {
         let container = self
@@ -270,11 +305,27 @@ pub(crate) struct Checkpoint {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PortRecipe {
-    /// Port that the engine listens on without arguments.
+    /// Port that the engine listens on without arguments; default 8000.
+    #[serde(default = "PortRecipe::usual")]
     pub(crate) default: u16,
     /// Arguments appended if another port is used, such as `[--port, "{port}"]`.
     #[serde(default)]
     pub(crate) flag: Vec<Template>,
+}
+
+impl PortRecipe {
+    fn usual() -> u16 {
+        8000
+    }
+}
+
+impl Default for PortRecipe {
+    fn default() -> Self {
+        Self {
+            default: Self::usual(),
+            flag: Vec::new(),
+        }
+    }
 }
 
 /// The HTTP API of an engine.
@@ -282,7 +333,8 @@ pub(crate) struct PortRecipe {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ApiRecipe {
-    /// The protocol of requests.
+    /// The protocol of requests; default `completions`.
+    #[serde(default)]
     pub(crate) protocol: Protocol,
     /// Path of requests; default: the protocol's path.
     #[serde(default)]
@@ -293,7 +345,8 @@ pub(crate) struct ApiRecipe {
     /// Fields added to every request body; `null` removes a field.
     #[serde(default)]
     pub(crate) body: BodyFields,
-    /// Path that returns status 200 when the engine is healthy.
+    /// Path that returns status 200 when the engine is healthy; default `/health`.
+    #[serde(default = "ApiRecipe::usual_health")]
     pub(crate) health: String,
     /// Path that lists the engine's models.
     #[serde(default)]
@@ -320,6 +373,30 @@ pub(crate) struct ApiRecipe {
     /// default `false`.
     #[serde(default)]
     pub(crate) restart_for_cells: Spanned<bool>,
+}
+
+impl ApiRecipe {
+    fn usual_health() -> String {
+        "/health".to_owned()
+    }
+
+    /// The API of an engine whose recipe says nothing of it.
+    fn openai() -> Self {
+        Self {
+            protocol: Protocol::default(),
+            path: None,
+            usage: UsageRequest::StreamOptions,
+            body: BodyFields::default(),
+            health: Self::usual_health(),
+            models: Some("/v1/models".to_owned()),
+            version: None,
+            info: None,
+            metrics: None,
+            reset: None,
+            unique_prefixes: Some(Spanned::from(true)),
+            restart_for_cells: Spanned::default(),
+        }
+    }
 }
 
 /// Timeouts of an engine.

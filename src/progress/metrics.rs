@@ -96,7 +96,7 @@ impl Drop for MetricsServer {
     }
 }
 
-/// Answers one request: with the metrics for `GET` of `/metrics` or `/`.
+/// Answers one request: with the metrics for `GET` of `/metrics` or `/`, without them for `HEAD`.
 fn answer(mut stream: TcpStream, state: &Mutex<RunMetrics>) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     let deadline = clock::now().plus(CLIENT_TIMEOUT);
@@ -114,17 +114,24 @@ fn answer(mut stream: TcpStream, state: &Mutex<RunMetrics>) -> io::Result<()> {
         }
         head.extend_from_slice(&part[..count]);
     }
-    let is_known = [&b"GET /metrics "[..], b"GET /metrics?", b"GET / "]
+    let (is_head, target) = match head.strip_prefix(b"HEAD ") {
+        Some(target) => (true, target),
+        None => (false, head.strip_prefix(b"GET ").unwrap_or_default()),
+    };
+    let is_known = [&b"/metrics "[..], b"/metrics?", b"/ "]
         .iter()
-        .any(|start| head.starts_with(start));
+        .any(|start| target.starts_with(start));
     let (status, body) = match is_known {
         true => ("200 OK", state.lock().expect("counting does not panic").text()),
         false => ("404 Not Found", "the metrics are at /metrics\n".to_owned()),
     };
-    let answer = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+    let mut answer = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
     );
+    if !is_head {
+        answer.push_str(&body);
+    }
     let mut rest = answer.as_bytes();
     while !rest.is_empty() {
         stream.set_write_timeout(remaining()?)?;
@@ -246,11 +253,7 @@ impl RunMetrics {
         ];
         page.gauge("matrix_run_info", "The run; always 1.", [(&run[..], 1.0)]);
         let total = [(&[][..], self.measurements as f64)];
-        page.gauge(
-            "matrix_measurements",
-            "Measurements that the run consists of.",
-            total,
-        );
+        page.gauge("matrix_measurements", "Number of measurements of the run.", total);
         let ended: Vec<([(&str, &str); 1], f64)> = self
             .ended
             .iter()
@@ -260,7 +263,7 @@ impl RunMetrics {
         page.family(
             "matrix_measurements_ended_total",
             "counter",
-            "Measurements by how they ended.",
+            "Number of ended measurements by status.",
             ended,
         );
         let has_ended = [(&[][..], f64::from(u8::from(self.has_ended)))];
@@ -464,17 +467,21 @@ mod tests {
     fn the_server_answers_at_its_path_and_ends_with_the_run() {
         let server = MetricsServer::listen("127.0.0.1:0".parse().unwrap()).unwrap();
         server.listener()(&began());
-        let ask = |path: &str| {
+        let request = |method: &str, path: &str| {
             let mut stream = TcpStream::connect(server.address()).unwrap();
-            write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+            write!(stream, "{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
             let mut answer = String::new();
             stream.read_to_string(&mut answer).unwrap();
             answer
         };
+        let ask = |path: &str| request("GET", path);
         let found = ask("/metrics");
         assert!(found.starts_with("HTTP/1.1 200 OK\r\n"), "{found}");
         assert!(found.contains("matrix_run_info{run=\"r-1\""), "{found}");
         assert!(ask("/other").starts_with("HTTP/1.1 404"));
+        assert!(request("POST", "/metrics").starts_with("HTTP/1.1 404"));
+        let (head, body) = found.split_once("\r\n\r\n").unwrap();
+        assert!(!body.is_empty() && request("HEAD", "/metrics") == format!("{head}\r\n\r\n"));
         assert!(ask("/metrics?name=x").starts_with("HTTP/1.1 200"));
         // Clients that send nothing do not delay the others.
         let idle: Vec<TcpStream> = (0..8)

@@ -41,7 +41,10 @@ pub(crate) fn engines(folder: &Path) -> Vec<KnownEngine> {
         Some(KnownEngine {
             name,
             recipe: source.name.to_string(),
-            about: recipe.map(|recipe| about(&recipe)),
+            about: recipe
+                .map(Recipe::completed)
+                .filter(Recipe::has_start)
+                .map(|recipe| about(&recipe)),
         })
     });
     known.collect()

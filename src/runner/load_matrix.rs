@@ -63,7 +63,7 @@ pub(crate) fn read_bytes(path: &Path, largest_mib: u64) -> std::io::Result<Vec<u
     file.read_to_end(&mut bytes)?;
     match bytes.len() as u64 > largest {
         true => Err(std::io::Error::other(format!(
-            "it is larger than {largest_mib} MiB"
+            "the file is larger than {largest_mib} MiB"
         ))),
         false => Ok(bytes),
     }
@@ -303,7 +303,9 @@ fn load_recipes(
         renamed.extend(reading.renamed);
         match reading.value {
             Some(recipe) => {
+                let recipe = recipe.completed();
                 diagnostics.extend(check_recipe_name(&recipe, name));
+                diagnostics.extend(check_recipe_start(&recipe));
                 recipes.insert(name.to_owned(), recipe);
             }
             None => yaml::add_missing_keys(&source, &required_keys("schemas/engine.json"), diagnostics),
@@ -316,7 +318,7 @@ fn load_recipes(
             if !recipes.contains_key(&name)
                 && let Some(recipe) = recipe()
             {
-                recipes.insert(name, recipe);
+                recipes.insert(name, recipe.completed());
             }
         }
     }
@@ -348,12 +350,27 @@ fn check_recipe_name(recipe: &Recipe, name: &str) -> Option<Diagnostic> {
         return None;
     }
     let diagnostic = Diagnostic::new(format!(
-        "the recipe is named `{}`, but its file `{name}.yaml`",
+        "the recipe is named `{}`, but its file is named `{name}.yaml`",
         recipe.name
     ))
-    .with_help("use the same name for both");
+    .with_help("use the same name for the recipe and its file");
     Some(match &recipe.name.place {
         Some(place) => diagnostic.with_place(place, "this name differs from the file name of the recipe"),
+        None => diagnostic,
+    })
+}
+
+fn check_recipe_start(recipe: &Recipe) -> Option<Diagnostic> {
+    if recipe.has_start() {
+        return None;
+    }
+    let diagnostic = Diagnostic::new(format!(
+        "the recipe `{}` does not say how to start the engine",
+        recipe.name
+    ))
+    .with_help("add `command: [my-engine, serve, \"{model}\", --port, \"{port}\"]`, or a `container` with `image` and `command`");
+    Some(match &recipe.name.place {
+        Some(place) => diagnostic.with_place(place, "the command is missing"),
         None => diagnostic,
     })
 }

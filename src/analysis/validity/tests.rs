@@ -36,14 +36,13 @@ fn the_table_tells_the_defaults_of_the_bounds() {
     for (name, value) in bounds.as_object().unwrap() {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let value = value.strip_suffix(".0").unwrap_or(&value);
-        let row = TABLE
-            .iter()
-            .find(|entry| entry.bound.contains(&format!("`{name}`")));
-        let row = row.unwrap_or_else(|| panic!("no row tells of `{name}`"));
+        let has_name = |text: &&str| text.contains(&format!("`{name}`"));
+        let mut texts = TABLE.iter().flat_map(|entry| entry.bound);
+        let text = texts.find(|text| has_name(text));
+        let text = text.unwrap_or_else(|| panic!("no bound has the name `{name}`"));
         assert!(
-            row.bound.contains(value),
-            "`{name}` is {value}, and the table says: {}",
-            row.bound
+            text.contains(value),
+            "`{name}` is {value}, and the table says: {text}"
         );
     }
 }
@@ -449,12 +448,12 @@ fn cached_tokens_are_a_share_of_all_that_the_server_counts() {
     // The server counts the tokens of its chat template too.
     assert_eq!(
         says(110),
-        "840 of 880 prompt tokens cached by its answers (95.5 %)"
+        "840 of 880 prompt tokens were cached, by the server's answers (95.5 %)"
     );
     // A server that counts less than was sent says nothing of the share.
     assert_eq!(
         says(1),
-        "840 of 800 prompt tokens cached by its answers (105.0 %)"
+        "840 of 800 prompt tokens were cached, by the server's answers (105.0 %)"
     );
 }
 
@@ -483,7 +482,7 @@ fn more_cached_tokens_than_a_prompt_has_are_doubted() {
     };
     assert_eq!(judged(1), None);
     let measured =
-        "20 of 20 answers report more cached tokens than their prompts have, such as 7 cached of 1"
+        "20 of 20 answers report more cached tokens than their prompts have, such as 7 cached tokens of a prompt of 1"
             .to_owned();
     assert_eq!(judged(7), Some((Verdict::Suspect, measured)));
 }
@@ -818,7 +817,11 @@ fn answers_that_come_faster_than_the_engine_makes_tokens_were_held_back() {
         untimed::unknown_token_times_reason(&requests, Some(&engine), scenario).map(|reason| reason.measured)
     };
     let matched_reason = reason_for(50, 0.5, 0.012, &scenario).expect("12 ms are not 0.5");
-    assert!(matched_reason.starts_with("12.00 ms between tokens by the engine's metrics, but 0.50 ms"));
+    assert!(
+        matched_reason.starts_with(
+            "tokens are 12.00 ms apart by the engine's metrics, but received events are 0.50 ms"
+        )
+    );
     assert!(reason_for(50, 0.5, 0.012, &search).is_some(), "in a search too");
     assert!(reason_for(50, 5.0, 0.012, &scenario).is_some());
     assert_eq!(
@@ -931,7 +934,7 @@ fn tokens_that_are_reported_of_answers_without_any_text_are_told() {
     assert_eq!(code, ReasonCode::TokensDisagree);
     assert_eq!(
         measured,
-        "320 output tokens by the engine, and no text in any of 10 answers"
+        "320 output tokens reported by the engine, but no text in any of 10 answers"
     );
     assert_eq!(reason_for(1, 0), None);
     assert_eq!(reason_for(0, 32), None, "hidden reasoning");

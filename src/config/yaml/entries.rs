@@ -57,8 +57,11 @@ pub(super) fn collect_entries<'n>(
         if !context.is_omitted(merge_index)
             && let Err(wrong) = merge_entries(context, value, 0, &mut index, &mut first, &mut entries)?
         {
-            let diagnostic = Diagnostic::new(format!("`<<` takes a map or a list of maps{}", context.path()))
-                .with_place(&context.place(&wrong.node.mark), "not a map");
+            let diagnostic = Diagnostic::new(format!(
+                "the merge key `<<` needs a map or a list of maps{}",
+                context.path()
+            ))
+            .with_place(&context.place(&wrong.node.mark), "not a map");
             context.add_diagnostic(diagnostic, merge_index, None);
         }
     }
@@ -153,15 +156,15 @@ pub(super) fn drop_unknown<'n>(
             .or_else(|| nearest_renamed(name, &absent));
         diagnostic = match near {
             None if is_model_size(name, known) => diagnostic.with_help(format!(
-                "`{name}` belongs to the model: `models: [{{ NAME: {{ {name}: 2 }} }}]`"
+                "`{name}` is a setting of a model or an axis; write `models: [{{ NAME: {{ {name}: 2 }} }}]`, or `axes: {{ {name}: [1, 2] }}` for all models"
             )),
             Some(near) if present.contains(&near) => diagnostic.with_help(format!(
-                "`{name}` is the earlier name of `{near}`, which is also set; keep one of them"
+                "`{name}` is the old name of `{near}`, and both are set; keep one of them"
             )),
             Some(near) => diagnostic
                 .with_help("did you mean")
                 .with_replacement(&place, near),
-            None if known.is_empty() => diagnostic.with_help("no keys are allowed here; remove it"),
+            None if known.is_empty() => diagnostic.with_help("no key is allowed here; remove this key"),
             None => {
                 let current = known.iter().filter(|key| new_name(key, known).is_none());
                 diagnostic.with_help(format!("known keys: {}", backtick_list(current.copied())))
