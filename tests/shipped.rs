@@ -227,3 +227,33 @@ fn the_committed_schemas_are_those_that_the_binary_prints() {
         );
     }
 }
+
+/// README's picture, from a run that is kept packed. `MATRIX_RECORD=1 cargo test --test shipped picture` draws it anew.
+#[test]
+fn the_picture_of_the_readme_is_what_the_binary_draws() {
+    let folder = tempfile::tempdir().expect("a folder is made");
+    let packed = root().join("tests/fixtures/picture.tar.zst");
+    let archive = folder.path().join("run.tar");
+    let unpacked =
+        zstd::decode_all(std::fs::File::open(packed).expect("the run is there")).expect("it is whole");
+    std::fs::write(&archive, unpacked).expect("it is written");
+    let tar = Command::new("tar")
+        .arg("-xf")
+        .arg(&archive)
+        .current_dir(folder.path())
+        .status();
+    assert!(tar.expect("tar runs").success());
+    let run = folder.path().join("sweep");
+    let (code, drawn, err) = shell(&["report", &run.to_string_lossy(), "--format", "svg"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    let picture = root().join("docs/report.svg");
+    if std::env::var_os("MATRIX_RECORD").is_some() {
+        std::fs::write(&picture, &drawn).expect("it is written");
+    }
+    let kept = std::fs::read_to_string(&picture).unwrap_or_default();
+    assert!(
+        kept == drawn,
+        "docs/report.svg is old: `MATRIX_RECORD=1 cargo test --test shipped picture`"
+    );
+    assert!(drawn.contains("SLO: 80 tok/s per user") && drawn.matches("class=\"caption\"").count() > 1);
+}

@@ -257,6 +257,7 @@ fn assemble(matrix: &Matrix, gathered: CellsByLaunch, left_out: Vec<ExcludedCell
     let reference = matrix.reference.as_ref().map(|name| name.value.clone());
     Plan {
         matrix: matrix.name.value.clone(),
+        about: matrix.about.clone(),
         starts: order::plan_starts(&launches, &cells, &matrix.repeats),
         pull_ahead: matrix.pull_ahead,
         gpus: matrix.gpus.clone(),
@@ -311,7 +312,7 @@ fn uneven_groups(site: &ResolveContext<'_>, uneven: &UnevenZip) -> Diagnostic {
         site.engine, site.model, site.scenario
     ))
     .with_help(
-        "give each axis of the group the same number of values, or remove the group from `zip` to cross them",
+        "give each axis of the group the same number of values, or remove the group from `zip` to combine all values",
     );
     match site.matrix.zip[uneven.group]
         .first()

@@ -56,6 +56,9 @@ use crate::config::validity::ValidityBounds;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     pub(crate) matrix: String,
+    /// What the matrix is for, in its own words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) about: Option<String>,
     /// The launches, in the order of first use.
     pub(crate) launches: Vec<Launch>,
     /// The cells, in the order of first measurement.
@@ -101,6 +104,7 @@ impl Plan {
     pub(crate) fn empty(matrix: &str) -> Self {
         Self {
             matrix: matrix.to_owned(),
+            about: None,
             launches: Vec::new(),
             cells: Vec::new(),
             starts: Vec::new(),
@@ -162,13 +166,15 @@ impl Plan {
         let mut missing = named.chain(started).filter(|launch| !launches.contains(launch));
         if let Some(launch) = missing.next() {
             return Some(format!(
-                "it refers to the launch `{launch}`, but does not contain it"
+                "the plan refers to the launch `{launch}`, but does not contain it"
             ));
         }
         let measured = self.starts.iter().flat_map(|start| &start.cells);
         let mut missing = measured.filter(|measurement| !cells.contains(&measurement.cell));
         let cell = &missing.next()?.cell;
-        Some(format!("it refers to the cell `{cell}`, but does not contain it"))
+        Some(format!(
+            "the plan refers to the cell `{cell}`, but does not contain it"
+        ))
     }
 
     /// The cells of each launch, in the plan's order.

@@ -305,6 +305,7 @@ impl Plan {
             left_out: Vec::new(),
             until: None,
             matrix: self.matrix.clone(),
+            about: self.about.clone(),
             gpus: self.gpus.clone(),
             reference: self.reference.clone(),
             // The part has no cell of another start, and answers are judged over the whole run.

@@ -31,7 +31,7 @@ pub(crate) fn plot(title: &str, values: &[f64]) -> String {
     let margin = labels[0].len();
     let mut text = format!("\n{title}");
     if per > 1 {
-        let _ = write!(text, ", a column being the largest of {per} s");
+        let _ = write!(text, " (each column shows the largest value of {per} s)");
     }
     text.push('\n');
     for row in (0..HEIGHT).rev() {
@@ -115,7 +115,10 @@ mod tests {
         let mut long = vec![1.0; 200];
         long[130] = 9.0;
         let drawn = plot("Requests", &long);
-        assert!(drawn.contains("a column being the largest of 3 s"), "{drawn}");
+        assert!(
+            drawn.contains("(each column shows the largest value of 3 s)"),
+            "{drawn}"
+        );
         assert_eq!(drawn.matches('█').count(), 8, "{drawn}");
         assert!(
             drawn.lines().all(|line| line.chars().count() <= WIDTH + 4),

@@ -28,7 +28,7 @@ pub(crate) fn table(calibration: &Calibration) -> Table {
         marks: Vec::new(),
     });
     let mut notes = vec![
-        "measured times minus the true times of the simulated engine; bias: their mean; p99: 99 % of the differences are at most this large, in either direction"
+        "errors are the measured times minus the true times of the simulated engine; bias: mean of the errors; p99: 99 % of the errors are at most this large, in either direction"
             .to_owned(),
         format!("timestamps of arrivals: {} clock", calibration.timestamp_source),
     ];

@@ -45,32 +45,32 @@ pub(crate) fn latency_caveats(figure: &dyn Fn(Metric) -> Option<f64>, itl: Itl) 
     if let Some(tokens) = figure(Metric::TokensPerChunk).filter(|tokens| *tokens > MULTI_TOKEN_FACTOR) {
         let with_label = |what: &str, value: Option<f64>| {
             value.map_or_else(String::new, |value| {
-                format!("; {what} it is {value:.2} ms on average")
+                format!("; the mean time {what} is {value:.2} ms")
             })
         };
         let meaning = match itl {
             Itl::Token => format!(
-                "ITL shares the time of an event out among them{}",
+                "ITL divides the time of an event among its tokens{}",
                 with_label("between events", mean(LatencyKind::ChunkGap))
             ),
             Itl::Event => format!(
                 "ITL is the time between events{}",
                 with_label("per token", mean(LatencyKind::Itl))
             ),
-            Itl::Divided => "ITL is the time between events divided by them, which smooths bursts; with OpenAI's protocols it is \
-                             not divided, so the two cannot be compared"
+            Itl::Divided => "ITL is the time between events divided by the tokens, which smooths bursts; with OpenAI's protocols ITL \
+                             is not divided, so the two cannot be compared"
                 .to_owned(),
         };
         notes.push(format!(
-            "an event carries {tokens:.2} tokens on average, and {meaning}"
+            "an event of the stream carries {tokens:.2} tokens on average, and {meaning}"
         ));
     }
     if let (Some(tpot), Some(per_token)) = (mean(LatencyKind::Tpot), mean(LatencyKind::Itl))
         && tpot.max(per_token) > MAX_TPOT_ITL_FACTOR * tpot.min(per_token)
     {
         notes.push(format!(
-            "mean TPOT is {tpot:.2} ms and the mean time per token {per_token:.2} ms: TPOT counts each answer once, however short, \
-             and the other each token"
+            "mean TPOT is {tpot:.2} ms, but the mean time per token is {per_token:.2} ms: TPOT gives each answer the same weight, \
+             however short, and the time per token gives each token the same weight"
         ));
     }
     notes
@@ -85,7 +85,7 @@ pub(crate) fn prompt_counts(figure: &dyn Fn(Metric) -> Option<f64>) -> Option<(f
 /// The note that the two counts differ.
 pub(crate) fn prompt_count_note((reported, input): (f64, f64)) -> String {
     format!(
-        "the server counts {reported} prompt tokens and the data set {input}; throughput follows the data set"
+        "the server counts {reported} prompt tokens, but the data set {input}; throughput uses the count of the data set"
     )
 }
 
@@ -118,14 +118,14 @@ mod tests {
         let one = |itl| caveats_for(merged, itl).join("");
         assert_eq!(
             one(Itl::Token),
-            "an event carries 2.10 tokens on average, and ITL shares the time of an event out among them; between events it is \
-             105.00 ms on average"
+            "an event of the stream carries 2.10 tokens on average, and ITL divides the time of an event among its tokens; the mean time between events is \
+             105.00 ms"
         );
         assert_eq!(
             one(Itl::Event),
-            "an event carries 2.10 tokens on average, and ITL is the time between events; per token it is 50.00 ms on average"
+            "an event of the stream carries 2.10 tokens on average, and ITL is the time between events; the mean time per token is 50.00 ms"
         );
-        assert!(one(Itl::Divided).contains("divided by them"));
+        assert!(one(Itl::Divided).contains("divided by the tokens"));
         assert!(caveats_for([1.04, 50.0, 50.0, 52.0], Itl::Event).is_empty());
     }
 
@@ -135,7 +135,7 @@ mod tests {
         let notes = caveats_for([1.0, 6661.0, 1850.0, 1850.0], Itl::Token);
         assert_eq!(notes.len(), 1);
         assert!(
-            notes[0].starts_with("mean TPOT is 6661.00 ms and the mean time per token 1850.00 ms: "),
+            notes[0].starts_with("mean TPOT is 6661.00 ms, but the mean time per token is 1850.00 ms: "),
             "{notes:?}"
         );
         assert!(caveats_for([1.0, 60.0, 50.0, 50.0], Itl::Token).is_empty());

@@ -109,7 +109,7 @@ fn differences(comparison: &Comparison, names: [&str; 2]) -> Table {
         ],
         marks: Vec::new(),
     });
-    let mut notes = vec!["a difference of the environment or the load forbids a verdict; it is reported under this name, not as a regression".to_owned()];
+    let mut notes = vec!["if the environment or the load differs, no verdict is possible; this is reported as a difference, not as a regression".to_owned()];
     notes.retain(|_| {
         comparison
             .differences
@@ -220,8 +220,8 @@ fn legend_notes(comparison: &Comparison) -> Vec<String> {
     let mut judged = comparison.rows.iter().filter(|row| row.verdict().is_some());
     if judged.any(|row| !row.answer.knows_drift()) {
         notes.push(
-            "the two sides were not measured alternately: drift of the host between them is not part of the error and can look like a change of the \
-             engine; in a run whose engines or versions alternate, `matrix compare RUN --arms` removes it"
+            "the two sides were not measured alternately, so a drift of the host is not part of the error and can look like a change of the \
+             engine; to remove the drift, alternate the engines or versions in one run and use `matrix compare RUN --arms`"
                 .to_owned(),
         );
     }
@@ -229,7 +229,7 @@ fn legend_notes(comparison: &Comparison) -> Vec<String> {
     let may_use_noise = |row: &Judged| row.are_attached != [true; 2] && row.noise.is_none();
     if comparison.rows.iter().any(may_use_noise) {
         notes.push(
-            "if noise is missing, the noise of this host was not measured: measure it with `matrix noise`, and three starts per side are enough"
+            "if noise is missing, the noise of this host was not measured; measure it with `matrix noise`, and then three starts per side are enough"
                 .to_owned(),
         );
     }

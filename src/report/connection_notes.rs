@@ -15,7 +15,7 @@ pub(crate) struct Spelling {
 
 /// The flags of `matrix bench`.
 pub(crate) const FLAGS: Spelling = Spelling {
-    reuse: "(`--connections reuse`); bench_serving opens one for each request",
+    reuse: "(`--connections reuse`); bench_serving opens a new connection for each request",
     retries: "(`--retries`)",
     timeout: "their `--request-timeout`",
 };
@@ -64,27 +64,27 @@ pub(crate) fn notes(counts: &ConnectionCounts, spelling: &Spelling) -> Vec<Strin
         if reuse.reconnected > 0 {
             notes.push(format!(
                 "{} requests were sent again, because the server closed the reused connection before any byte of \
-                 the response; it may have computed them twice",
+                 the response; the server may have computed these requests twice",
                 reuse.reconnected
             ));
         }
         if reuse.surplus > 0 {
             notes.push(format!(
                 "{} connections were closed instead of reused, because the server sent bytes that belong to no request; \
-                 other responses on reused connections may be such bytes too",
+                 other responses on reused connections may also be such bytes",
                 reuse.surplus
             ));
         }
     }
     if let Some(retries) = counts.retries.filter(|retries| retries.requests > 0) {
         notes.push(format!(
-            "{} requests were sent again {} times after status 429 or 503 {}; their latencies count from the first time",
+            "{} requests were sent again {} times after status 429 or 503 {}; their latencies count from the first attempt",
             retries.requests, retries.retries, spelling.retries
         ));
     }
     if let Some(retries) = counts.retries.filter(|retries| retries.skipped > 0) {
         notes.push(format!(
-            "{} requests were not sent again, because the pause before would have outlasted {}; raise that, or lower the load",
+            "{} requests were not sent again, because the pause before a retry would have been longer than {}; raise the timeout, or lower the load",
             retries.skipped, spelling.timeout
         ));
     }
@@ -96,7 +96,7 @@ pub(crate) fn notes(counts: &ConnectionCounts, spelling: &Spelling) -> Vec<Strin
         };
         let away = match endpoint.turned_away {
             0 => String::new(),
-            count => format!("; before, it turned {count} attempts away with 429 or 503"),
+            count => format!("; the server rejected {count} earlier attempts with 429 or 503"),
         };
         format!(
             "`{}` got {} requests{failed}{away}",
@@ -111,8 +111,8 @@ pub(crate) fn server_notes(attach: &AttachedServer) -> Vec<String> {
     let mut notes = Vec::new();
     if !attach.other_urls.is_empty() {
         notes.push(format!(
-            "its {} servers share the load ({}): the metrics of the engine are not read, and model, version and configuration are those \
-             of the first",
+            "the {} servers of this engine share the load ({}): the metrics of the engine are not read, and model, version and \
+             configuration are those of the first server",
             attach.other_urls.len() + 1,
             attach.balance.name()
         ));

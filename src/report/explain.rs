@@ -52,7 +52,7 @@ pub(crate) fn explain(
     if let MeasurementStatus::Failed { tail, .. } = &summary.status
         && !tail.is_empty()
     {
-        text.push_str("\n  last lines of the engine\n");
+        text.push_str("\n  last lines of the engine's log\n");
         for line in &tail[tail.len().saturating_sub(MAX_LOG_LINES)..] {
             let _ = writeln!(text, "    | {}", single_line(line));
         }
@@ -193,7 +193,7 @@ fn client_in_words(client: &ClientFacts) -> String {
     }
     if let Some(share) = client.cpu_share {
         words.push(format!(
-            "busiest of {} threads at {:.0} % of a processor",
+            "busiest of {} client threads at {:.0} % of a processor",
             client.threads,
             100.0 * share
         ));
@@ -206,7 +206,7 @@ fn client_in_words(client: &ClientFacts) -> String {
     }
     if let Some(late) = client.late.filter(|late| late.max_ms > 0.0) {
         words.push(format!(
-            "timestamps of events read together may be off by P99 {:.3}, maximum {:.2} ms",
+            "possible error of timestamps of events that were read together: P99 {:.3}, maximum {:.2} ms",
             late.p99_ms, late.max_ms
         ));
     }
@@ -233,11 +233,13 @@ fn cache_reset_in_words(proof: &CacheResetRecord) -> String {
         }
     };
     let hits = match (proof.hits_in_window, proof.queries_in_window) {
-        (Some(hits), Some(queries)) => format!("; {hits} hits of {queries} over the window"),
+        (Some(hits), Some(queries)) => {
+            format!("; {hits} cache hits of {queries} queries in the measurement window")
+        }
         _ => "; hits not counted".to_owned(),
     };
     let fresh = if proof.is_fresh_start {
-        "; first measurement on its start"
+        "; first measurement after the start of the engine"
     } else {
         ""
     };
@@ -342,7 +344,7 @@ fn energy_in_words(energy: &Energy) -> String {
         let _ = write!(text, ", {above:.1} J above idle");
     }
     if let Some(other) = energy.disagrees_j {
-        let _ = write!(text, ", {other:.1} J by the other method");
+        let _ = write!(text, ", but {other:.1} J by the other method of measurement");
     }
     text
 }
@@ -351,7 +353,7 @@ fn source_in_words(facts: &SourceFacts) -> String {
     let bracketed = if facts.is_bracketed {
         ""
     } else {
-        ", window not enclosed by samples"
+        ", samples do not enclose the measurement window"
     };
     let trouble = facts
         .trouble

@@ -59,19 +59,22 @@ pub(super) fn note(plan: &Plan, was_measured: &dyn Fn(&CellKey) -> bool) -> Stri
     });
     let assumed = (times.assumed.loads > 0).then(|| {
         format!(
-            "about {} for {} without a rate, if each of at most {ASSUMED_CONCURRENCY} requests at once gets {ASSUMED_TOKENS_PER_S} tok/s",
+            "about {} for {} without a rate, assuming at most {ASSUMED_CONCURRENCY} requests at once with {ASSUMED_TOKENS_PER_S} tok/s each",
             times.assumed.in_words(),
             pluralize(times.assumed.loads, "load", "loads")
         )
     });
     let searches = (times.searches > 0).then(|| {
         let count = pluralize(times.searches, "search", "searches");
-        format!("{count}, whose time is not known in advance")
+        format!("the time of {count} is not known in advance")
     });
     let parts: Vec<String> = [decided, assumed, searches].into_iter().flatten().collect();
     match parts.is_empty() {
         true => String::new(),
-        false => format!("\n{}; starts of engines come on top\n", parts.join("; ")),
+        false => format!(
+            "\n{}; the starts of engines take additional time\n",
+            parts.join("; ")
+        ),
     }
 }
 

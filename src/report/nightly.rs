@@ -110,12 +110,12 @@ pub(crate) fn headline(night: &NightlyRun) -> String {
     parts.extend(counts.map(|(count, word)| format!("{count} {word}")));
     let is_doubt = |finding: &&Finding| finding.kind == FindingKind::Unclear && finding.figure.is_none();
     let doubts = night.findings.iter().filter(is_doubt).count();
-    parts.extend((doubts > 0).then(|| format!("{doubts} with an unclear change of failed requests")));
+    parts.extend((doubts > 0).then(|| format!("{doubts} unclear changes of failed requests")));
     let is_quiet = count(FindingKind::Worse) == 0 && night.baseline.is_some();
     match night.judged {
         None if parts.is_empty() => "nothing got worse".to_owned(),
         Some(judged) if is_quiet && judged.judged > 0 && judged.undecided == 0 && judged.unclear == 0 => {
-            let judged = format!("nothing got worse in {} judged", judged.judged);
+            let judged = format!("nothing got worse in {} judged metrics", judged.judged);
             parts.push(judged);
             parts.join(", ")
         }
@@ -368,7 +368,7 @@ mod tests {
             }),
             ..night()
         };
-        assert_eq!(headline(&quiet), "nothing got worse in 24 judged");
+        assert_eq!(headline(&quiet), "nothing got worse in 24 judged metrics");
         assert_eq!(annotations(&quiet), "");
         let wide = NightlyRun {
             judged: Some(JudgedCounts {
@@ -405,7 +405,7 @@ mod tests {
         };
         assert_eq!(
             headline(&partly),
-            "3 of 24 metrics not judged, nothing got worse in 21 judged"
+            "3 of 24 metrics not judged, nothing got worse in 21 judged metrics"
         );
     }
 }

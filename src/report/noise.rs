@@ -3,6 +3,7 @@
 use super::comparison::{number_column, percent, text_column};
 use super::labels::Labels;
 use super::table::{Row, Table, Value};
+use crate::analysis::metrics::Metric;
 use crate::base::ids::CellKey;
 use crate::results::record::cell_stats::NoiseEstimate;
 
@@ -17,7 +18,7 @@ pub(crate) fn noise_table<'a>(
     let row = |(cell, figure, varies, visible): (&CellKey, &str, &NoiseEstimate, f64)| Row {
         cells: vec![
             Value::Text(labels.name(cell)),
-            Value::text(figure),
+            Value::Text(Metric::from_name(figure).map_or_else(|| figure.to_owned(), Metric::label)),
             Value::Count(varies.starts.into()),
             varies.within_share.map_or(Value::Missing, share),
             share(varies.between_share),
@@ -43,7 +44,7 @@ pub(crate) fn noise_table<'a>(
             .left_out
             .clone()
             .into_iter()
-            .chain(["at most: upper bound of the variation between starts, at 80 % confidence; visible change: the smallest change that five starts against five detect with 90 % probability at that variation".to_owned()])
+            .chain(["at most: upper bound of the variation between starts, at 80 % confidence; visible change: the smallest change that a comparison of five starts with five others detects with 90 % probability at that variation".to_owned()])
             .collect(),
         rows: rows.into_iter().map(row).collect(),
     }

@@ -155,12 +155,12 @@ fn raised_starts_note(plan: &Plan, last_durations: &LastDurations) -> String {
         .sum();
     let took = loading_s(plan, last_durations).map_or_else(String::new, |loading| {
         format!(
-            ", about {} by their last durations",
+            ", about {} if each takes as long as last time",
             format_seconds(loading * share + measuring)
         )
     });
     format!(
-        "note: `target_ci` needs five first starts to compute how many more it needs: `starts: {planned_by_matrix}` is raised to {stage}, {more} more engine starts{took}\n"
+        "note: `target_ci` computes the number of further starts from the first five, so `starts: {planned_by_matrix}` is raised to {stage}: {more} more engine starts{took}\n"
     )
 }
 
@@ -181,7 +181,7 @@ fn start_order_note(plan: &Plan, last_durations: &LastDurations) -> String {
     let cost = |order: StartOrder| {
         let OrderCost { starts, changes } = plan.order_cost(order);
         let changes = pluralize(changes, "change", "changes");
-        format!("{starts} engine starts, {changes} of the engine")
+        format!("{starts} engine starts, {changes} from one engine to another")
     };
     let (alternate, blocks) = (
         plan.order_cost(StartOrder::Alternate),
@@ -204,8 +204,8 @@ fn start_order_note(plan: &Plan, last_durations: &LastDurations) -> String {
     if let Some(loading) = loading_s(plan, last_durations) {
         let _ = writeln!(
             out,
-            "loading took {} per start last time: {} for all starts, in either order; a start after another engine takes longer if memory \
-             cannot cache the files of both",
+            "last time, loading took {} per start: {} for all starts, in either order; a start after another engine takes longer if memory \
+             cannot cache the files of both engines",
             format_seconds(loading / plan.starts.len() as f64),
             format_seconds(loading)
         );
@@ -265,18 +265,18 @@ fn launch_notes(plan: &Plan, launch: &Launch) -> Vec<String> {
     }
     if let Some(header) = &launch.api.dialect.routing_key_header {
         notes.push(format!(
-            "the requests of a conversation or session have one value of `{header}`"
+            "all requests of a conversation or session have the same value of the header `{header}`"
         ));
     }
     if launch.api.unique_prefixes {
         notes.push(
-            "its caches cannot be reset: the prompts of each measurement start with a unique prefix, which replaces as many tokens \
-             (`unique_prefixes`)"
+            "the caches of this engine cannot be reset, so the prompts of each measurement start with a unique prefix, which replaces as \
+             many tokens (`unique_prefixes`)"
                 .to_owned(),
         );
     } else if launch.is_attached() && launch.api.reset.is_none() {
         notes.push(
-            "its caches cannot be reset, and prompts are sent unchanged (`unique_prefixes: false`)"
+            "the caches of this engine cannot be reset, and prompts are sent unchanged (`unique_prefixes: false`)"
                 .to_owned(),
         );
     }
@@ -306,9 +306,10 @@ fn load_in_words(cell: &Cell) -> String {
             };
             let prompts = search
                 .prompts
-                .map(|prompts| format!("at most {prompts} {unit} per point"));
+                .map(|prompts| format!("at most {prompts} {unit} per search point"));
             let span = search.duration.or(scenario.limits.duration);
-            span.map(|span| format!("at most {span} per point")).or(prompts)
+            span.map(|span| format!("at most {span} per search point"))
+                .or(prompts)
         }
         None => scenario.limits.duration.map(|span| format!("for {span}")),
     });
@@ -325,14 +326,14 @@ fn load_in_words(cell: &Cell) -> String {
     if let Some(quality) = &scenario.quality {
         words.extend((!quality.tasks.is_empty()).then(|| {
             format!(
-                "then {} under the same load, with twice as many requests; those that are answered wrongly are sent again one at a time, together with {} items of each task that were answered correctly",
+                "then {} under the same load, with twice as many requests; items with a wrong answer are sent again one at a time, and so are {} items of each task with a correct answer",
                 pluralize(quality.items() as usize, "graded item", "graded items"),
                 quality.controls
             )
         }));
         words.extend(quality.probes.then(|| {
             format!(
-                "then {} probes under the same load (twice as many requests), and again alone",
+                "then {} probe prompts under the same load (twice as many requests), and again one at a time",
                 probes::COUNT
             )
         }));

@@ -78,7 +78,7 @@ impl UpgradePage {
                 .to_owned()
         });
         let sequential = upgrade.is_sequential.then(|| {
-            "The sides were measured one after the other, in two runs: what else changed between them is part of the figures, and resources were not compared."
+            "The sides were measured one after the other, in two runs. Other changes between the runs are part of the figures, and resources were not compared."
                 .to_owned()
         });
         Self {
@@ -110,7 +110,7 @@ impl UpgradePage {
         for table in self.listed_tables() {
             text.push_str(&format!("{}\n", markdown::draw(&table, 2)));
         }
-        text.push_str(&format!("Run `{}`; its report has all tables.\n", self.run));
+        text.push_str(&format!("The report of the run `{}` has all tables.\n", self.run));
         text
     }
 
@@ -232,7 +232,7 @@ fn changes_table(upgrade: &Upgrade) -> Table {
         .map(|unknown| format!("not compared: {unknown}"))
         .collect();
     if upgrade.changes.changes.is_empty() {
-        notes.insert(0, "nothing that is known differs".to_owned());
+        notes.insert(0, "the two sides have no known difference".to_owned());
     }
     Table {
         title: "What changed".to_owned(),
@@ -317,7 +317,7 @@ fn verdict_notes(upgrade: &Upgrade) -> Vec<String> {
     };
     if together > 0 {
         notes.push(format!(
-            "worse, better: beyond {:.0} % (time to ready: {:.0} % and {:.0} ms) and beyond chance over {what}; same: within it with 90 % confidence; unclear: neither",
+            "worse, better: the change is beyond {:.0} % (time to ready: {:.0} % and {:.0} ms) and beyond chance over {what}; same: the change is within this bound with 90 % confidence; unclear: neither",
             100.0 * upgrade.speed.bound,
             100.0 * upgrade.speed.bound.max(READY_BOUND),
             1000.0 * READY_DIFFERENCE,
@@ -381,7 +381,7 @@ fn answers_table(upgrade: &Upgrade, name: &dyn Fn(&CellKey) -> String) -> Option
         .map(|answers| answer_row(answers, name, &mut notes))
         .collect();
     notes.push(
-        "items are compared one by one with those of the baseline, the reference (McNemar's exact test, corrected over all comparisons)".to_owned(),
+        "each item is compared with the same item of the baseline, which is the reference (McNemar's exact test, corrected over all comparisons)".to_owned(),
     );
     let [from, to] = &upgrade.sides;
     Some(Table {

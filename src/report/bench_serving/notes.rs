@@ -56,13 +56,16 @@ pub(crate) fn fixed_figure_notes(requests: &[Request], sets: &MetricSets, embeds
     if let (Some(ours), Some(theirs)) = pair(Metric::Completed)
         && ours != theirs
     {
-        let why = match theirs > ours {
-            true => "it takes answers without output, or with an error in them, for complete ones",
-            false => "it fails when a stream contains a line or event that it does not know",
-        };
-        notes.push(format!(
-            "bench_serving would count {theirs} requests as successful instead of {ours}: {why}"
-        ));
+        notes.push(match theirs > ours {
+            true => format!(
+                "bench_serving would count {theirs} requests as successful instead of {ours}, because it counts answers without \
+                 output or with an error as complete"
+            ),
+            false => format!(
+                "bench_serving would count {theirs} requests as successful instead of {ours}, because it fails when a stream \
+                 contains a line or event that it does not know"
+            ),
+        });
     }
     if let (Some(ours), Some(theirs)) = pair(Metric::Tokens(TokenCount::Output))
         && ours != theirs
@@ -74,12 +77,14 @@ pub(crate) fn fixed_figure_notes(requests: &[Request], sets: &MetricSets, embeds
         let by_us = match counted {
             0 => String::new(),
             counted => {
-                format!("; for {counted} answers by our own tokenizer, since the server told no count")
+                format!(
+                    " (for {counted} answers, as counted by the client's tokenizer, because the server sent no count)"
+                )
             }
         };
         notes.push(format!(
-            "generated tokens are those that the server counts, {ours}{by_us}; bench_serving would count {theirs}, the asked length \
-             where it reads no other"
+            "the number of generated tokens is {ours}, as counted by the server{by_us}; bench_serving would count {theirs}, because it \
+             takes the requested length where it reads no other count"
         ));
     }
     let first = Metric::Time(Statistic::Mean, LatencyKind::Ttft);
@@ -87,7 +92,7 @@ pub(crate) fn fixed_figure_notes(requests: &[Request], sets: &MetricSets, embeds
         && ours != theirs
     {
         notes.push(format!(
-            "TTFT is that of answers with output; bench_serving would print a mean of {theirs:.2} ms instead of {ours:.2}"
+            "mean TTFT is {ours:.2} ms, over answers with output only; bench_serving would print {theirs:.2} ms"
         ));
     }
     let (ours, theirs) = pair(Metric::PeakConcurrency);
@@ -95,8 +100,8 @@ pub(crate) fn fixed_figure_notes(requests: &[Request], sets: &MetricSets, embeds
         && let (Some(ours), Some(theirs)) = (ours, theirs)
     {
         notes.push(format!(
-            "the peak of concurrent requests is the true one; bench_serving would count {theirs} that touch the same second, \
-             not {ours}"
+            "the peak of concurrent requests is {ours}, the most at any one moment; bench_serving would print {theirs}, the most \
+             that touch the same second"
         ));
     }
     let (ours, theirs) = pair(Metric::PeakOutput);
@@ -104,13 +109,16 @@ pub(crate) fn fixed_figure_notes(requests: &[Request], sets: &MetricSets, embeds
         && !embeds
         && let Some(theirs) = theirs
     {
-        let why = match ours {
-            Some(_) => "counts tokens in any one second",
-            None => "has no value below one second",
-        };
-        notes.push(format!(
-            "the peak of output throughput {why}; bench_serving would print {theirs:.2}, the events in one second of its clock"
-        ));
+        notes.push(match ours {
+            Some(_) => format!(
+                "the peak of output throughput counts tokens in any one second; bench_serving would print {theirs:.2}, because it \
+                 counts the events in one second of its clock"
+            ),
+            None => format!(
+                "the peak of output throughput has no value below one second; bench_serving would print {theirs:.2}, because it \
+                 counts the events in one second of its clock"
+            ),
+        });
     }
     notes
 }
@@ -136,7 +144,7 @@ pub(crate) fn client_error(
         .filter(|_| stamps == calibration.timestamp_source)?;
     let beyond = match max_streams > point.streams {
         true => format!(
-            ", though {max_streams} were under way at once; `matrix calibrate --streams` measures more"
+            " (but {max_streams} requests ran at once; `matrix calibrate --streams` can calibrate more streams)"
         ),
         false => String::new(),
     };
@@ -147,7 +155,7 @@ pub(crate) fn client_error(
     let [ttft, itl] = facts.error_ms()?;
     Some(format!(
         "the client's own error at {} streams, by the calibration of this machine: TTFT ±{:.2} ms, ITL ±{:.3} ms for 99 of \
-         100{beyond}",
+         100 timestamps{beyond}",
         point.streams, ttft, itl
     ))
 }
@@ -160,8 +168,8 @@ pub(crate) fn cancellation_note(requests: &[Request], cancel: Cancel) -> String 
         .map(|request| u64::from(request.received_tokens()))
         .sum();
     format!(
-        "the client cancelled {} of {} requests, after {tokens} output tokens (asked: {cancel}); they count neither as successful nor as \
-         failed, and neither in rates nor in latencies",
+        "the client cancelled {} of {} requests, after {tokens} output tokens in total (requested: {cancel}); cancelled requests are \
+         excluded from successes, failures, rates and latencies",
         cancelled.len(),
         requests.len()
     )
@@ -172,15 +180,15 @@ pub(crate) fn common_prefix_note(requests: &[Request], common: CommonPrefix, exp
     let hits = metrics::cache_hits(requests);
     let is_impossible = requests.iter().any(Request::has_impossible_counts);
     let measured = match (hits.is_reported, is_impossible) {
-        (true, true) => "the server reports more cached tokens than prompts have".to_owned(),
+        (true, true) => "the server reports more cached tokens than the prompts have".to_owned(),
         (true, false) => format!(
-            "the server reports {:.1} % as cached",
+            "the server reports {:.1} % of the prompt tokens as cached",
             CacheHits::percentage(hits.cached, hits.prompt)
         ),
         (false, _) => "the server reports no cached tokens".to_owned(),
     };
     format!(
-        "{:.1} % of the prompt tokens repeat an earlier prompt (asked: {common}); {measured}",
+        "{:.1} % of the prompt tokens repeat an earlier prompt (requested: {common}); {measured}",
         100.0 * expected
     )
 }
@@ -200,7 +208,7 @@ pub(crate) fn figure_notes(
     notes.extend(latency_caveats(&of_matrix, itl));
     if let Some(vision) = of_matrix(Metric::Tokens(TokenCount::InputVision)).filter(|vision| *vision > 0.0) {
         notes.push(format!(
-            "{vision} prompt tokens stand for pictures: the server's count (`usage`) less our own of the text"
+            "{vision} prompt tokens represent images: the server's token count (`usage`) minus the client's count of the text"
         ));
     }
     let mean = |sample: LatencyKind| of_matrix(Metric::Time(Statistic::Mean, sample));
@@ -209,8 +217,8 @@ pub(crate) fn figure_notes(
         && line > HELD_OPEN_FACTOR * token
     {
         notes.push(format!(
-            "the server ends its answers {:.1} ms after their last token, on average: E2E of the block is {line:.1} ms with that and \
-             {token:.1} ms without",
+            "the server ends its answers {:.1} ms after the last token, on average; the mean E2E latency is {line:.1} ms with this \
+             time (as in the block) and {token:.1} ms without it",
             line - token
         ));
     }
@@ -221,7 +229,7 @@ pub(crate) fn figure_notes(
     );
     if let Some(lag) = lag.filter(|lag| lag.p99_ms > LATE_MS) {
         notes.push(format!(
-            "this client sent late: {:.1} ms on average, {:.1} ms at the 99th percentile",
+            "the client sent requests late: {:.1} ms on average, {:.1} ms at the 99th percentile",
             lag.mean_ms, lag.p99_ms
         ));
     }
@@ -233,8 +241,8 @@ pub(crate) fn figure_notes(
     let rounds = rounds.filter(is_own_round).count();
     if rounds > 0 {
         notes.push(format!(
-            "the prompt tokens of {rounds} later rounds are our own count of what was said and answered, since the server actual no \
-             count; what its chat template adds is not in them"
+            "the prompt tokens of {rounds} later rounds are counted by the client, because the server sent no count; tokens that the \
+             chat template of the server adds are not included"
         ));
     }
     let impossible = requests
@@ -250,7 +258,9 @@ pub(crate) fn figure_notes(
     let is_uncounted = |request: &&Request| request.is_completed() && request.output_tokens().is_none();
     let uncounted = requests.iter().filter(is_uncounted).count();
     if uncounted > 0 && basis.protocol.facts().generates_text {
-        notes.push(format!("nobody counted the tokens of {uncounted} answers"));
+        notes.push(format!(
+            "the number of output tokens is unknown for {uncounted} answers"
+        ));
     }
     notes
 }

@@ -229,7 +229,11 @@ pub(super) fn rankings(cells: &[ReportCell<'_>], comparisons: &[ComparisonTable]
         .copied()
         .filter(|comparison| order.iter().all(|engine| has_ratio(comparison, engine)))
         .collect();
-    let count = format!("the engines share {} of {} rows", shared.len(), comparisons.len());
+    let count = format!(
+        "all engines have a ratio in {} of {} rows",
+        shared.len(),
+        comparisons.len()
+    );
     let no_mean = no_mean_reason(cells, &shared, comparisons.len());
     let standing = |engine: String| {
         let mean = no_mean
@@ -242,7 +246,7 @@ pub(super) fn rankings(cells: &[ReportCell<'_>], comparisons: &[ComparisonTable]
     };
     let note = match &no_mean {
         None => format!(
-            "mean: {count}; geometric mean of the ratios, above 1 is better than the reference, with minimum and maximum"
+            "mean: geometric mean of the ratios, with minimum and maximum; above 1 is better than the reference; {count}"
         ),
         Some(why) => format!("no mean over rows: {count}{why}"),
     };
@@ -261,11 +265,11 @@ fn no_mean_reason(
     let rows = || shared.iter().flat_map(|comparison| &comparison.rows);
     let mut ratios = rows().filter_map(|row| row.ratio.as_ref());
     if ratios.any(|ratio| ratio.starts < 2 || ratio.reference_starts < 2) {
-        return Some(", and some have a single start".to_owned());
+        return Some(", and some of them compare a single start".to_owned());
     }
     let is_flagged = |row: &&ComparisonRow| report_cells[row.cell].validity() > Verdict::Valid;
     let flagged = rows().filter(is_flagged).count();
-    (flagged > 0).then(|| format!(", and {flagged} of their cells are suspect or invalid"))
+    (flagged > 0).then(|| format!(", and {flagged} of the cells in these rows are suspect or invalid"))
 }
 
 /// Geometric mean of an engine's ratios over comparisons, each with the same weight and above 1 if the engine

@@ -147,7 +147,27 @@ fn winner_sentence(group: &Group<'_, '_>, best: usize, next: usize, lead: Lead) 
             metric.label()
         ),
     };
-    format!("{better}{compared}{}.", cost_text(winner, Some(other)))
+    let attained = match metric {
+        Metric::Found(..) => String::new(),
+        _ => attainment_text(winner, other),
+    };
+    format!("{better}{compared}{attained}{}.", cost_text(winner, Some(other)))
+}
+
+/// The shares of requests of both rows that meet the SLO, if the scenario has one: a winner may miss it.
+fn attainment_text(winner: &ReportCell<'_>, other: &ReportCell<'_>) -> String {
+    let slo = winner.cell.scenario.slo.as_ref().map(|slo| slo.to_string());
+    let shares = [winner, other].map(|row| row.value(Metric::Attainment));
+    // Rounded down, so that 100 % means every request.
+    let percent = |share: f64| (share * 1000.0).floor() / 10.0;
+    match (slo.as_deref(), shares) {
+        (Some(slo), [Some(ours), Some(theirs)]) => format!(
+            "; {} % against {} % of the requests meet the SLO ({slo})",
+            percent(ours),
+            percent(theirs)
+        ),
+        _ => String::new(),
+    }
 }
 
 /// Two running servers are judged by `compare` alone, as what they show holds for no other start of these engines.
@@ -167,12 +187,12 @@ fn attached_sentence(group: &Group<'_, '_>, leaders: &[usize], run: Option<&str>
         engines[1]
     );
     Some(format!(
-        "{} of {} is {}, that of {} is {}. They are running servers, so this says nothing about other starts of these engines; `{command}` judges the two.",
+        "{} is {} for {} and {} for {}. Both are running servers, so this says nothing about other starts of these engines. To judge the two, run `{command}`.",
         metric.label(),
-        group.names[one],
         values[0],
-        group.names[other],
-        values[1]
+        group.names[one],
+        values[1],
+        group.names[other]
     ))
 }
 
@@ -191,7 +211,7 @@ fn alone_sentence(group: &Group<'_, '_>) -> String {
         |value| format!("{} {value}", metric.label()),
     );
     let others = match group.rows.len() {
-        1 => "nothing to compare it with",
+        1 => "there is no other row to compare it with",
         _ => "no other row is valid",
     };
     format!(
@@ -248,6 +268,8 @@ pub(crate) struct Headline {
     pub(crate) about: String,
     pub(crate) sentence: String,
     pub(crate) outcome: ConclusionOutcome,
+    /// The winner, whose name the sentence begins with.
+    pub(crate) winner: Option<String>,
 }
 
 /// Largest number of models and loads that a headline names.
@@ -281,6 +303,7 @@ pub(crate) fn headlines(conclusions: &[Conclusion]) -> Vec<Headline> {
             about: titles[..titles.len().min(MAX_NAMED)].join("; ") + &more,
             sentence: first.sentence.clone(),
             outcome: first.outcome,
+            winner: first.winner.clone(),
         }
     };
     grouped.into_iter().map(headline).collect()
@@ -292,6 +315,7 @@ mod tests {
     use crate::analysis::compare::decision::DEFAULT_BOUND;
     use crate::report::tables::compare_groups;
     use crate::report::testing::{Case, report_cells};
+    use crate::results::record::cell::Definitions;
 
     /// A cell with a start for each factor.
     fn starts(engine: &str, tok_s: f64, factors: &[f64]) -> Case {
@@ -332,6 +356,25 @@ mod tests {
     }
 
     #[test]
+    fn the_sentence_names_the_shares_of_requests_that_meet_the_slo() {
+        let with_slo = |mut case: Case, share: f64| {
+            let slo = serde_json::from_value(serde_json::json!({ "ttft": "200ms" }));
+            case.cell.scenario.slo = Some(slo.expect("it is an SLO"));
+            for summary in &mut case.summaries {
+                let figures = summary.figures.entry(Definitions::Matrix).or_default();
+                figures.insert(Metric::Attainment.name(), Some(share));
+            }
+            case
+        };
+        let drawn = conclusion_of(&[
+            with_slo(starts("a@1", 1000.0, &STEADY), 0.25),
+            with_slo(starts("b@2", 1100.0, &STEADY), 0.9996),
+        ]);
+        let share = "; 99.9 % against 25 % of the requests meet the SLO (TTFT 200ms).";
+        assert!(drawn.sentence.ends_with(share), "{}", drawn.sentence);
+    }
+
+    #[test]
     fn starts_that_do_not_decide_give_no_winner_and_say_what_they_resolve() {
         let wide = [1.0, 1.2, 0.85, 1.1, 0.9];
         let drawn = conclusion_of(&[starts("a@1", 1000.0, &wide), starts("b@2", 1050.0, &wide)]);
@@ -339,7 +382,7 @@ mod tests {
             (drawn.outcome, drawn.winner, drawn.lead),
             (ConclusionOutcome::NoWinner, None, None)
         );
-        let begin = "No winner among a@1 and b@2: they differ by less than this run can resolve (";
+        let begin = "No winner among a@1 and b@2: these results differ by less than this run can resolve (";
         assert!(drawn.sentence.starts_with(begin), "{}", drawn.sentence);
         let same = conclusion_of(&[starts("a@1", 1000.0, &STEADY), starts("b@2", 1001.0, &STEADY)]);
         assert!(

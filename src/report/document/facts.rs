@@ -47,6 +47,9 @@ pub(crate) struct RunFacts {
     pub(crate) run: String,
     /// Name of the matrix.
     pub(crate) matrix: String,
+    /// What the matrix is for, in its own words; absent if it does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) about: Option<String>,
     /// Start time, RFC 3339.
     pub(crate) began: String,
     /// Version of `matrix` that started the run.
@@ -67,6 +70,7 @@ pub(super) fn run_facts(source: &ReportedRun<'_>) -> RunFacts {
     RunFacts {
         run: source.run_info.run.to_string(),
         matrix: source.plan.matrix.clone(),
+        about: source.plan.about.clone(),
         began: source.run_info.began.clone(),
         tool: source.run_info.tool.clone(),
         machine: hosts_fact(source.summaries)

@@ -212,8 +212,8 @@ pub(crate) fn interpolation_table(tradeoff: &Tradeoff) -> Option<Table> {
         columns,
         rows: rows.collect(),
         notes: vec![
-            "on a monotone curve between measured loads, never beyond them; in parentheses the smallest and largest of the curves of each \
-             start, where `overlap` means that those of two engines overlap; and `no range` that a side has one start, or starts whose loads are not in the same order; no verdict follows from them"
+            "values are interpolated on a monotone curve between measured loads, never beyond them; in parentheses: the smallest and largest value \
+             of the curves of each start; `overlap`: these ranges of two engines overlap; `no range`: a side has one start, or starts whose loads are not in the same order; no verdict follows from these values"
                 .to_owned(),
         ],
     })

@@ -26,8 +26,10 @@ pub(crate) struct ReportTables {
     pub(crate) searches: Vec<Table>,
     /// Outputs between the loads that were measured, one table for each trade-off that has some.
     pub(crate) interpolations: Vec<Table>,
-    /// Reasons for or against the validity of measurements; `None` if there are none.
-    pub(crate) validity: Option<Table>,
+    /// Reasons that make measurements suspect or invalid; `None` if there are none.
+    pub(crate) findings: Option<Table>,
+    /// Reasons that change nothing; `None` if there are none.
+    pub(crate) notes: Option<Table>,
     /// The meaning of marks and columns of all tables.
     pub(crate) legend: Vec<String>,
 }
@@ -62,7 +64,8 @@ impl ReportTables {
             probes: tables::probe_table(cells),
             searches: Vec::new(),
             interpolations: Vec::new(),
-            validity: validity_table(cells),
+            findings: reasons_table("Findings", cells, |weight| weight > Verdict::Valid),
+            notes: reasons_table("Notes", cells, |weight| weight == Verdict::Valid),
             legend: Vec::new(),
         };
         tables.legend = legend::take_general_notes(tables.iter_mut());
@@ -127,10 +130,10 @@ fn ranking_table(standings: &[Ranking], of_means: String, bound: f64) -> Table {
         columns,
         rows: standings.iter().map(row).collect(),
         notes: vec![
-            "each row is compared by the metric of its load: latency at a fixed rate, the result of a search, otherwise throughput".to_owned(),
+            "the load of a row decides which metric is compared: latency for a fixed rate, the result for a search, otherwise throughput".to_owned(),
             format!(
                 "wins and losses: significant among all pairs of this report, and larger than {} %; not judged: fewer than five starts on a side, \
-                 differences besides the engine, or the better one is suspect",
+                 differences besides the engine, or the better side is suspect",
                 (bound * 1e6).round() / 1e4
             ),
             of_means,
@@ -141,8 +144,12 @@ fn ranking_table(standings: &[Ranking], of_means: String, bound: f64) -> Table {
 /// A finding names at most this many cells, then the number of the rest.
 const MAX_NAMED_CELLS: usize = 4;
 
-/// Every finding with the cells that it concerns, the worst first.
-fn validity_table(cells: &[ReportCell<'_>]) -> Option<Table> {
+/// The reasons of some weights with the cells that they concern, the worst first.
+fn reasons_table(
+    title: &str,
+    cells: &[ReportCell<'_>],
+    has_weight: impl Fn(Verdict) -> bool,
+) -> Option<Table> {
     let columns = vec![
         column("finding", Align::Left, 0),
         column("weight", Align::Left, 0),
@@ -155,14 +162,15 @@ fn validity_table(cells: &[ReportCell<'_>]) -> Option<Table> {
     let mut findings: BTreeMap<_, Vec<(String, &Reason)>> = BTreeMap::new();
     for (cell, name) in cells.iter().zip(short_names(cells)) {
         for summary in &cell.summaries {
-            for reason in summary.validity.iter().flat_map(|validity| &validity.reasons) {
+            let reasons = summary.validity.iter().flat_map(|validity| &validity.reasons);
+            for reason in reasons.filter(|reason| has_weight(reason.weight)) {
                 let key = (Reverse(reason.weight), reason.code, reason.advice.as_str());
                 findings.entry(key).or_default().push((name.clone(), reason));
             }
         }
     }
     (!findings.is_empty()).then(|| Table {
-        title: "Findings".to_owned(),
+        title: title.to_owned(),
         columns,
         rows: findings
             .into_values()

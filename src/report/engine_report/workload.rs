@@ -163,7 +163,7 @@ fn measurement_remarks(summary: &MeasurementSummary) -> Vec<String> {
     }
     for retry in &summary.retries {
         remarks.push(format!(
-            "retried after a failure of class {} in {}: {}",
+            "retried after a failure of class {} in the phase {}: {}",
             retry.class.name(),
             retry.phase.name(),
             retry.reason
@@ -182,7 +182,7 @@ fn client_in_words(client: &ClientFacts) -> String {
     let mut words = Vec::new();
     if let Some(lag) = &client.send_lag {
         words.push(format!(
-            "sent at most {:.2} ms late (p99 {:.2})",
+            "requests sent at most {:.2} ms late (p99 {:.2} ms)",
             lag.max_ms, lag.p99_ms
         ));
     }

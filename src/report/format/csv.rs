@@ -215,7 +215,10 @@ fn cell_fields(cell: &CellFacts, placed: Option<(&ComparisonTable, &ComparisonRo
         text(&cell.prompts_hash),
         without_formulas(&cell.status),
         cell.origin.name().to_owned(),
-        cell.validity.name().to_owned(),
+        match cell.measurements.iter().any(|one| one.ending == "done") {
+            true => cell.validity.name().to_owned(),
+            false => String::new(),
+        },
         findings.join(" "),
         placed.map_or_else(String::new, |(comparison, _)| {
             without_formulas(&comparison.reference)
@@ -399,6 +402,18 @@ fn csv_line(fields: Vec<String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::document::tests::TestRun;
+    use crate::report::testing::Case;
+    use crate::results::record::cell::Phase;
+
+    /// "valid" would say that figures were judged which are not there.
+    #[test]
+    fn a_row_without_a_measurement_has_no_validity() {
+        let failed = Case::new("a", "bf16", 1, 10.0).with_failure(Phase::Launch, "no GPU");
+        let rows = cell_rows(&TestRun::new("one", vec![failed]).document());
+        let at = rows[0].iter().position(|head| head == "validity");
+        assert_eq!(rows[1][at.expect("it is a column")], "");
+    }
 
     #[test]
     fn foreign_text_is_neither_a_formula_nor_a_second_field() {

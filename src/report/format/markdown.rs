@@ -4,11 +4,14 @@ use crate::analysis::compare::pairwise::Comparison;
 use crate::report::document::{Document, HOSTS, Headline};
 use crate::report::history::{self, History};
 use crate::report::markdown::{self, escape};
-use crate::report::{Table, comparison};
+use crate::report::{Table, comparison, single_line};
 
 pub(super) fn report(document: &Document) -> String {
     let mut text = format!("# {}\n\n", escape(&document.title));
     for run in &document.runs {
+        if let Some(about) = &run.about {
+            text.push_str(&format!("{}\n\n", escape(&single_line(about))));
+        }
         text.push_str(&format!(
             "Run {}, started {}, {}.\n\n",
             escape(&run.run),
@@ -33,7 +36,7 @@ pub(super) fn report(document: &Document) -> String {
         text.push('\n');
     }
     let tables = &document.tables;
-    for table in tables.searches.iter().chain(&tables.overview_matrix) {
+    for table in tables.overview_matrix.iter().chain(&tables.searches) {
         text.push_str(&draw(table));
         text.push('\n');
     }
@@ -47,9 +50,10 @@ pub(super) fn report(document: &Document) -> String {
         .interpolations
         .iter()
         .chain(&tables.rankings)
+        .chain(&tables.findings)
         .chain(compared)
         .chain(answers)
-        .chain(&tables.validity)
+        .chain(&tables.notes)
     {
         text.push('\n');
         text.push_str(&draw(table));

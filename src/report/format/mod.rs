@@ -103,7 +103,7 @@ pub(crate) static FORMATS: [Format; 7] = [
     Format {
         name: "svg",
         report: Some(ReportFormat {
-            help: "A picture of the answer with its charts over the loads, for a page of your own",
+            help: "An SVG image of the answer with its charts over the loads, for your own page",
             file: "report.svg",
             is_in_run_folder: false,
             shows_warnings: false,

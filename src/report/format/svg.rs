@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crate::base::text::wrap;
 use crate::report::chart::{Chart, escape};
 use crate::report::document::Document;
-use crate::report::html::{chart_style, load_charts};
+use crate::report::html::{chart_style, load_charts, view};
 use crate::report::single_line;
 
 /// Size of a chart, as charts are drawn, and the gap around it.
@@ -34,13 +34,17 @@ pub(super) fn report(document: &Document) -> String {
         "<text x=\"{GAP}\" y=\"{top}\" class=\"title\">{}</text>\n",
         escape(&document.title)
     );
-    for headline in document.headlines() {
+    let answers = document.headlines().into_iter().map(|headline| {
         let sentence = single_line(&format!("{}: {}", headline.about, headline.sentence));
+        ("answer", sentence)
+    });
+    let warnings = view::origin_warnings(document).into_iter();
+    for (class, sentence) in answers.chain(warnings.map(|warning| ("v", warning))) {
         for line in wrap("", 0, &sentence, LETTERS).lines() {
             top += LINE;
             let _ = writeln!(
                 body,
-                "<text x=\"{GAP}\" y=\"{top}\" class=\"answer\">{}</text>",
+                "<text x=\"{GAP}\" y=\"{top}\" class=\"{class}\">{}</text>",
                 escape(line)
             );
         }
@@ -116,6 +120,7 @@ mod tests {
     fn a_report_without_loads_says_so_and_names_are_escaped() {
         let mut case = Case::new("a<b>", "bf16", 1, 1000.0);
         case.launch.model = "x\" onload=\"y".to_owned();
+        let case = case.on_simulated_engine();
         let picture = report(&TestRun::new("one", vec![case]).document());
         assert!(
             picture.contains("no chart: no engine was measured at two loads"),
@@ -123,6 +128,10 @@ mod tests {
         );
         assert!(
             !picture.contains("<b>") && !picture.contains("\" onload"),
+            "{picture}"
+        );
+        assert!(
+            picture.contains("Every cell was measured on the simulated engine"),
             "{picture}"
         );
     }

@@ -14,7 +14,7 @@ mod site_charts;
 #[cfg(test)]
 mod tests;
 mod upgrade;
-mod view;
+pub(crate) mod view;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;

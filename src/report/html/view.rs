@@ -32,7 +32,8 @@ pub(super) struct ReportView {
     courses_left_out: usize,
     answers: Option<TableView>,
     probes: Option<TableView>,
-    validity: Option<TableView>,
+    findings: Option<TableView>,
+    notes: Option<TableView>,
     legend: Vec<String>,
     launches: Vec<LaunchView>,
     redraw: String,
@@ -41,6 +42,8 @@ pub(super) struct ReportView {
 #[derive(Serialize)]
 struct HeadlineView {
     about: String,
+    /// The winner, before the rest of the sentence; empty without one.
+    winner: String,
     sentence: String,
     outcome: ConclusionOutcome,
 }
@@ -48,6 +51,7 @@ struct HeadlineView {
 #[derive(Serialize)]
 struct RunView {
     run: String,
+    about: String,
     began: String,
     tool: String,
     machine: Vec<Fact>,
@@ -102,7 +106,7 @@ pub(super) fn view(document: &Document) -> ReportView {
     ReportView {
         title: single_line(&document.title),
         runs: document.runs.iter().map(run).collect(),
-        warnings: warnings(document),
+        warnings: origin_warnings(document),
         contents: contents(
             tables,
             !document.headlines().is_empty(),
@@ -123,7 +127,8 @@ pub(super) fn view(document: &Document) -> ReportView {
         courses,
         answers: tables.answers.as_ref().map(table_view),
         probes: tables.probes.as_ref().map(table_view),
-        validity: tables.validity.as_ref().map(table_view),
+        findings: tables.findings.as_ref().map(table_view),
+        notes: tables.notes.as_ref().map(table_view),
         legend: tables.legend.iter().map(|line| single_line(line)).collect(),
         launches: launches(document),
         redraw: {
@@ -135,9 +140,16 @@ pub(super) fn view(document: &Document) -> ReportView {
 }
 
 fn headline(headline: &Headline) -> HeadlineView {
+    let sentence = single_line(&headline.sentence);
+    let winner = headline.winner.as_deref().map(single_line).unwrap_or_default();
+    let (winner, sentence) = match sentence.strip_prefix(&winner) {
+        Some(rest) => (winner, rest.to_owned()),
+        None => (String::new(), sentence),
+    };
     HeadlineView {
         about: single_line(&headline.about),
-        sentence: single_line(&headline.sentence),
+        winner,
+        sentence,
         outcome: headline.outcome,
     }
 }
@@ -153,6 +165,7 @@ fn run(run: &crate::report::document::RunFacts) -> RunView {
     });
     RunView {
         run: single_line(&run.run),
+        about: single_line(run.about.as_deref().unwrap_or_default()),
         began: single_line(&run.began),
         tool: single_line(&run.tool),
         machine: run.machine.iter().map(fact).collect(),
@@ -165,7 +178,8 @@ fn run(run: &crate::report::document::RunFacts) -> RunView {
     }
 }
 
-fn warnings(document: &Document) -> Vec<String> {
+/// Sentences on cells that no real engine, or another tool, measured.
+pub(crate) fn origin_warnings(document: &Document) -> Vec<String> {
     let count = |origin| document.cells.iter().filter(|cell| cell.origin == origin).count();
     let mut warnings = Vec::new();
     let share_in_words = |count: usize| match count == document.cells.len() {
@@ -185,7 +199,7 @@ fn warnings(document: &Document) -> Vec<String> {
     }
     if let imported @ 1.. = count(Origin::Imported) {
         warnings.push(format!(
-            "{} read from the output of other tools; facts that it lacks are unknown.",
+            "{} read from the output of other tools; facts that this output lacks are unknown.",
             share_in_words(imported)
                 + if imported == document.cells.len() {
                     " was"
@@ -251,11 +265,11 @@ fn contents(
     entries.extend(has_tradeoffs.then(|| entry("tradeoffs", "Throughput per GPU vs. interactivity")));
     entries.push(entry("summary", "Summary"));
     entries.extend(has_loads.then(|| entry("loads", "Latency vs. load")));
+    entries.push(entry("validity", "Findings"));
     entries.push(entry("comparisons", "Side by side"));
     entries.extend(tables.answers.iter().map(|_| entry("answers", "Graded answers")));
     entries.extend(tables.probes.iter().map(|_| entry("probes", "Greedy probes")));
     entries.extend(has_courses.then(|| entry("time", "Over time")));
-    entries.push(entry("validity", "Validity"));
     entries.push(entry("machine", "Machine"));
     entries.push(entry("commands", "Commands"));
     entries

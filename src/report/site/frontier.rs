@@ -135,7 +135,7 @@ fn frontier(title: String, rows: &[(&SiteRun, &SiteRow)]) -> Option<Frontier> {
         }),
         (earlier > 0).then(|| {
             format!(
-                "each load is shown by its newest run; {} left out",
+                "only the newest run of each load is shown; {} left out",
                 pluralize(earlier, "earlier cell is", "earlier cells are")
             )
         }),

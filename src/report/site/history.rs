@@ -121,7 +121,7 @@ fn moment_of_night<'a>(night: &'a SiteNight, cell: &'a NightlyCell) -> Option<Mo
         day: date::days_since_epoch(&night.night.at)?,
         version: cell.engine.get("version").cloned(),
         provenance: format!(
-            "nightly run {}, {}, of which only the history is there",
+            "nightly run {}, {}, known only from the history",
             night.night.run,
             day(&night.night.at)
         ),

@@ -224,7 +224,7 @@ fn reference_columns() -> [Column; 4] {
         columns::text_column("points against the reference", 0),
         columns::text_column("lost / gained", 0),
         columns::number_column("p", 1),
-        columns::text_column("loss that would be found", 0),
+        columns::text_column("detectable loss", 0),
     ]
 }
 
@@ -261,13 +261,13 @@ fn notes(scores: &[(&ReportCell<'_>, AnswerScore)], has_reference: bool) -> Vec<
     let mut notes = vec![
         "answers were graded on the measured engine, after the measurement and under its load; failed requests count as wrong"
             .to_owned(),
-        "items that were wrong under load were sent again alone, and so were some that were right, as controls".to_owned(),
+        "items with a wrong answer under load were sent again alone; some items with a right answer were also sent again, as controls".to_owned(),
     ];
     if !has_reference {
         return notes;
     }
     notes.push(
-        "against the reference: the difference of the shares with its 95 % interval, items answered worse and better, the probability of such a loss by chance over all comparisons of the run, and the loss that would have been found in 80 % of runs"
+        "against the reference: difference of the correct shares with its 95 % interval; lost / gained: items answered worse and better; p: probability of such a loss by chance, over all comparisons of the run; detectable loss: the loss that would have been found in 80 % of runs"
             .to_owned(),
     );
     let mut references: Vec<String> = Vec::new();
@@ -282,7 +282,7 @@ fn notes(scores: &[(&ReportCell<'_>, AnswerScore)], has_reference: bool) -> Vec<
             AnswerResult::Compared(_) => match &versus.run {
                 Some(run) => format!("reference: {} of the stored run {run}", versus.reference),
                 None if is_baseline_key(&CellKey::new(versus.reference.clone())) => {
-                    "reference: the baseline, started in turn".to_owned()
+                    "reference: the baseline, started in alternation".to_owned()
                 }
                 None => format!("reference: {}", versus.reference),
             },

@@ -108,8 +108,10 @@ impl SearchFacts {
     fn text(&self, unit: &str, gpus: Option<f64>) -> String {
         let what = match (&self.capacity, self.holds_at) {
             (Some(capacity), _) => with_share(capacity, unit, gpus),
-            (None, Some(found)) => return format!("holds at {found} {unit}, not bracketed"),
-            (None, None) => return "none, not bracketed".to_owned(),
+            (None, Some(found)) => {
+                return format!("meets the SLO at {found} {unit}; the exact capacity was not found");
+            }
+            (None, None) => return "none; the exact capacity was not found".to_owned(),
         };
         match &self.failed_above {
             Some(failed) => format!("{what}; above it {failed}"),
@@ -183,7 +185,7 @@ pub(super) fn has_search(group: &[&ReportCell<'_>]) -> bool {
 }
 
 pub(super) fn search_column() -> Column {
-    columns::text_column("highest that meets the SLO", 0)
+    columns::text_column("highest load that meets the SLO", 0)
 }
 
 /// The results of a cell's searches, by tier of the SLO: the capacity with its interval, of each start or, from three starts
@@ -227,7 +229,10 @@ fn tier_text(tier: &TierCapacity, gpus: Option<f64>) -> String {
                         .filter(|search| search.capacity.is_some())
                         .count();
                     let all = several.len();
-                    format!("{bracketed} of {all} starts bracketed: {}", several.join(" | "))
+                    format!(
+                        "{bracketed} of {all} starts found the exact capacity: {}",
+                        several.join(" | ")
+                    )
                 }
             }
         }

@@ -1,6 +1,7 @@
 //! The columns that tables share, and the values of a cell in them.
 
 use super::report_cell::{ReportCell, is_unknown, metric_value, status_in_words};
+use super::units::in_percent;
 use crate::analysis::compare::gates::Load;
 use crate::analysis::compare::percentile;
 use crate::analysis::metrics::{LatencyKind, Metric, Quantity, Statistic};
@@ -51,7 +52,7 @@ const OPTIONAL_FIGURES: [MetricColumn<'static>; 7] = [
     (Metric::AudioThroughput, "RTFx", 2, 1),
     (Metric::PerUser, "output per user", 1, 5),
     (Metric::Goodput, "goodput", 2, 2),
-    (Metric::Attainment, "SLO attainment", 4, 3),
+    (Metric::Attainment, "SLO attainment", 4, 1),
     (Metric::CorrectShare, "correct", 4, 2),
     energy_column(3),
     (Metric::MeanPower, "power", 0, 3),
@@ -119,8 +120,16 @@ pub(super) fn number_column(head: &str, rank: u8) -> Column {
 pub(super) fn metric_columns(measured: &[MetricColumn<'_>]) -> impl Iterator<Item = Column> {
     measured.iter().map(|(metric, head, _, rank)| Column {
         better: metric.direction(),
-        ..column(head, metric.unit().symbol(), Align::Right, *rank)
+        ..column(head, shown_unit(*metric), Align::Right, *rank)
     })
+}
+
+/// The unit in tables: shares of requests are read in percent.
+fn shown_unit(metric: Metric) -> &'static str {
+    match metric {
+        Metric::Attainment | Metric::CorrectShare => "%",
+        other => other.unit().symbol(),
+    }
 }
 
 pub(super) fn metric_values(
@@ -129,7 +138,10 @@ pub(super) fn metric_values(
 ) -> impl Iterator<Item = Value> {
     measured
         .iter()
-        .map(|(metric, _, decimals, _)| metric_cell(cell, *metric, *decimals))
+        .map(|(metric, _, decimals, _)| match shown_unit(*metric) {
+            "%" => in_percent(metric_cell(cell, *metric, *decimals)),
+            _ => metric_cell(cell, *metric, *decimals),
+        })
 }
 
 /// The value of a figure. A percentile with few requests beyond it is rough, one with fewer than one is

@@ -101,7 +101,7 @@ fn ratio_value(group: &Group<'_, '_>, at: usize, remarks: &mut Vec<String>) -> V
                 remarks.push(format!("{name}: separate reference: {}", differences.join(", ")));
             } else if !differences.is_empty() {
                 remarks.push(format!(
-                    "{name}: compared with {} with differences: {}",
+                    "{name}: compared with {} despite differences: {}",
                     group.reference,
                     differences.join(", ")
                 ));

@@ -166,7 +166,7 @@ fn undecided(
     if all.iter().all(is_same) {
         let bound = all.iter().map(|answer| answer.bound).fold(0.0, f64::max);
         return format!(
-            "they differ by less than {}, the smallest difference that counts",
+            "these results differ by less than {}, the smallest difference that counts",
             percent(bound)
         );
     }
@@ -176,10 +176,10 @@ fn undecided(
         .try_fold(0.0, |most, loss| Some(f64::max(most, loss?)));
     match resolution {
         Some(share) => format!(
-            "they differ by less than this run can resolve ({}); more starts (`repeats: {{ starts: N }}`) resolve smaller differences",
+            "these results differ by less than this run can resolve ({}); more starts (`repeats: {{ starts: N }}`) resolve smaller differences",
             percent(share)
         ),
-        None => "the starts do not decide it; more starts (`repeats: { starts: N }`) may".to_owned(),
+        None => "the starts of this run do not show which is better; more starts (`repeats: { starts: N }`) may show it".to_owned(),
     }
 }
 

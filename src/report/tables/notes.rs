@@ -19,7 +19,7 @@ use crate::results::record::prompt::counts_differ;
 use crate::results::record::provenance::Tool;
 use crate::results::record::validity::{Reason, ReasonCode, Verdict};
 
-pub(super) const DEFINITIONS: &str = "definitions: matrix (TTFT and E2E from sending to the first and last token, ITL per token); ±: the client's own error, which 99 % of its timestamps do not exceed";
+pub(super) const DEFINITIONS: &str = "definitions: matrix (TTFT and E2E from sending to the first and last token, ITL per token); ±: the client's own error; 99 % of its timestamps are within this error";
 
 /// Notes on rows: failures, warnings, retries, validity, and whether they are simulated or imported.
 pub(super) fn row_notes(named: &[(String, &ReportCell<'_>)]) -> Vec<String> {
@@ -153,7 +153,7 @@ fn measurement_notes(summary: &MeasurementSummary) -> impl Iterator<Item = Strin
         .then(|| concurrent_launches_note(&summary.concurrent_launches));
     let retries = summary.retries.iter().map(|retry| {
         format!(
-            "retried after a failure of class {} in {}: {}",
+            "retried after a failure of class {} in the phase {}: {}",
             retry.class.name(),
             retry.phase.name(),
             retry.reason
@@ -309,17 +309,17 @@ pub(super) fn precision_notes(named: &[(String, &ReportCell<'_>)]) -> Vec<String
                     .is_some_and(|figure| figure.half_width > stop_rule.half_width.share()) =>
             {
                 format!(
-                    "not within {}, later starts vary more than the first ones, from which the number of starts was computed",
+                    "precision of {} not reached, because later starts vary more than the first ones, from which the number of starts was computed",
                     stop_rule.half_width
                 )
             }
             NextStep::TargetReached => format!("precise enough, within {}", stop_rule.half_width),
             NextStep::MoreStarts(_) => format!(
-                "not yet within {}; continue with `--resume`",
+                "precision of {} not yet reached; continue with `--resume`",
                 stop_rule.half_width
             ),
             NextStep::MaxStartsReached => format!(
-                "not within {}, the maximum of {} starts is reached",
+                "precision of {} not reached within the maximum of {} starts",
                 stop_rule.half_width, stop_rule.most
             ),
             NextStep::BudgetSpent => {
@@ -327,7 +327,7 @@ pub(super) fn precision_notes(named: &[(String, &ReportCell<'_>)]) -> Vec<String
                     .budget
                     .map_or_else(String::new, |budget| budget.to_string());
                 format!(
-                    "not within {}, the budget of {budget} of GPU time is spent",
+                    "precision of {} not reached within the budget of {budget} of GPU time",
                     stop_rule.half_width
                 )
             }
@@ -360,12 +360,14 @@ pub(super) fn burst_ttft_note(named: &[(String, &ReportCell<'_>)]) -> Option<Str
     let measured: Vec<&ReportCell<'_>> = rows.filter(|cell| cell.completed().next().is_some()).collect();
     let bursts = measured.iter().copied().filter(is_burst).count();
     (bursts > 0).then(|| {
-        let which = match bursts == measured.len() {
-            true => "",
-            false => " in rows without a rate and a limit",
-        };
-        format!(
-            "every request is sent at once{which}: the time to the first token is the wait in the engine's queue, and is not shown as TTFT"
-        )
+        match bursts == measured.len() {
+            true => {
+                "every request is sent at once: the time to the first token is the wait in the engine's queue, and is not shown as TTFT"
+            }
+            false => {
+                "rows without a rate and a concurrency limit send all requests at once: the time to the first token is the wait in the engine's queue, and is not shown as TTFT"
+            }
+        }
+        .to_owned()
     })
 }

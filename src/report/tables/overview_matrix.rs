@@ -23,7 +23,7 @@ pub(super) fn is_implausible(ratio: f64) -> bool {
 /// The note on a striking ratio.
 pub(super) fn implausible_ratio_note() -> String {
     format!(
-        "a ratio beyond {IMPLAUSIBLE_RATIO:.0} is more often caused by a broken run than by a better engine: check both"
+        "a ratio beyond {IMPLAUSIBLE_RATIO:.0} is more often caused by a broken run than by a better engine: check both measurements"
     )
 }
 
@@ -300,10 +300,10 @@ fn notes(
     }
     notes.extend(burst_ttft_note(&group));
     if alone > 0 {
-        notes.push(format!(
-            "{alone} more {} only one engine",
-            if alone == 1 { "row has" } else { "rows have" }
-        ));
+        notes.push(match alone {
+            1 => "1 row with only one engine is not shown".to_owned(),
+            _ => format!("{alone} rows with only one engine are not shown"),
+        });
     }
     notes
 }

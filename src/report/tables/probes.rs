@@ -193,7 +193,7 @@ fn normal(starts: &StartAgreement) -> Value {
     let [low, high] = starts.identical_share_range.map(percent);
     Value::Text(match starts.pairs {
         1 => format!("{low} of {}", starts.all.probes),
-        pairs => format!("{low} to {high} ({pairs} pairs)"),
+        pairs => format!("{low} to {high} ({pairs} pairs of starts)"),
     })
 }
 
@@ -211,7 +211,7 @@ fn notes(found: &[(&ReportCell<'_>, ProbeAgreement)]) -> Vec<String> {
             "{} prompts were answered greedily under load and alone; shown are the shares of identical answers and the mean length of their common beginnings",
             probes::COUNT
         ),
-        "agreement is not judged: healthy engines answer some prompts differently from batch to batch; how far lone requests on two starts of the same launch agree is what is normal".to_owned(),
+        "agreement is not judged, because healthy engines answer some prompts differently from batch to batch; the normal agreement is that of requests sent alone on two starts of the same launch".to_owned(),
     ];
     for (cell, agreement) in found {
         let Some(versus) = &agreement.versus_reference else {

@@ -243,18 +243,23 @@ fn a_row_whose_latencies_are_easily_misread_says_so_where_they_are_shown() {
     let has = |notes: &[String], words: &str| notes.iter().any(|note| note.contains(words));
     let table = table_of(&cases, None);
     for words in [
-        "lmdeploy@1.0: an event carries 2.10 tokens on average, and ITL shares",
-        "lmdeploy@1.0: mean TPOT is 60.00 ms and the mean time per token 40.00 ms",
+        "lmdeploy@1.0: an event of the stream carries 2.10 tokens on average, and ITL divides",
+        "lmdeploy@1.0: mean TPOT is 60.00 ms, but the mean time per token is 40.00 ms",
     ] {
         assert!(has(&table.notes, words), "{:?}", table.notes);
     }
     let report = crate::report::engine_report::engine_report(&report_cells(&cases), None);
     assert!(
-        report.contains("note: an event carries 2.10 tokens on average, and ITL is the time between events"),
+        report.contains(
+            "note: an event of the stream carries 2.10 tokens on average, and ITL is the time between events"
+        ),
         "{report}"
     );
     // The overview has no ITL, so it needs no caveat.
-    assert!(!has(&overview(&report_cells(&cases)).notes, "an event carries"));
+    assert!(!has(
+        &overview(&report_cells(&cases)).notes,
+        "an event of the stream carries"
+    ));
 }
 
 #[test]
@@ -316,7 +321,7 @@ fn what_differs_without_changing_the_question_is_said_beside_the_ratio() {
     let cases = [Case::new("sglang", "bf16", 1, 4000.0), attached];
     let table = table_of(&cases, None);
     assert_eq!(ratios(&table), ["1.00", "1.25 n=1"]);
-    let note = "vllm@1.0: compared with sglang with differences: engine source attached server against container image, the GPU model is not known for both sides";
+    let note = "vllm@1.0: compared with sglang despite differences: engine source attached server against container image, the GPU model is unknown for at least one side";
     assert!(table.notes.contains(&note.to_owned()), "{:?}", table.notes);
 }
 
@@ -353,7 +358,7 @@ fn all_engines_stand_side_by_side_in_one_table() {
     for note in [
         "lmdeploy@1, 1 row: no ratio: precision fp8 against bf16",
         "vllm@2, 1 row: no ratio: 2 GPUs against 1",
-        "1 more row has only one engine",
+        "1 row with only one engine is not shown",
     ] {
         assert!(
             table.notes.contains(&note.to_owned()),
@@ -458,11 +463,11 @@ fn how_well_cells_are_known_is_told_once_for_all_that_ended_alike() {
             name(2)
         ),
         format!(
-            "not within ±2 %, the maximum of 12 starts is reached: {}: output throughput ±3.1 % after 12 starts",
+            "precision of ±2 % not reached within the maximum of 12 starts: {}: output throughput ±3.1 % after 12 starts",
             name(1)
         ),
         format!(
-            "not within ±2 %, the budget of 1h 30m of GPU time is spent: {}: output throughput ±4.0 % after 4 starts",
+            "precision of ±2 % not reached within the budget of 1h 30m of GPU time: {}: output throughput ±4.0 % after 4 starts",
             name(3)
         ),
         format!(

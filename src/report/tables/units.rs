@@ -26,18 +26,24 @@ pub(super) fn fit_time_units(mut table: Table) -> Table {
             }
             table.columns[at].unit = larger;
             for row in &mut table.rows {
-                divide(&mut row.cells[at], factor);
+                divide(&mut row.cells[at], factor, 2);
             }
         }
     }
     table
 }
 
-fn divide(value: &mut Value, factor: f64) {
+/// A share in percent.
+pub(super) fn in_percent(mut share: Value) -> Value {
+    divide(&mut share, 0.01, 1);
+    share
+}
+
+fn divide(value: &mut Value, factor: f64, shown_decimals: usize) {
     match value {
         Value::Number { value, decimals } => {
             *value /= factor;
-            *decimals = 2;
+            *decimals = shown_decimals;
         }
         Value::Spread {
             median,
@@ -48,9 +54,9 @@ fn divide(value: &mut Value, factor: f64) {
             for number in [median, least, most] {
                 *number /= factor;
             }
-            *decimals = 2;
+            *decimals = shown_decimals;
         }
-        Value::Approximate(value) => divide(value, factor),
+        Value::Approximate(value) => divide(value, factor, shown_decimals),
         Value::Missing | Value::Text(_) | Value::Count(_) | Value::Ratio { .. } => {}
     }
 }
@@ -59,6 +65,18 @@ fn divide(value: &mut Value, factor: f64) {
 mod tests {
     use super::*;
     use crate::report::table::{Align, Column, Row};
+
+    #[test]
+    fn a_share_is_shown_in_percent() {
+        let share = Value::Approximate(Box::new(Value::Spread {
+            median: 0.9667,
+            least: 0.5,
+            most: 1.0,
+            decimals: 4,
+        }));
+        assert_eq!(in_percent(share).to_string(), "~96.7 (50.0–100.0)");
+        assert_eq!(in_percent(Value::Missing), Value::Missing);
+    }
 
     #[test]
     fn a_column_of_long_times_is_in_seconds_or_minutes() {

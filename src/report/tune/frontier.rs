@@ -102,7 +102,7 @@ pub(crate) fn frontier_table(record: &TuneRecord) -> Table {
         ],
         rows: rows.into_iter().map(|(_, row)| row).collect(),
         notes: vec![
-            "means of the trials of configurations that no other one beats in throughput and in interactivity or TTFT; an engine without GPUs counts as one"
+            "each row shows the means over the trials of a configuration that no other configuration beats in throughput and in interactivity or TTFT; an engine without GPUs counts as one GPU"
                 .to_owned(),
         ],
     }

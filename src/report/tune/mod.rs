@@ -180,7 +180,7 @@ fn lines(record: &TuneRecord) -> Vec<String> {
         let value = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |value| format!("{value:.2}"));
         let [of_default, of_winner] = confirmation.values.map(value);
         lines.push(single_line(&format!(
-            "Confirmation: {} {of_winner} {} with these settings, {of_default} with the default, {}; {} and {} starts in turn, verdict: {} (run {}).",
+            "Confirmation: {} {of_winner} {} with these settings, {of_default} with the default, {}; {} and {} alternating starts, verdict: {} (run {}).",
             confirmation.metric,
             record.unit,
             gain_in_words(confirmation),
@@ -204,7 +204,7 @@ fn lines(record: &TuneRecord) -> Vec<String> {
         {
             let cost = |per_second: f64| price / (3600.0 * per_second) * 1e6;
             lines.push(format!(
-                "Cost of a million output tokens at {price} for a GPU-hour: {:.4} with these settings, {:.4} with the default.",
+                "Cost of a million output tokens at {price} per GPU-hour: {:.4} with these settings, {:.4} with the default.",
                 cost(of_winner),
                 cost(of_default)
             ));
@@ -235,7 +235,7 @@ fn lines(record: &TuneRecord) -> Vec<String> {
         .count();
     if judged > 1 {
         lines.push(format!(
-            "{judged} configurations were confirmed one after another: a false winner is likelier than with one."
+            "{judged} configurations were tested for confirmation one after another, so a false winner is more likely than with one test."
         ));
     }
     lines.extend(record.notes.iter().map(|note| format!("Note: {note}.")));
@@ -255,12 +255,12 @@ fn contributions_table(result: &TuneResult) -> Table {
         marks: Vec::new(),
     });
     let several = (result.contributions.len() > 1)
-        .then_some("estimated from the trials; only the settings together were confirmed, so these need not add up to the gain");
+        .then_some("estimated from the trials; only all settings together were confirmed, so the contributions may not add up to the gain");
     let unknown = result
         .contributions
         .iter()
         .any(|contribution| contribution.change.is_none())
-        .then_some("–: the trials do not separate it from other settings, or it is not known to run without");
+        .then_some("–: the trials do not separate this setting from other settings, or it is not known whether the engine runs without it");
     Table {
         title: "What each setting contributes".to_owned(),
         columns: vec![
@@ -363,7 +363,7 @@ fn trials_table(record: &TuneRecord) -> Table {
     });
     let short = record.trials.iter().any(|trial| trial.is_short);
     let note = short.then(|| {
-        "`-short`: measured with a quarter of the prompts; compare it with other short trials only".to_owned()
+        "`-short`: measured with a quarter of the prompts; compare such trials only with other short trials".to_owned()
     });
     let unit = match record.unit.as_str() {
         "" => record.metric.clone(),
@@ -397,7 +397,7 @@ fn spent(record: &TuneRecord) -> String {
         ),
     };
     format!(
-        "{} of {space} in {}, {} of the confirmation{repeated}, {:.2} GPU-minutes together; budget: {}; seed {}.",
+        "Search: {} of {space} in {}; confirmation: {}{repeated}; {:.2} GPU-minutes in total; budget: {}; seed {}.",
         pluralize(points.len(), "configuration", "configurations"),
         pluralize(spent.trial_starts as usize, "start", "starts"),
         pluralize(spent.confirm_starts as usize, "start", "starts"),

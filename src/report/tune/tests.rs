@@ -150,7 +150,7 @@ fn a_rejected_configuration_is_named_and_not_on_the_frontier() {
     ];
     let page = TunePage::new(&record).markdown();
     assert!(
-        page.contains("2 configurations were confirmed one after another"),
+        page.contains("2 configurations were tested for confirmation one after another"),
         "{page}"
     );
 }

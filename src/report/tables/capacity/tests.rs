@@ -100,8 +100,8 @@ fn a_start_without_a_capacity_leaves_none_for_all() {
     assert_eq!(tier.searches.len(), 4);
     let text = search_value(&case.report_cell()).to_string();
     assert!(
-        text.starts_with("3 of 4 starts bracketed: 10 req/s [9 .. 11] | ")
-            && text.ends_with(" | none, not bracketed"),
+        text.starts_with("3 of 4 starts found the exact capacity: 10 req/s [9 .. 11] | ")
+            && text.ends_with(" | none; the exact capacity was not found"),
         "{text}"
     );
 }
