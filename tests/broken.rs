@@ -93,7 +93,10 @@ fn a_mount_that_no_daemon_takes_is_found_in_the_recipe() {
     let relative = mounts("{ source: /etc, target: rel/target }");
     for (recipe, message) in [
         (twice, "two mounts have the target `/x/`"),
-        (relative, "the target `rel/target` of a mount is not absolute"),
+        (
+            relative,
+            "the target `rel/target` of a mount is not an absolute path",
+        ),
     ] {
         let (code, said) = check_recipe(of, &recipe);
         assert_eq!(code, Some(2), "{said}");

@@ -323,7 +323,7 @@ fn a_hub_that_cannot_be_reached_is_told_in_words() {
     let errors = said(&output).matches("cannot fetch").count();
     assert_eq!(errors, 1, "{}", said(&output));
     assert!(
-        said(&output).contains("6 more files of the hub were not tried"),
+        said(&output).contains("6 more files of the hub were not downloaded"),
         "{}",
         said(&output)
     );

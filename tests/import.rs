@@ -201,7 +201,7 @@ fn refuses(comparison: &str) {
     let fair = section("openai/gpt-oss-20b · random-1k-1k");
     assert!(!fair.contains("no ratio"), "{fair}");
     for said in [
-        "the GPU model is not known for both sides",
+        "the GPU model is unknown for at least one side",
         "engine source pip package against container image",
     ] {
         assert!(fair.contains(said), "{said}\n{fair}");
@@ -455,8 +455,8 @@ fn files_of_further_tools_that_hold_no_result_are_refused_with_a_reason() {
     assert_eq!(ran.code, Some(2), "{}", ran.stderr);
     for said in [
         "no results found in `empty.json`: GuideLLM's report has no benchmarks",
-        "no results found in `list.json`: it is a JSON list, but none of InferenceX's aggregates",
-        "no results found in `new.yaml`: the benchmark report has version `0.9`; versions 0.1 and 0.2 are read",
+        "no results found in `list.json`: the file is a JSON list, but not an aggregate of InferenceX",
+        "no results found in `new.yaml`: the benchmark report has version `0.9`; only versions 0.1 and 0.2 can be read",
         "nothing was imported",
     ] {
         assert!(ran.stderr.contains(said), "{said}\n{}", ran.stderr);
@@ -659,8 +659,9 @@ fn medians_of_vllm_are_in_every_table_that_has_their_column() {
     );
     assert_eq!(held.code, Some(5), "{}", held.stderr);
     assert!(
-        held.stdout
-            .contains("median TPOT is known only in the definitions `current` of the tool that measured it"),
+        held.stdout.contains(
+            "median TPOT is available only by the definition `current` of the tool that measured it"
+        ),
         "{}",
         held.stdout
     );

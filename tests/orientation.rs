@@ -120,8 +120,8 @@ fn a_new_engine_is_valid_at_once_and_never_replaces_a_file() {
     }
     for (name, text) in [
         ("vllm", "shipped engine"),
-        ("Mine", "no name of an engine"),
-        ("../x", "no name of an engine"),
+        ("Mine", "not a valid name of an engine"),
+        ("../x", "not a valid name of an engine"),
     ] {
         let refused = matrix(folder.path(), &["new", "engine", name]);
         assert_eq!(refused.status.code(), Some(2));

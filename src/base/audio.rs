@@ -69,7 +69,7 @@ impl AudioFormat {
         };
         match seconds {
             Some(seconds) if seconds > MAX_SECONDS => Err(format!(
-                "its head says {seconds:.0} s, longer than {MAX_SECONDS} s (7 days); its sample rate may be wrong"
+                "the header of the file says {seconds:.0} s, longer than {MAX_SECONDS} s (7 days); its sample rate may be wrong"
             )),
             seconds => Ok(seconds),
         }
@@ -93,7 +93,7 @@ fn flac_seconds(file: &[u8]) -> Result<Option<f64>, String> {
     // 20 bits of rate, 3 of channels, 5 of sample size, 36 of the number of samples.
     let (rate, samples) = (bits >> 44, bits & ((1 << 36) - 1));
     if rate == 0 {
-        return Err("its stream information has no sample rate".to_owned());
+        return Err("the stream information of the FLAC file has no sample rate".to_owned());
     }
     // Samples of a frame.
     let block = match u16::from_be_bytes([file[LARGEST_BLOCK], file[LARGEST_BLOCK + 1]]) {

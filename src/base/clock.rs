@@ -42,14 +42,14 @@ impl MonotonicTime {
 
 fn process_start() -> Instant {
     static ZERO: OnceLock<Instant> = OnceLock::new();
-    #[expect(clippy::disallowed_methods, reason = "this is the place that reads time")]
+    #[expect(clippy::disallowed_methods, reason = "only this module reads the clock")]
     *ZERO.get_or_init(Instant::now)
 }
 
 /// Reads the monotonic clock.
 pub fn now() -> MonotonicTime {
     let zero = process_start();
-    #[expect(clippy::disallowed_methods, reason = "this is the place that reads time")]
+    #[expect(clippy::disallowed_methods, reason = "only this module reads the clock")]
     let now = Instant::now();
     MonotonicTime(u64::try_from(now.saturating_duration_since(zero).as_nanos()).unwrap_or(u64::MAX))
 }
@@ -160,7 +160,7 @@ impl WallClockOffset {
     /// Measures the wall time at the monotonic zero, and how long the reading took, both in nanoseconds.
     fn read_offset() -> (i64, u64) {
         let before = now().0;
-        #[expect(clippy::disallowed_methods, reason = "this is the place that reads time")]
+        #[expect(clippy::disallowed_methods, reason = "only this module reads the clock")]
         let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let after = now().0;
         let wall = i64::try_from(wall.unwrap_or_default().as_nanos()).unwrap_or(i64::MAX);
@@ -180,7 +180,7 @@ impl Default for WallClockOffset {
 
 /// Returns the seconds since the Unix epoch, with a fraction.
 pub fn unix_seconds() -> f64 {
-    #[expect(clippy::disallowed_methods, reason = "this is the place that reads time")]
+    #[expect(clippy::disallowed_methods, reason = "only this module reads the clock")]
     let now = SystemTime::now();
     now.duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default()
@@ -240,7 +240,7 @@ mod tests {
     fn wall_time_is_told_on_the_monotonic_clock() {
         let wall = WallClockOffset::new();
         let before = now();
-        #[expect(clippy::disallowed_methods, reason = "this is the place that reads time")]
+        #[expect(clippy::disallowed_methods, reason = "only this module reads the clock")]
         let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
         let after = now();
         let converted = wall.to_monotonic(i64::try_from(unix.as_nanos()).unwrap());

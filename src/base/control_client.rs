@@ -283,11 +283,11 @@ impl ControlResponse {
             let is_loop = from.join(&location).is_ok_and(|to| to.origin() == from.origin());
             let message = match is_loop {
                 true => format!(
-                    "it redirects in a loop: {MAX_REDIRECTS} redirects were followed, and the next leads to `{shown}`; correct the \
-                     redirects of the server or of the proxy before it"
+                    "the server redirects in a loop: {MAX_REDIRECTS} redirects were followed, and the next leads to `{shown}`; \
+                     correct the redirects of the server or of its proxy"
                 ),
                 false => format!(
-                    "it redirects to `{shown}`, which is not followed; give the base URL of that address"
+                    "the server redirects to `{shown}`, but `matrix` does not follow this redirect; use the base URL of that address"
                 ),
             };
             return Err(ControlError::Status { url, status, message });

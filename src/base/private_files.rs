@@ -25,7 +25,7 @@ pub(crate) fn create_folder(folder: &Path) -> io::Result<()> {
     match about.is_dir() && is_private(&about) {
         true => Ok(()),
         false => Err(permission_denied(
-            "its folder belongs to another user, or others can write to it",
+            "the folder belongs to another user, or others can write to it",
         )),
     }
 }
@@ -54,9 +54,9 @@ pub(crate) fn open_file(options: &mut OpenOptions, path: &Path) -> io::Result<Fi
     let file = options.custom_flags(flags).open(path).map_err(|error| {
         let about = fs::symlink_metadata(path);
         match about {
-            Ok(about) if about.is_symlink() => {
-                permission_denied("it is a symbolic link, which another user could have created; remove it")
-            }
+            Ok(about) if about.is_symlink() => permission_denied(
+                "the path is a symbolic link, which another user could have created; remove the link",
+            ),
             Ok(about) if error.kind() == ErrorKind::PermissionDenied && about.uid() != geteuid().as_raw() => {
                 permission_denied(&format!("it belongs to user {}", about.uid()))
             }

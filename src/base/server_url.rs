@@ -68,8 +68,8 @@ impl<'u> ServerUrl<'u> {
         }
         if !url.username().is_empty() || url.password().is_some() {
             return Err(UrlFault::new(
-                "it contains a user or a password",
-                "send them as `Authorization` in `headers:`",
+                "the URL contains a user or a password",
+                "send user and password as `Authorization` in `headers:`",
             ));
         }
         if let Some(part) = [
@@ -82,7 +82,7 @@ impl<'u> ServerUrl<'u> {
         {
             return Err(UrlFault::new(
                 format!("it has {part}"),
-                "remove what follows `?` or `#`: the paths of requests are appended to the address, and keys belong in `headers:`",
+                "remove what follows `?` or `#`: `matrix` appends request paths to the address, and API keys belong in `headers:`",
             ));
         }
         let host = url
@@ -112,7 +112,7 @@ fn malformed(text: &str, error: &str) -> UrlFault {
         "invalid port number" => bad_port(),
         _ if text.contains(char::is_whitespace) => UrlFault::new(
             "it contains a space",
-            "several addresses are a list: `urls: [http://a, http://b]`",
+            "write several addresses as a list: `urls: [http://a, http://b]`",
         ),
         _ => UrlFault::new(format!("it is not a URL: {error}"), FORM),
     }

@@ -95,12 +95,12 @@ fn limit_advice(error: &io::Error) -> String {
     let memory = set(limits.as_ref().map(|limits| limits.max_address_space.soft_limit));
     let is = |value: Option<u64>| value.map_or_else(String::new, |value| format!(" (now {value})"));
     let threads = format!(
-        "the limit on processes and threads of this user, `ulimit -u`{}, or of this cgroup, `pids.max`{}",
+        "raise the limit on processes and threads of this user, `ulimit -u`{}, or of this cgroup, `pids.max`{}",
         is(users),
         is(pids_max())
     );
     let space = format!(
-        "the limit on the memory of a process, `ulimit -v`{}",
+        "raise the limit on the memory of a process, `ulimit -v`{}",
         is(memory.map(|bytes| bytes / 1024))
     );
     if error.raw_os_error() == Some(EMFILE) {
@@ -111,9 +111,9 @@ fn limit_advice(error: &io::Error) -> String {
         );
     }
     match (error.kind(), memory) {
-        (io::ErrorKind::OutOfMemory, _) => format!("raise {space}, or free memory"),
-        (_, Some(_)) => format!("raise {space}, or {threads}"),
-        (_, None) => format!("raise {threads}"),
+        (io::ErrorKind::OutOfMemory, _) => format!("{space}, or free memory"),
+        (_, Some(_)) => format!("{space}, or {threads}"),
+        (_, None) => threads,
     }
 }
 

@@ -23,9 +23,9 @@ const HTTP_1_1: &[u8] = b"http/1.1";
 /// The explanation if the first bytes of a server are not a TLS record.
 const NO_TLS_HINT: &str = "the server does not speak TLS; use `http://`";
 const INSECURE_HELP: &str = "skip the check with `--insecure` (`tls: { insecure: true }` in a matrix)";
-const CERTIFICATE_HELP: &str = "trust its CA with `--ca-file` or SSL_CERT_FILE, or skip the check with `--insecure` (`tls: { ca_file: FILE }`, `{ insecure: true }` in a matrix)";
+const CERTIFICATE_HELP: &str = "trust the server's CA with `--ca-file` or SSL_CERT_FILE (in a matrix: `tls: { ca_file: FILE }`), or skip the check with `--insecure` (in a matrix: `tls: { insecure: true }`)";
 const REFUSED_IDENTITY: &str = "the server refused the client certificate (`--client-cert`; `tls: { client_cert: FILE }` of an engine in a matrix)";
-const CLIENT_CERTIFICATE_HELP: &str = "the server may require a client certificate: `--client-cert` and `--client-key` of `matrix bench`, `tls: { client_cert: FILE, client_key: FILE }` of an engine in a matrix";
+const CLIENT_CERTIFICATE_HELP: &str = "the server may require a client certificate: set `--client-cert` and `--client-key` of `matrix bench`, or `tls: { client_cert: FILE, client_key: FILE }` of an engine in a matrix";
 
 /// How a server is trusted, and how the client proves who it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -282,11 +282,11 @@ fn certificate_help(fault: &CertificateError) -> String {
             "correct the clock of this machine, or use a certificate that is valid already, or {INSECURE_HELP}"
         ),
         Fault::NotValidForName | Fault::NotValidForNameContext { .. } => {
-            format!("use a name of the server that is in its certificate, or {INSECURE_HELP}")
+            format!("address the server by a name that is in its certificate, or {INSECURE_HELP}")
         }
         // A variant of another crate's error, which rustls wraps.
         Fault::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => format!(
-            "the certificate of a CA is used as that of the server; give the server a certificate of its own, or {INSECURE_HELP}"
+            "the server uses the certificate of a CA as its own; give the server another certificate, or {INSECURE_HELP}"
         ),
         _ => CERTIFICATE_HELP.to_owned(),
     }
@@ -361,7 +361,7 @@ mod tests {
             ),
             (
                 InvalidCertificate(CertificateError::Other(ca)),
-                "the certificate of a CA is used as that of the server",
+                "the server uses the certificate of a CA as its own",
                 "--ca-file",
             ),
             (

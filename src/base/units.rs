@@ -125,7 +125,7 @@ impl RequestRate {
         const MIN: f64 = 1e-6;
         match self.0 < MIN {
             true => Err(format!(
-                "`{:e}` requests per second are less than one in eleven days; write at least {MIN:e}",
+                "`{:e}` requests per second is less than one request in eleven days; write at least {MIN:e}",
                 self.0
             )),
             false => Ok(self),
@@ -244,7 +244,7 @@ impl std::str::FromStr for TokenSpeed {
             .filter(|speed| POSSIBLE.contains(speed));
         speed.map(Self).ok_or_else(|| {
             format!(
-                "`{text}` is not a speed of an answer; write output tokens per second, such as `30 tok/s`"
+                "`{text}` is not the speed of an answer; write it in output tokens per second, such as `30 tok/s`"
             )
         })
     }

@@ -33,16 +33,16 @@ impl<'u> UnixUrl<'u> {
             .rfind(":/")
             .map_or((rest, ""), |colon| (&rest[..colon], &rest[colon + 1..]));
         if !socket.starts_with('/') {
-            return Err("the path of its socket is not absolute");
+            return Err("the socket path in the URL is not absolute");
         }
         if socket.ends_with('/') {
-            return Err("it names a folder instead of a socket");
+            return Err("the URL names a folder instead of a socket");
         }
         if socket.len() > MAX_SOCKET_PATH {
-            return Err("the path of its socket is longer than 107 bytes");
+            return Err("the socket path in the URL is longer than 107 bytes");
         }
         if prefix.bytes().any(|byte| !byte.is_ascii_graphic()) || prefix.contains(['?', '#']) {
-            return Err("its prefix must not contain spaces, `?` or `#`");
+            return Err("the path prefix in the URL must not contain spaces, `?` or `#`");
         }
         Ok(Self {
             socket: Path::new(socket),

@@ -188,7 +188,7 @@ pub(crate) struct BaselineMoveArgs {
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "\
 Verdicts are those of `matrix compare`. The standard error includes the differences between nightly runs, which are estimated from the history. To confirm a suspected \
-loss, the same nightly run starts baseline and candidate in turn, and only these starts decide. Losses that do not fit `--budget` stay `undecided`.\n\n\
+loss, the same nightly run starts baseline and candidate in turn, and only these starts decide. Losses for which `--budget` allows no fresh starts stay `undecided`.\n\n\
 In simulations (tests/montecarlo.sh, 24 metrics, history of 20 nightly runs) with differences of up to 1 % between nightly runs, 0.1 % of nightly runs raise a false alarm, a \
 loss of 5 % is found in 92 to 100 %, and at most 4.7 % of unchanged cells need fresh starts.\n\n\
 Exit codes: 0 nothing got worse, or there is no baseline yet; 1 a metric, answers or the reliability got worse; 3 a cell failed, is missing or invalid; 5 there is a baseline, but answers could not be compared with it, or nothing \
@@ -258,7 +258,7 @@ pub(crate) struct HistoryArgs {
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "\
 The first and the last version are measured first, in turn. One loss then decides the search: the metric and cell with the largest loss, or crashed starts and failed requests if \
-no metric got worse; with `--criterion upgrade` the first reason of the answer no. After `worse` the search continues among earlier versions, after `same` or `better` among later ones. The first version is started again in turn with each \
+no metric got worse. With `--criterion upgrade`, it is the first reason for the answer no. After `worse` the search continues among earlier versions, after `same` or `better` among later ones. The first version is started again in turn with each \
 version. If a version is `unclear`, the search ends with exit code 5 and prints the two versions between which the first bad one is. Verdicts are those of `matrix compare`. Each \
 pair of versions is a separate run; `--resume` continues the newest search that measured the first and the last version.\n\n\
 Exit codes: 0 the last version is not worse than the first; 1 the first bad version was found; 5 undecided.")]

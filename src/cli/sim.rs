@@ -25,7 +25,7 @@ use processes::{RankArgs, RouterArgs};
 #[command(
     after_help = "Generation requests are numbered 1, 2, 3 ... in the order in which their bodies are complete; \
                         probes, warm-ups and rejected requests count, health checks do not. \"Every N\" means the \
-                        numbers divisible by N. The costs of the presets are rough, invented to be plausible."
+                        numbers divisible by N. The costs of the presets are invented, rough values."
 )]
 pub(crate) struct SimArgs {
     /// The engine whose endpoints, responses and metric names are imitated.

@@ -11,11 +11,11 @@ use crate::config::tune::{Objective, TuneBudget};
 /// Example: `matrix tune matrices/qwen3.yaml --engine vllm --budget '24 starts'`
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "\
-Every trial is one start of the engine with other settings, measured with the load of one scenario, and all trials are cells of one run. The settings and their values are those of \
-`tune: { space: … }` in the matrix, otherwise those of the engine's recipe; flags that the engine's `--help` does not list are left out. The default configuration is always a candidate. \
-A configuration that crashes, is refused, answers wrongly or holds no load within the SLO cannot win.\n\n\
-The best configuration is then started in turn with the default one, in a run of its own, and judged as `matrix upgrade` judges two sides: only that decides. `tune.md` and `tune.json` in \
-the folder of the trials have the result, with the winner as an entry of a matrix.\n\n\
+Every trial is one start of the engine with other settings, measured with the load of one scenario. All trials are cells of one run. The settings and their values are those of \
+`tune: { space: … }` in the matrix, otherwise those of the engine's recipe. Flags that the engine's `--help` does not list are left out. The default configuration is always a candidate. \
+A configuration cannot win if it crashes, is refused, gives wrong answers or sustains no load within the SLO.\n\n\
+The best configuration is then started in turn with the default one, in a separate run, and judged as `matrix upgrade` judges two sides. Only this comparison decides. `tune.md` and `tune.json` in \
+the folder of the trials have the result, with the winner as an entry for a matrix.\n\n\
 `--resume` continues a search that was stopped, also with a larger budget. `repeats` of the matrix is ignored.\n\n\
 Exit codes: 0 the winner is confirmed, or nothing is better than the default; 3 not decided.")]
 pub(crate) struct TuneArgs {

@@ -12,11 +12,11 @@ use crate::config::upgrade::UpgradeSide;
 /// Example: `matrix upgrade matrices/qwen3.yaml --engine vllm --from v0.10.1 --to v0.11.0`
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "\
-Both sides are started in turn in one run, and `upgrade.md` and `upgrade.html` in its folder answer whether to upgrade: first what changed (version, image, packages, \
+Both sides are started in turn in one run. `upgrade.md` and `upgrade.html` in its folder answer whether to upgrade. They show what changed (version, image, packages, \
 settings, flags and their defaults), then speed, answers (if the matrix has `quality:`), time to ready, memory and energy. Verdicts are those of `matrix compare`, over all figures \
-together; a change of the time to ready counts from 10 %, or from `--floor` if that is more, and from 100 ms. `repeats` of the matrix is ignored, except for `per_start`.\n\n\
-The answer is no if anything got worse. It is undecided if a gating metric is unclear or was not judged, or if graded answers could not be compared. Otherwise it is yes; resources \
-that are unclear are then named beside it.\n\n\
+together. A change of the time to ready counts if it is at least 100 ms and at least 10 % (or `--floor`, if that is more). `repeats` of the matrix is ignored, except for `per_start`.\n\n\
+The answer is no if anything got worse. It is undecided if a gating metric is unclear or was not judged, or if graded answers could not be compared. Otherwise it is yes; it then \
+also names the resources whose verdict is unclear.\n\n\
 Exit codes: 0 yes; 1 no; 3 a cell failed, is missing or invalid; 5 undecided.")]
 pub(crate) struct UpgradeArgs {
     #[command(flatten)]

@@ -6,6 +6,7 @@ use crate::analysis::compare::decision::{MIN_STARTS_NOISE_KNOWN, MIN_STARTS_NOIS
 use crate::analysis::compare::stored;
 use crate::base::clock;
 use crate::base::ids::CellKey;
+use crate::base::text::pluralize;
 use crate::cli::command_line;
 use crate::cli::regression::{BaselineAction, BaselineArgs, BaselineMoveArgs};
 use crate::commands::compare::{gating_metrics, run_stats, saved_noise};
@@ -133,7 +134,7 @@ fn write_baseline(
     };
     store::nightly::save_baseline(path, &baseline).map_err(anyhow::Error::from)?;
     print(&format!(
-        "{} now holds {} of {all} cells of `{}`; commit it\n",
+        "the baseline file {} now has {} of the {all} cells of run `{}`; commit this file\n",
         path.display(),
         baseline.side.cells.len(),
         baseline.side.run
@@ -168,7 +169,10 @@ fn drop_unusable_cells(side: &mut RunStats) -> String {
         .iter()
         .filter_map(|(key, cell)| {
             let (cause, reason) = cell.exclusion()?;
-            Some(format!("note: {key} is left out: {}: {reason}\n", cause.name()))
+            Some(format!(
+                "note: {key} is left out of the baseline: {}: {reason}\n",
+                cause.name()
+            ))
         })
         .collect();
     // Cells measured beside the candidate belong to the old baseline.
@@ -208,14 +212,14 @@ impl TooFewStarts<'_> {
             ..
         } = self;
         let needed = match self.is_noise_known {
-            true => "three starts",
-            false => "five starts (three if `matrix noise` measured this host)",
+            true => "three",
+            false => "five (three if `matrix noise` measured this host)",
         };
         let is_of_first = |start: &&Start| start.cells.iter().any(|measured| measured.cell == **first);
         let planned = run.plan.starts.iter().filter(is_of_first).count();
         let help = match planned >= self.required_starts && planned > *starts {
             true => format!(
-                "{} of the {planned} planned starts {} not count{}; measure failed and invalid cells again with `{} --failed`, or during a run with `--retry-invalid`",
+                "{} of the {planned} planned starts {} not count{}. To measure failed and invalid cells again, use `{} --failed`; a run with `--retry-invalid` does so itself",
                 planned - starts,
                 if planned - starts == 1 { "does" } else { "do" },
                 self.excluded.map_or_else(String::new, |excluded| format!(
@@ -227,11 +231,9 @@ impl TooFewStarts<'_> {
             false => "measure with `repeats: { starts: 5 }`".to_owned(),
         };
         format!(
-            "note: {few} of {} too few starts that count, such as {first} with {starts}; until the baseline has {needed} of such a cell, a nightly run judges only its suspected losses, by fresh starts (exit code 5 if it judges nothing); {help}\n",
-            match self.total_cells {
-                1 => "1 cell has".to_owned(),
-                all => format!("{all} cells have"),
-            }
+            "note: {few} of {} in the baseline {} too few starts that count, such as {first} with {starts}; {needed} are needed. Until then, a nightly run judges only suspected losses of such a cell, by fresh starts (exit code 5 if it judges nothing); {help}\n",
+            pluralize(self.total_cells, "cell", "cells"),
+            if self.total_cells == 1 { "has" } else { "have" }
         )
     }
 }

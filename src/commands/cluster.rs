@@ -132,7 +132,7 @@ fn submit(plan: &JobPlan, args: &RunArgs, cluster: &str, colors: Colors) -> Outc
             let next = match job::recorded_run(&folder).is_some() || has_run {
                 true => format!("finished cells are kept; continue with: {}", resume(&folder)),
                 false => format!(
-                    "it had not begun its run; submit it again with: {}",
+                    "the job had not begun its run; submit the job again with: {}",
                     command_line::repeat_command()
                 ),
             };
@@ -141,7 +141,7 @@ fn submit(plan: &JobPlan, args: &RunArgs, cluster: &str, colors: Colors) -> Outc
                 false => String::new(),
             };
             Err(CommandError::cannot_continue(format!(
-                "error: job {job} ended before its run did: {}\n{prolog}  = note: its output is in {}; its processes may still run on their node, where Slurm no longer watches them\n  = help: {next}\n",
+                "error: job {job} ended before its run did: {}\n{prolog}  = note: the output of the job is in {}; its processes may still run on their node, where Slurm no longer watches them\n  = help: {next}\n",
                 end.describe(),
                 folder.display(),
             )))
@@ -165,11 +165,11 @@ fn refuse_running_jobs(args: &RunArgs, colors: Colors) -> Result<(), CommandErro
         return Ok(());
     }
     let which = match jobs.len() {
-        1 => format!("a job of the run `{run}` has"),
-        count => format!("{count} jobs of the run `{run}` have"),
+        1 => format!("error: a job of the run `{run}` has not ended"),
+        count => format!("error: {count} jobs of the run `{run}` have not ended"),
     };
     Err(CommandError::host_not_ready(format!(
-        "error: {which} not ended\n  = help: follow the run with `--cluster NAME`, or cancel it with: {}\n",
+        "{which}\n  = help: follow the run with `--cluster NAME`, or cancel it with: {}\n",
         job::cancel_command(&jobs, &request.matrix.plan.matrix)
     )))
 }
@@ -181,7 +181,7 @@ fn warn_of_changes(folder: &Path, args: &RunArgs, colors: Colors) -> Result<(), 
         && load(&args.matrix, colors)?.digest().to_string() != submitted
     {
         eprint(
-            "warning: the matrix or a recipe was changed after this job was submitted; the job measures what they say now\n",
+            "warning: the matrix or a recipe was changed after this job was submitted; the job measures their present content\n",
         );
     }
     Ok(())
@@ -203,7 +203,7 @@ fn in_job(folder: &Path, args: &RunArgs, run: impl FnOnce(&RunArgs) -> Outcome) 
     };
     if job::is_given_up(folder) {
         return Err(CommandError::cannot_continue(
-            "error: the start of this job was given to another job\n".to_owned(),
+            "error: this job is over: its start of an engine may have been given to another job\n".to_owned(),
         ));
     }
     let exit = run(&args).unwrap_or_else(|error| {
@@ -286,12 +286,12 @@ pub(crate) fn check(loaded: &LoadedMatrix, cluster: &str, colors: Colors) -> Res
         .map_err(|error| CommandError::host_not_ready(format!("error: {error}\n")))?;
     if let Some(runtime) = process_runtime(loaded) {
         eprint(&format!(
-            "note: whether the nodes have `{runtime}`, modules and scratch folder is not checked; the job checks it when it begins\n"
+            "note: `{runtime}`, modules and the scratch folder of the nodes are not checked now, but when the job begins\n"
         ));
     }
     if lacks.is_empty() {
         print(&format!(
-            "cluster `{}`: has what the job requests ({} with {})\n",
+            "the cluster `{}` has what the job requests ({} with {})\n",
             line_start(cluster),
             pluralize(size.nodes as usize, "node", "nodes"),
             pluralize(size.gpus as usize, "GPU", "GPUs")

@@ -34,7 +34,7 @@ pub(crate) fn request<'a>(
     let folder = host_error::absolute_folder(results)?;
     if folder.to_string_lossy().contains('\\') {
         return Err(CommandError::usage(format!(
-            "error: the folder of the results, `{}`, has a backslash in its path, with which Slurm cannot write the output of a job\n  = help: choose another folder with `--results`\n",
+            "error: the folder of the results, `{}`, has a backslash in its path, and Slurm cannot write the output of a job to such a folder\n  = help: choose another folder with `--results`\n",
             folder.display()
         )));
     }
@@ -46,7 +46,7 @@ pub(crate) fn request<'a>(
         let is_hidden = |letter: char| text::is_control(letter) || text::is_invisible(letter);
         if path.to_str().is_none_or(|path| path.contains(is_hidden)) {
             return Err(CommandError::usage(format!(
-                "error: {what}, {:?}, has a line break, another character that is not visible, or bytes that are not UTF-8 in its path, which the script of a job cannot name\n  = help: rename that folder, or choose another one\n",
+                "error: the script of a job cannot name {what}, {:?}: its path has a line break, another invisible character, or bytes that are not UTF-8\n  = help: rename that folder, or choose another one\n",
                 path.to_string_lossy()
             )));
         }
@@ -93,11 +93,14 @@ pub(crate) fn note_running_jobs(runtime: &InterruptibleRuntime, args: &RunArgs, 
         false => Vec::new(),
     };
     if let [first, ..] = &jobs[..] {
-        let which = match jobs.len() {
-            1 => format!("job {first} of an earlier run of this matrix has"),
-            count => format!("{count} jobs of an earlier run of this matrix, such as {first}, have"),
-        };
-        eprint(&format!("note: {which} not ended; `--resume` follows it\n"));
+        eprint(&match jobs.len() {
+            1 => format!(
+                "note: job {first} of an earlier run of this matrix has not ended; `--resume` follows that run\n"
+            ),
+            count => format!(
+                "note: {count} jobs of an earlier run of this matrix, such as {first}, have not ended; `--resume` follows that run\n"
+            ),
+        });
     }
 }
 

@@ -30,16 +30,17 @@ use crate::runner::session::planned::PlannedRun;
 pub(crate) fn check(command: JobCommand, plan: &Plan) -> Result<(), CommandError> {
     let what = match command {
         JobCommand::Run if plan.until.is_some() => {
-            "`repeats: { target_ci }` of the matrix adds starts by the results of earlier ones".to_owned()
+            "`repeats: { target_ci }` of the matrix adds starts that depend on the results of earlier starts"
+                .to_owned()
         }
         JobCommand::Run => return Ok(()),
         other => format!(
-            "`matrix {}` chooses starts by the results of earlier ones",
+            "`matrix {}` chooses starts that depend on the results of earlier starts",
             other.name()
         ),
     };
     Err(CommandError::usage(format!(
-        "error: {what}, and `job_per: launch` of the profile plans all jobs beforehand\n  = help: set `job_per: run`, which is one job for all of it{}\n",
+        "error: {what}, but `job_per: launch` of the profile plans all jobs beforehand\n  = help: set `job_per: run`, which uses one job for everything{}\n",
         match command {
             JobCommand::Run => ", or remove `target_ci`",
             _ => "",
@@ -173,7 +174,7 @@ fn finish(planned: &PlannedRun, ended: &EndedJobs, resume: &str, args: &RunArgs,
         && counts.done + counts.invalid + counts.failed + counts.interrupted == 0
     {
         return Err(CommandError::host_not_ready(format!(
-            "error: nothing was measured, because all jobs ended before: {}{}\n  = help: correct this, then continue with: {resume}\n",
+            "error: nothing was measured, because no job could begin to measure: {}{}\n  = help: correct this, then continue with: {resume}\n",
             cause.text, cause.notes
         )));
     }
@@ -223,10 +224,10 @@ fn detached(jobs: usize, waiting: usize, resume: &str, cancel: &str) -> String {
         text.push_str(&format!("end it with: {cancel}\n"));
     }
     if waiting > 0 {
-        text.push_str(&format!(
-            "{} not yet submitted; `--resume` submits them\n",
-            pluralize(waiting, "start is", "starts are")
-        ));
+        text.push_str(&match waiting {
+            1 => "1 start is not yet submitted; `--resume` submits it\n".to_owned(),
+            count => format!("{count} starts are not yet submitted; `--resume` submits them\n"),
+        });
     }
     text
 }

@@ -8,9 +8,9 @@ use std::path::Path;
 pub(super) fn refuse_pipe(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::FileTypeExt;
     match fs::metadata(path) {
-        Ok(metadata) if metadata.file_type().is_fifo() => {
-            Err(io::Error::other("it is a named pipe; name a file"))
-        }
+        Ok(metadata) if metadata.file_type().is_fifo() => Err(io::Error::other(
+            "this is a named pipe; give the name of a regular file",
+        )),
         _ => Ok(()),
     }
 }

@@ -52,7 +52,7 @@ pub(crate) fn execute(args: &ImportArgs) -> Outcome {
     };
     let files: Vec<String> = args.files.iter().map(|file| file_name(file)).collect();
     let source = format!(
-        "# imported from {}; there is no matrix\n",
+        "# this run was imported from {}; it has no matrix file\n",
         sanitize(&files.join(", "))
     );
     let beginning = RunManifest {

@@ -96,7 +96,7 @@ fn engines() -> Listing {
             "-".to_owned(),
             "-".to_owned(),
             one_line(&engine.recipe),
-            "has errors; `matrix check` of a matrix that names it shows them".to_owned(),
+            "the recipe has errors; `matrix check` of a matrix with this engine shows them".to_owned(),
         ],
     });
     let json = known.iter().map(|engine| {
@@ -124,7 +124,7 @@ fn datasets(args: &ListArgs) -> Listing {
         DatasetFile::NotNeeded => "needs no file".to_owned(),
         DatasetFile::Found(path) => path.display().to_string(),
         DatasetFile::Fetchable(name) => format!("missing; matrix fetch --dataset {}", written(*name)),
-        DatasetFile::Named => "a file of yours: `path:` of the scenario".to_owned(),
+        DatasetFile::Named => "your own file; name it with `path:` in the scenario".to_owned(),
     };
     Listing {
         heads: &["DATASET", "FILE"],

@@ -112,7 +112,7 @@ pub(super) fn measure(request: RunRequest<'_>, view: RunView<'_>) -> Result<Meas
         let wrong = outcome.measurements.wrong;
         if view.args.failed && wrong > 0 {
             eprint(&format!(
-                "note: {} with wrong answers not measured again: that would only give the engine another chance; start a new run once it is repaired\n",
+                "note: `--failed` does not repeat {} with wrong answers, because a repeat would only give the engine another chance; start a new run once the engine is repaired\n",
                 pluralize(wrong, "measurement", "measurements")
             ));
         }

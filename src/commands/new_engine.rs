@@ -40,7 +40,7 @@ fn check_name(name: &str) -> Result<(), CommandError> {
     let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-".contains(&byte);
     if name.is_empty() || !name.bytes().all(is_allowed) || name.starts_with(['.', '-']) {
         return Err(CommandError::usage(format!(
-            "error: `{name}` is no name of an engine\n  = help: write lower-case letters, digits, `.` and `-`, such as `my-engine`\n"
+            "error: `{name}` is not a valid name of an engine\n  = help: write lower-case letters, digits, `.` and `-`, such as `my-engine`\n"
         )));
     }
     if shipped::yaml_names("engines").any(|shipped| shipped == name) {
@@ -84,14 +84,14 @@ fn recipe_text(args: &NewEngineArgs) -> String {
          # Placeholders: {{model}}, {{tp}}, {{port}}, {{version}}.\n\
          name: {name}\n\
          title: {name}\n\
-         # How it is asked: vllm (OpenAI completions), vllm-chat (OpenAI chat), sglang, … as `matrix bench --backend`.\n\
+         # The API of the engine: vllm (OpenAI completions), vllm-chat (OpenAI chat), sglang, … as for `matrix bench --backend`.\n\
          backend: vllm\n\
          version: \"1.0\"\n\
          {how}{port}\n\
          api:\n  protocol: completions\n  \
-         # A stream ends with the number of its tokens.\n  usage: stream-options\n  \
-         # The paths that answer when it is ready, and which models it serves.\n  health: /health\n  models: /v1/models\n  \
-         # Its prompt cache cannot be emptied, so prompts of each measurement begin differently.\n  unique_prefixes: true\n"
+         # A streamed response ends with the number of its tokens.\n  usage: stream-options\n  \
+         # Paths of the engine: one answers once the engine is ready, the other lists its models.\n  health: /health\n  models: /v1/models\n  \
+         # The prefix cache of the engine cannot be emptied, so the prompts of each measurement begin differently.\n  unique_prefixes: true\n"
     )
 }
 
@@ -100,7 +100,7 @@ fn matrix_text(args: &NewEngineArgs) -> String {
         "# Measures {name}. Check it with: matrix doctor matrices/{name}.yaml\n\
          name: {name}\n\
          engines:\n  - {name}\n\
-         # The tokenizer inside the binary makes prompts of about the asked lengths. For exact ones remove it, and run: matrix fetch FILE\n\
+         # The built-in tokenizer makes prompts of about the requested lengths. For exact lengths remove it, and run: matrix fetch FILE\n\
          models:\n  - {model}: {{ tp: 1, tokenizer: built-in }}\n\
          scenarios:\n  - chat: {{ dataset: random-ids, input_len: 1k, output_len: 128, prompts: 200, concurrency: 16 }}\n",
         name = args.name,

@@ -93,7 +93,7 @@ fn several_hosts_error(side: &RunStats, hosts: &str) -> CommandError {
     CommandError {
         exit: Exit::NotJudged,
         message: format!(
-            "error: the noise is not saved, because the starts of run `{}` were measured on several hosts, or on one that was changed: {hosts}\n  = help: the run is kept; measure the noise again on one host, without `--resume`, and on a cluster on one node, for example by `options: [--nodelist=NODE]` in the profile\n",
+            "error: the noise is not saved, because the starts of run `{}` were measured on several hosts, or on a host that was changed: {hosts}\n  = help: the run is kept. Measure the noise again on one host, without `--resume`. On a cluster, use one node, for example with `options: [--nodelist=NODE]` in the profile\n",
             side.run
         ),
     }
@@ -142,7 +142,7 @@ fn print_target(args: &NoiseArgs, run: &Run, noise_figures: &NoiseFigures) {
                 false => "the target is not reached within `--most`",
             };
             eprint(&format!(
-                "note: {what}: {} starts of each launch detect changes of {:.2} % or more in every metric (even if the noise is at its upper bound, 80 % confidence); `--target` is {:.2} %. The noisiest metric is {figure} of {cell}\n",
+                "note: {what}: with {} starts of each launch, a change of {:.2} % or more is detected in every metric (even if the noise is at its upper bound, 80 % confidence). `--target` is {:.2} %. The noisiest metric is {figure} of {cell}\n",
                 starts_of_each_launch(run),
                 widest * 100.0,
                 target * 100.0

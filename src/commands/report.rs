@@ -58,7 +58,7 @@ pub(crate) fn execute(args: &ReportArgs, colors: Colors) -> Outcome {
     }
     if args.only.is_some() {
         return Err(CommandError::usage(
-            "error: `--only` selects cells of `--format perfetto` alone\n  = help: leave it out, or add `--format perfetto --out DIR`\n",
+            "error: `--only` has an effect only with `--format perfetto`\n  = help: leave it out, or add `--format perfetto --out DIR`\n",
         ));
     }
     let cache = args.places.cache();
@@ -248,7 +248,7 @@ pub(crate) fn append_result(plan: &Plan, store: &Store, measurement: &Measuremen
 fn results_jsonl_line(plan: &Plan, summary: &MeasurementSummary) -> anyhow::Result<serde_json::Value> {
     let cell = plan.cell(&summary.cell);
     let line = report::bench_serving::jsonl::line(plan.launch(&cell.launch), cell, summary);
-    serde_json::from_str(&line).context("a line of results is JSON")
+    serde_json::from_str(&line).context("a line of `results.jsonl` is not valid JSON")
 }
 
 /// A run with its histograms and precision.

@@ -26,7 +26,7 @@ pub(crate) fn schema_text(kind: SchemaKind) -> &'static str {
 #[cfg(test)]
 #[expect(
     clippy::disallowed_methods,
-    reason = "an environment variable asks to write the files anew"
+    reason = "the variable MATRIX_RECORD makes this test write the files again"
 )]
 mod tests {
     use clap::ValueEnum as _;
@@ -72,7 +72,7 @@ mod tests {
                 assert_eq!(
                     std::fs::read_to_string(&file).unwrap(),
                     derived,
-                    "{file}: `MATRIX_RECORD=1 cargo test --lib schema` writes it anew"
+                    "{file}: `MATRIX_RECORD=1 cargo test --lib schema` writes the file again"
                 );
             }
         }

@@ -63,7 +63,7 @@ pub(crate) fn serve_sampler() -> Outcome {
         Ok(()) => Ok(Exit::Done),
         Err(error) => Err(CommandError {
             exit: Exit::InjectedFault(127),
-            message: format!("matrix: cannot sample this node: {error}\n"),
+            message: format!("matrix: cannot collect telemetry on this node: {error}\n"),
         }),
     }
 }

@@ -69,7 +69,7 @@ pub(super) fn write(runs: &[Run], only: Option<&Selector>, out: &Path) -> Outcom
             "error: no measurement with recorded requests is selected\n  = help: `--only` selects cells, such as `engine=vllm`; `matrix report RUN` lists them\n",
         )),
         _ => {
-            print("open them at https://ui.perfetto.dev, which reads them in the browser\n");
+            print("open the traces at https://ui.perfetto.dev, which reads them in the browser\n");
             Ok(Exit::Done)
         }
     }

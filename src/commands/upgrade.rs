@@ -91,7 +91,7 @@ fn plan_starts(
         .map_err(|why| CommandError::usage(format!("error: the two sides cannot be compared: {why}\n")))?;
     if let Some((cell, why)) = bisection::too_few_requests(plan, gates) {
         return Err(CommandError::usage(format!(
-            "error: nothing could be judged: {why}\n  = help: raise `prompts` of `{}`\n",
+            "error: nothing could be judged: {why}\n  = help: raise `prompts` of the scenario `{}`\n",
             cell.scenario.name
         )));
     }

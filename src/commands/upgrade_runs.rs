@@ -42,7 +42,7 @@ pub(super) fn execute(args: &UpgradeArgs, colors: Colors) -> Outcome {
     }
     if sides[0].began == sides[1].began && sides[0].cells == sides[1].cells {
         return Err(CommandError::usage(
-            "error: both sides are the same measurements\n  = help: name the run before the change with `--from`, and that after it with `--to`\n",
+            "error: both sides are the same measurements\n  = help: name the run before the change with `--from`, and the run after the change with `--to`\n",
         ));
     }
     let speed = pairwise::compare(
@@ -58,7 +58,7 @@ pub(super) fn execute(args: &UpgradeArgs, colors: Colors) -> Outcome {
     );
     if speed.rows.is_empty() {
         return Err(CommandError::usage(format!(
-            "error: `{}` and `{}` have no cell in common\n  = help: a cell is compared with the one that has the same values of all axes (engine, model, scenario, args, …); only its version may be another. Compare two runs of one matrix\n",
+            "error: `{}` and `{}` have no cell in common\n  = help: two cells are compared if they have the same values of all axes (engine, model, scenario, args, …) except the version. Compare two runs of one matrix\n",
             names[0], names[1]
         )));
     }

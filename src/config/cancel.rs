@@ -34,8 +34,9 @@ impl Cancel {
                 self.share
             ));
         }
-        (self.after_tokens.is_none() && self.after.is_none())
-            .then(|| "it does not say when to cancel; give a number of tokens or a time".to_owned())
+        (self.after_tokens.is_none() && self.after.is_none()).then(|| {
+            "the point at which to cancel a request is missing; give a number of tokens or a time".to_owned()
+        })
     }
 
     /// Describes why answers of this protocol cannot be cancelled so, and the fix; `None` if they can.
@@ -46,13 +47,13 @@ impl Cancel {
     ) -> Option<[&'static str; 2]> {
         if !protocol.facts().generates_text {
             return Some([
-                "answers with vectors, which arrive at once, so that there is nothing to cancel",
-                "cancel requests of a protocol that generates text",
+                "does not generate text, so each answer arrives at once and no request can be cancelled",
+                "cancel only requests of a protocol that generates text",
             ]);
         }
         (self.after_tokens.is_some() && !is_streamed).then_some([
-            "does not stream answers here, so that no token arrives before all have",
-            "cancel after a time, or request streams",
+            "does not stream answers here, so no request can be cancelled after a number of tokens",
+            "cancel requests after a time instead, or let the server stream the answers",
         ])
     }
 }
@@ -84,7 +85,7 @@ mod tests {
         for (json, error) in [
             (r#"{"share": 0, "after_tokens": 5}"#, "is 0"),
             (r#"{"share": 1.5, "after_tokens": 5}"#, "is 1.5"),
-            (r#"{"share": 0.5}"#, "does not say when"),
+            (r#"{"share": 0.5}"#, "the point at which to cancel"),
         ] {
             let found = cancel(json).find_error().unwrap();
             assert!(found.contains(error), "{found}");

@@ -170,7 +170,7 @@ impl GresName {
             && number.parse::<u64>().is_ok()
         {
             return Err(format!(
-                "{text:?} has a number; write `gres: {name}`, and `gpus: {number}`"
+                "{text:?} contains a number of GPUs; write `gres: {name}` and `gpus: {number}`"
             ));
         }
         JobValue::parse(text).map(|value| Self(value.0))
@@ -184,7 +184,7 @@ impl TimeLimit {
         })?;
         match limit.duration() < MIN_TIME_LIMIT {
             true => Err(format!(
-                "a time limit of {limit} is too short, because a run stops two to three minutes before it; write at least {}m, and more than the longest cell takes",
+                "the time limit {limit} is too short, because a run stops two to three minutes before its limit; write at least {}m, and more than the longest cell takes",
                 MIN_TIME_LIMIT.as_secs() / 60
             )),
             false => Ok(Self(limit)),
@@ -336,7 +336,7 @@ mod tests {
             ("prolog: [\"a\\nb\"]\n", "contains a line break"),
             ("time_limit: 30\n", "write it like `30m`, `4h`"),
             ("time_limit: 2m\n", "write at least 5m"),
-            ("gres: gpu:h100:2\n", "write `gres: gpu:h100`, and `gpus: 2`"),
+            ("gres: gpu:h100:2\n", "write `gres: gpu:h100` and `gpus: 2`"),
             ("modules: [\"cuda; id\"]\n", "is no name of a module"),
             ("modules: [-f]\n", "is no name of a module"),
             ("scratch: local\n", "is no folder for temporary files"),

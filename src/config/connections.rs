@@ -78,11 +78,11 @@ impl Balance {
 pub(crate) fn header_name_error(name: &str) -> Option<&'static str> {
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     if name.is_empty() || !name.bytes().all(is_token) {
-        return Some("its name may contain only letters, digits and `-`");
+        return Some("a header name may contain only letters, digits and `-`");
     }
     let own = ["content-length", "transfer-encoding", "connection"];
     let is_own = own.iter().any(|own| name.eq_ignore_ascii_case(own));
-    is_own.then_some("it is set by the client itself")
+    is_own.then_some("the client sets this header itself")
 }
 
 /// Says why no routing key can be sent in a header of that name; `None` if it can. Headers of the client, of the protocols and
@@ -103,8 +103,8 @@ pub(crate) fn routing_key_header_error(name: &str) -> Option<&'static str> {
     // A number, or a switch that does not exist.
     let is_name = name.bytes().any(|byte| byte.is_ascii_alphabetic()) && !matches!(name, "true" | "false");
     header_name_error(name)
-        .or((!is_name).then_some("it is not the name of a header"))
-        .or(is_taken.then_some("the client sends it for another purpose"))
+        .or((!is_name).then_some("a header name needs a letter and cannot be `true` or `false`"))
+        .or(is_taken.then_some("the client uses this header for another purpose"))
 }
 
 /// How a server with an `https://` address is trusted, and how the client proves who it is.

@@ -79,7 +79,7 @@ impl Pacing {
             errors.push((
                 key,
                 format!(
-                    "`{name}` has neither sessions nor conversations; remove it, or use `agentic-sessions`, \
+                    "`{name}` has no sessions and no conversations; remove this setting, or use `agentic-sessions`, \
                      `agentic-trace` or `generated-shared-prefix` with several turns"
                 ),
             ));
@@ -96,7 +96,7 @@ impl Pacing {
             if self.max_idle.is_some() && self.think_time.is_none() {
                 errors.push((
                     "max_idle",
-                    format!("the turns of `{name}` have no pauses that it could limit; set a think time, or remove it"),
+                    format!("the turns of `{name}` have no pauses to limit; set a think time, or remove this limit"),
                 ));
             }
         }

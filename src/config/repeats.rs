@@ -146,10 +146,10 @@ pub(crate) struct StopRule {
 
 impl fmt::Display for StopRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "up to {} until {}", self.most, self.half_width)?;
+        let Self { most, half_width, .. } = self;
         match self.budget {
-            Some(budget) => write!(f, ", within {budget} of GPU time"),
-            None => Ok(()),
+            Some(budget) => write!(f, "up to {most} until {half_width}, within {budget} of GPU time"),
+            None => write!(f, "up to {most} until {half_width}"),
         }
     }
 }
@@ -218,7 +218,7 @@ impl<'de> Deserialize<'de> for HalfWidth {
 
 fn invalid_half_width<E: de::Error>(text: &str) -> E {
     E::custom(format!(
-        "`{text}` is not a valid interval half-width; write a share above 0% and below 100%, such as `2%` or `0.02`"
+        "`{text}` is not a valid half-width of an interval; write a share above 0% and below 100%, such as `2%` or `0.02`"
     ))
 }
 

@@ -158,11 +158,11 @@ impl Search {
             // A conversation has any number of requests.
             (_, _, SearchVariable::Sessions) => return None,
             (Some(prompts), ..) if u64::from(prompts) < needed => (
-                format!("a point of {prompts} requests"),
+                format!("a search point of {prompts} requests"),
                 format!("{needed} requests"),
             ),
             (None, Some(seconds), SearchVariable::Rate) if self.from * seconds < needed as f64 => (
-                format!("a point of {seconds} s at {} req/s", self.from),
+                format!("a search point of {seconds} s at {} req/s", self.from),
                 format!(
                     "{needed} requests, which take {:.0} s",
                     (needed as f64 / self.from).ceil()
@@ -171,7 +171,7 @@ impl Search {
             _ => return None,
         };
         Some(format!(
-            "{what} cannot show that {target} % of requests meet the SLO: it needs {needs}; allow longer points, begin at a higher value, or lower the \
+            "{what} cannot show that {target} % of requests meet the SLO, because this needs {needs}; allow longer points, start at a higher value, or lower the \
              target"
         ))
     }
@@ -263,7 +263,7 @@ impl std::fmt::Display for Search {
         let percent = self.target * 100.0;
         write!(
             f,
-            "search for the highest {} from {from} to {to} at {percent} % attainment",
+            "search for the highest {} from {from} to {to} at which {percent} % of requests meet the SLO",
             by.name()
         )
     }
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(search.find_error(), None);
         assert_eq!(
             search.to_string(),
-            "search for the highest rate from 1 to 1024 at 99 % attainment"
+            "search for the highest rate from 1 to 1024 at which 99 % of requests meet the SLO"
         );
     }
 
@@ -325,7 +325,7 @@ mod tests {
                     prompts: Some(100),
                     ..usual()
                 },
-                "a point of 100 requests cannot show that 99 % of requests meet the SLO: it needs 805 requests",
+                "a search point of 100 requests cannot show that 99 % of requests meet the SLO, because this needs 805 requests",
             ),
             (
                 Search {
@@ -333,7 +333,7 @@ mod tests {
                     target: 0.95,
                     ..Search::new(SearchVariable::Rate)
                 },
-                "a point of 10 s at 1 req/s cannot show that 95 % of requests meet the SLO: it needs 183 requests, which take 183 s",
+                "a search point of 10 s at 1 req/s cannot show that 95 % of requests meet the SLO, because this needs 183 requests, which take 183 s",
             ),
             (
                 Search {

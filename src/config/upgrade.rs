@@ -104,7 +104,10 @@ impl FromStr for UpgradeSide {
             return Err(format!("the {} is empty", setting.name()));
         }
         if value.contains('*') || value.starts_with(['~', '!']) {
-            return Err(format!("`{value}` is a pattern; name one {}", setting.name()));
+            return Err(format!(
+                "`{value}` is a pattern; write one exact {} instead",
+                setting.name()
+            ));
         }
         Ok(Self {
             setting,
@@ -179,13 +182,13 @@ impl Upgrade {
                     from.setting.name(),
                     to.setting.name()
                 ),
-                "the two sides differ in one setting; write it on both, such as `--from image=A --to image=B`",
+                "the two sides may differ in only one setting; write the same setting on both sides, such as `--from image=A --to image=B`",
             );
         }
         if from.value == to.value {
             return error(
                 format!("both sides are `{from}`"),
-                "name two different values; `matrix noise` compares an engine with itself",
+                "write two different values; to compare an engine with itself, use `matrix noise`",
             );
         }
         let engine = match from.setting {
@@ -277,7 +280,10 @@ impl Upgrade {
         };
         if entry.url.is_some() || entry.urls.is_some() {
             return error(
-                format!("`{}` is attached, so `matrix` does not start it", self.engine),
+                format!(
+                    "the engine `{}` is attached: its server already runs, and `matrix` does not start it",
+                    self.engine
+                ),
                 "measure the running server before and after the change, and compare the two runs with `matrix compare`",
             );
         }

@@ -113,7 +113,7 @@ impl ValidityBounds {
     pub(crate) fn describe_loosened(&self) -> Vec<String> {
         let default = Self::default();
         let describe = |name: &str, value: &dyn fmt::Display, default: &dyn fmt::Display| {
-            format!("`{name}` is {value} instead of {default}")
+            format!("`{name}` is {value} instead of the default {default}")
         };
         let more = [
             ("client_cpu", self.client_cpu, default.client_cpu),
@@ -245,10 +245,10 @@ mod tests {
         assert_eq!(
             loose.describe_loosened(),
             [
-                "`max_cache_hits` is 0.2 instead of 0.05",
-                "`tail` is 0 instead of 10",
-                "`window` is 0s instead of 10s",
-                "`swap` is 1GiB instead of 1MiB",
+                "`max_cache_hits` is 0.2 instead of the default 0.05",
+                "`tail` is 0 instead of the default 10",
+                "`window` is 0s instead of the default 10s",
+                "`swap` is 1GiB instead of the default 1MiB",
             ]
         );
     }

@@ -35,8 +35,8 @@ const MAX_IMAGE_BYTES: u64 = 64 << 30;
 pub(crate) const MAX_AUDIO_BYTES: u64 = 4 << 30;
 
 /// What makes answers checkable, for the help of an error.
-pub(crate) const CHECKABLE_ANSWERS: &str = "use the data set `structured`, rows of `openai` with `response_format`, `tools` or \
-     `expected_answer`, or a body with one of the first two";
+pub(crate) const CHECKABLE_ANSWERS: &str = "use the data set `structured`; or `openai` with rows that have `response_format`, `tools` or \
+     `expected_answer`; or a request body with `response_format` or `tools`";
 
 impl Workload {
     /// A thousand prompts of a data set with its default options.
@@ -112,7 +112,7 @@ impl Workload {
     pub(crate) fn search_error(&self) -> Option<String> {
         (self.facts().prompts == PromptForm::Sessions).then(|| {
             format!(
-                "a search sends parts of the prompts, which would cut the sessions of `{}`; measure several rates or \
+                "a search sends the prompts in several parts, which would cut the sessions of `{}`; measure several rates or \
                  concurrencies instead",
                 self.dataset.bench_serving_name()
             )

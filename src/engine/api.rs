@@ -44,8 +44,8 @@ pub(super) fn headers_with(
         let header = secret_header(name, &value).map_err(|fault| StartError::Header {
             name: name.clone(),
             reason: match fault {
-                HeaderError::Name => "its name is not allowed in HTTP",
-                HeaderError::Value => "its value is not allowed in HTTP",
+                HeaderError::Name => "HTTP does not allow this header name",
+                HeaderError::Value => "HTTP does not allow this header value",
             }
             .to_owned(),
         });

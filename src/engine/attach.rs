@@ -178,7 +178,7 @@ pub(crate) async fn unmet_server(
                     "`tls` of engine `{}` cannot be used: {reason}",
                     launch.engine.name
                 ),
-                help: "correct `tls:` of the engine; relative paths are below the folder of the matrix file"
+                help: "correct `tls:` of the engine; relative paths start at the folder of the matrix file"
                     .to_owned(),
             });
         }
@@ -249,7 +249,7 @@ async fn unmet_address(
     Some(Unmet {
         problem: format!("the server of engine `{engine}` cannot be used: {answer}"),
         help: shorter.unwrap_or_else(|| {
-            "start it, or correct `url:`: scheme, host and port, without `/v1`; an API key belongs in `headers:`"
+            "start the server, or correct `url:` (scheme, host and port, without `/v1`); an API key belongs in `headers:`"
                 .to_owned()
         }),
     })

@@ -68,11 +68,12 @@ pub(crate) fn describe_environment(launch: &Launch, process: &Process, names: &[
             .copied()
             .filter(|name| !name.starts_with(OWN_PREFIX)),
     );
-    let kept_back = kept_back
-        .map(|names| format!("without {names}, which look like secrets and are not named in `env:`"));
-    let hidden = hidden.map(|names| format!("with {names}, whose values are redacted in all output"));
+    let kept_back = kept_back.map(|names| {
+        format!("not passed to the engine, because they look like secrets: {names} (name them in `env:` to pass them)")
+    });
+    let hidden = hidden.map(|names| format!("values redacted in all output: {names}"));
     let words: Vec<String> = kept_back.into_iter().chain(hidden).collect();
-    (!words.is_empty()).then(|| format!("inherited from this shell, {}", words.join("; ")))
+    (!words.is_empty()).then(|| format!("inherited from this shell; {}", words.join("; ")))
 }
 
 #[cfg(test)]
@@ -107,7 +108,8 @@ mod tests {
         );
         let words = describe_environment(&launch, &process, &all).unwrap();
         assert!(
-            words.contains("without AWS_SECRET_ACCESS_KEY,") && words.contains("with HF_TOKEN, X_API_KEY,"),
+            words.contains("because they look like secrets: AWS_SECRET_ACCESS_KEY (")
+                && words.ends_with("all output: HF_TOKEN, X_API_KEY"),
             "{words}"
         );
         assert_eq!(

@@ -92,7 +92,7 @@ pub(crate) async fn check_flags(launches: &[Launch], context: &HelpContext<'_>) 
 pub(crate) async fn build_facts(launch: &Launch, context: &HelpContext<'_>) -> BuildFacts {
     let launcher = executor::launcher_for(&launch.place);
     let flags = match launch.help.is_empty() {
-        true => Err("its recipe has no `help:`".to_owned()),
+        true => Err("the recipe has no `help:`".to_owned()),
         false => launcher.flags_in_help(launch, context).await,
     };
     BuildFacts {
@@ -248,8 +248,9 @@ pub(super) async fn container_process_flags(
     let command = process.container.as_deref().ok_or("it has no container")?;
     let runtime = command.runtime().name();
     let path = context.path.unwrap_or_default();
-    let program = find_program(runtime, path, None, &Redactor::default())
-        .map_err(|_| format!("`{runtime}` is not on this host, but may be on the nodes"))?;
+    let program = find_program(runtime, path, None, &Redactor::default()).map_err(|_| {
+        format!("`{runtime}` is not installed on this host, but may be installed on the nodes")
+    })?;
     let absent = || format!("the image `{}` is not on this host", command.container.image);
     let stamp = match command.image_file() {
         Some(file) => {
@@ -269,7 +270,7 @@ pub(super) async fn container_process_flags(
                 .await
                 .map_err(|_| absent())?
         }
-        None => return Err(format!("{}, and is not downloaded for that", absent())),
+        None => return Err(format!("{}, and is not downloaded only for this check", absent())),
     };
     let plain = ContainerCommand {
         container: Container {
@@ -349,7 +350,7 @@ fn read_cached(cache_path: &Path) -> Option<HelpFlags> {
 }
 
 fn parse_and_cache(cache_path: &Path, text: &str) -> Result<HelpFlags, String> {
-    let known_flags = flag_parser::parse_flags(text).ok_or("its help output names no flags")?;
+    let known_flags = flag_parser::parse_flags(text).ok_or("the help output of the engine lists no flags")?;
     if let Some(folder) = cache_path.parent() {
         // Without the cache the engine is asked again next time. A concurrent reader must not see a partial
         // file, so it is moved into place.

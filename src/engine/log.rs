@@ -190,7 +190,7 @@ impl Log {
         let mut text = String::new();
         if *from < state.first_line {
             text.push_str(&format!(
-                "[{} earlier lines are only in the log of the start]\n",
+                "[{} earlier lines are only in the log file of this start]\n",
                 state.first_line - *from
             ));
         }

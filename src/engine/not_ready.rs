@@ -53,7 +53,7 @@ pub(crate) enum NotReady {
     #[error(
         "the engine hangs: no log output for {limit} in phase `{phase}`{}, and it is not healthy{}{}; if it needs more time, raise \
          `timeouts: {{ stall: … }}`",
-        match is_memory_watched { true => ", its GPU memory use did not grow", false => "" },
+        match is_memory_watched { true => ", the engine's GPU memory use did not grow", false => "" },
         in_parentheses(unhealthy),
         explanation(fatal_line.as_deref())
     )]

@@ -204,7 +204,7 @@ async fn sweep_processes(grace: Duration, cache: &Path) -> SweepResult {
         removed: descriptions(&all_processes, |process| !live.contains(&process.pid)),
         remaining: descriptions(&all_processes, |process| live.contains(&process.pid))
             .into_iter()
-            .map(|words| format!("{words}: still running after SIGKILL"))
+            .map(|words| format!("{words}: the process is still running after SIGKILL"))
             .collect(),
         ..SweepResult::default()
     }

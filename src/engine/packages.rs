@@ -64,7 +64,7 @@ pub(super) fn parse_packages(text: &str) -> Result<Packages, String> {
         .map(|(name, version)| (normalized(name), version.to_owned()))
         .collect();
     match packages.is_empty() {
-        true => Err("its Python names no packages".to_owned()),
+        true => Err("the engine's Python lists no packages".to_owned()),
         false => Ok(packages),
     }
 }

@@ -287,7 +287,7 @@ impl ProcessEngine {
                 (format!("ended ({status})"), end)
             }
             Err(error) => (
-                format!("ended (its status cannot be read: {error})"),
+                format!("ended (the exit status cannot be read: {error})"),
                 EngineExitStatus::default(),
             ),
         };
@@ -305,7 +305,7 @@ impl ProcessEngine {
             ProcessPlace::Here(_) => None,
             // The end of the process by a signal is an exit code of `srun`.
             ProcessPlace::Elsewhere(_) if end.signal.is_some() => {
-                Some("somebody killed `srun`, not the process")
+                Some("another program killed `srun`, not the process itself")
             }
             ProcessPlace::Elsewhere(_) => lines.iter().find_map(|line| remote_process::host_error(line)),
         };

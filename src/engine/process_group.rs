@@ -172,13 +172,15 @@ impl ProcessGroup {
         let status = self.status();
         let status = status.map_or_else(|| "no exit status".to_owned(), |status| status.to_string());
         let mut description = match (before, ended) {
-            (Some(_), true) => format!("it had already ended ({status})"),
+            (Some(_), true) => format!("the process had already ended ({status})"),
             (Some(_), false) => {
-                format!("it had already ended ({status}); the processes that it had started were killed")
+                format!(
+                    "the process had already ended ({status}); the processes that it had started were killed"
+                )
             }
-            (None, true) => format!("it ended after SIGTERM from `matrix` ({status})"),
+            (None, true) => format!("the process ended after SIGTERM from `matrix` ({status})"),
             (None, false) => format!(
-                "it was killed after a grace period of {} ({status})",
+                "the process was killed after a grace period of {} ({status})",
                 crate::base::units::HumanDuration(grace)
             ),
         };

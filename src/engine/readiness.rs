@@ -174,7 +174,7 @@ pub(crate) async fn unhealthy_server(http: &reqwest::Client, others: &[OtherServ
         if !answer.is_empty() {
             let url = other.endpoint.url(&other.health);
             return Some(format!(
-                "its process `{}` is not healthy: {url}: {answer}",
+                "the engine's process `{}` is not healthy: {url}: {answer}",
                 other.name
             ));
         }
@@ -219,7 +219,9 @@ fn elsewhere_hint(name: &str, endpoint: &Endpoint) -> &'static str {
     match endpoint.host.as_str() {
         "127.0.0.1" => "",
         _ if name.is_empty() => "",
-        _ => "; on this node it must listen on that address, such as by `--host \"{host}\"` in its `args`",
+        _ => {
+            "; on this node the process must listen on that address, for example with `--host \"{host}\"` in its `args`"
+        }
     }
 }
 
@@ -327,7 +329,7 @@ impl StartMonitor<'_> {
         let is_starting = !self.launch.is_attached() && answer.contains("Connection refused");
         match (answer.is_empty(), is_starting) {
             (true, _) => format!("waiting for at most {limit}"),
-            (false, true) => format!("it does not listen yet; waiting for at most {limit}"),
+            (false, true) => format!("the engine does not listen yet; waiting for at most {limit}"),
             (false, false) => format!("{answer}; waiting for at most {limit}"),
         }
     }

@@ -63,7 +63,7 @@ impl RunningEngine {
         };
         let roots = self.root_pids();
         if roots.is_empty() || !is_local_host(&self.endpoint.host) {
-            return Listener::Unverified("the engine's processes are not visible from here");
+            return Listener::Unverified("the engine's processes are not visible to `matrix`");
         }
         let question = ListenerQuery {
             port: self.endpoint.port,
@@ -79,11 +79,13 @@ impl ListenerQuery {
     fn run(&self) -> Listener {
         let sockets = listening_sockets(self.port);
         if sockets.is_empty() {
-            return Listener::Unverified("its port is in another network namespace");
+            return Listener::Unverified("the engine's port is in another network namespace");
         }
         let holders = socket_holders(&sockets);
         if holders.is_empty() {
-            return Listener::Unverified("the process that listens on its port is not visible to this user");
+            return Listener::Unverified(
+                "the process that listens on the engine's port is not visible to this user",
+            );
         }
         let members = proc::live_tree(&self.roots);
         let is_ours = |pid: u32| {

@@ -56,23 +56,25 @@ pub(super) struct Cleanup {
 }
 
 impl Cleanup {
-    /// Description such as `; 419.2 MB that it left in /dev/shm are freed (2 files)`, with the names of files
+    /// Description such as `; 419.2 MB that the engine left in /dev/shm are freed (2 files)`, with the names of files
     /// that stay. Empty if there were none.
     pub(super) fn summary(&self) -> String {
         let megabytes = self.bytes as f64 / 1e6;
         let mut words = match self.files {
             0 => String::new(),
-            1 => format!("; {megabytes:.1} MB that it left in {FOLDER} are freed (1 file)"),
-            files => format!("; {megabytes:.1} MB that it left in {FOLDER} are freed ({files} files)"),
+            1 => format!("; {megabytes:.1} MB that the engine left in {FOLDER} are freed (1 file)"),
+            files => {
+                format!("; {megabytes:.1} MB that the engine left in {FOLDER} are freed ({files} files)")
+            }
         };
         match &self.unattributed_files[..] {
             [] => {}
             [one] => words.push_str(&format!(
-                "; 1 new file in {FOLDER} cannot be attributed to it and was not removed: {}",
+                "; 1 new file in {FOLDER} was not removed, because it may not belong to the engine: {}",
                 file_names(std::slice::from_ref(one))
             )),
             several => words.push_str(&format!(
-                "; {} new files in {FOLDER} cannot be attributed to it and were not removed: {}",
+                "; {} new files in {FOLDER} were not removed, because they may not belong to the engine: {}",
                 several.len(),
                 file_names(several)
             )),
@@ -450,7 +452,7 @@ mod tests {
         assert!(
             words.contains("(1 file)")
                 && words
-                    .contains(r#"2 new files in /dev/shm cannot be attributed to it and were not removed: "foreign", "read""#)
+                    .contains(r#"2 new files in /dev/shm were not removed, because they may not belong to the engine: "foreign", "read""#)
                 && words.ends_with(r#"1 file that the engine wrote in /dev/shm was not removed, because another process may be using it: "open""#),
             "{words}"
         );

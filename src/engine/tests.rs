@@ -200,7 +200,7 @@ async fn what_a_dead_engine_leaves_is_stopped_too() {
     assert!(is_alive(&pid));
     let stopped = running.stop().await;
     assert!(
-        stopped.description.starts_with("it had already ended"),
+        stopped.description.starts_with("the process had already ended"),
         "{}",
         stopped.description
     );

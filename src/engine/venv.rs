@@ -78,7 +78,7 @@ pub(crate) enum VenvError {
         reason: String,
     },
     #[error(
-        "`{distribution}` is {installed} in {path}, but {expected} is requested; install {expected} there, or set `version: {installed}`"
+        "`{distribution}` has version {installed} in {path}, but {expected} is requested; install {expected} there, or set `version: {installed}`"
     )]
     OtherVersion {
         path: PathBuf,
@@ -293,7 +293,7 @@ async fn installed_version(folder: &Path, distribution: &str) -> Result<String, 
         .await
         .map_err(|_| {
             not_installed(format!(
-                "its Python did not respond within {}",
+                "the environment's Python did not respond within {}",
                 HumanDuration(VERSION_TIMEOUT)
             ))
         })?

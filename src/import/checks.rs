@@ -156,14 +156,14 @@ impl Checks<'_> {
             / rate;
         if MAX_DURATION_FACTOR * duration.high + chance < due {
             let message = format!(
-                "{completed} requests at {rate}/s fall due in {due:.0} s, but the load took only {:.2} s",
+                "{completed} requests at {rate}/s take {due:.0} s to send, but the load took only {:.2} s",
                 duration.midpoint()
             );
             self.warn(line, WarningSubject::Figures, message);
         } else if duration.low > MAX_DURATION_FACTOR * due + chance + last / 1000.0 {
             let message = format!(
-                "{completed} requests at {rate}/s fall due in {due:.0} s, but the load took {:.2} s: the \
-                 rate was not reached, it was {:.2} requests/s",
+                "{completed} requests at {rate}/s take {due:.0} s to send, but the load took {:.2} s: the \
+                 requested rate was not reached, it was only {:.2} requests/s",
                 duration.midpoint(),
                 completed / duration.midpoint(),
             );
@@ -295,7 +295,7 @@ impl Checks<'_> {
         let (idle, beyond) = (by_times().filter(idle), printed.or_else(by_times).filter(beyond));
         if let Some((_, line, observed)) = idle {
             let message = format!(
-                "{observed}, but {limit_value} requests were kept under way; latencies and duration may have different units"
+                "{observed}, but the client kept {limit_value} requests in flight; latencies and duration may have different units"
             );
             self.warn(line, WarningSubject::Figures, message);
         }

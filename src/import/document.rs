@@ -34,7 +34,7 @@ pub(super) fn read(text: &str) -> Result<Parsed, String> {
     scanner.finish_block(last, true);
     scanner.compare_contents();
     match scanner.results.is_empty() {
-        true => Err("it has no `Serving Benchmark Result` block, no JSON and no CSV".to_owned()),
+        true => Err("the file has no `Serving Benchmark Result` block, no JSON and no CSV".to_owned()),
         false => Ok((scanner.results, scanner.warnings)),
     }
 }

@@ -66,7 +66,7 @@ pub(super) fn read(text: &str) -> Result<Parsed, String> {
             return parsed;
         }
         let Value::Object(object) = document else {
-            return Err("it is a JSON list, but none of InferenceX's aggregates".to_owned());
+            return Err("the file is a JSON list, but not an aggregate of InferenceX".to_owned());
         };
         results.push(result_from_object(1, &object)?);
         return Ok((results, warnings));
@@ -77,8 +77,8 @@ pub(super) fn read(text: &str) -> Result<Parsed, String> {
         }
         let read = match serde_json::from_str(line) {
             Ok(Value::Object(object)) => result_from_object(number, &object),
-            Ok(_) => Err("it is not a JSON object".to_owned()),
-            Err(error) => Err(format!("it is not valid JSON: {error}")),
+            Ok(_) => Err("this line is not a JSON object".to_owned()),
+            Err(error) => Err(format!("this line is not valid JSON: {error}")),
         };
         match read {
             Ok(one) => results.push(one),
@@ -137,7 +137,7 @@ fn strict_json(text: &str) -> String {
 fn result_from_object(line: u32, object: &Map<String, Value>) -> Result<ResultBlock, String> {
     let has = |key: &str| object.contains_key(key);
     if !has("completed") || !has("duration") {
-        return Err("it has no `completed` or no `duration`, so it is not a benchmark result".to_owned());
+        return Err("`completed` or `duration` is missing, so this is not a benchmark result".to_owned());
     }
     let tool = match has("model_id") || has("endpoint_type") {
         true => Tool::VllmBench,
@@ -258,7 +258,7 @@ fn apply_matrix_fields(result: &mut ResultBlock, object: &Map<String, Value>) {
         Some(Err(error)) => result.warn(
             result.line,
             WarningSubject::Figures,
-            format!("its `matrix.validity` cannot be read: {error}"),
+            format!("the field `matrix.validity` of this result cannot be read: {error}"),
         ),
     }
     let started = &mut result.launch_info;

@@ -81,8 +81,8 @@ fn check_duration(result: &mut ResultBlock, seconds: f64) {
         || duration > MAX_DURATION_FACTOR * seconds + CLIENT_OVERHEAD_S + before;
     if is_off {
         let message = format!(
-            "the load took {duration:.2} s, but by the timestamps of its requests {seconds:.2} s from the \
-             first start to the last token"
+            "the load took {duration:.2} s, but the timestamps of its requests show {seconds:.2} s from \
+             the first start to the last token"
         );
         result.warn(result.line, WarningSubject::Figures, message);
     }

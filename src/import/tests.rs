@@ -275,12 +275,12 @@ fn rows_of_csv_are_read_and_a_cut_one_is_told() {
 #[test]
 fn what_holds_no_results_is_refused_with_what_would_do() {
     for (text, why) in [
-        ("", "it has no `Serving Benchmark Result` block"),
-        ("{\"a\": 1}", "it has no `completed`"),
-        ("{\"completed\": 1", "it is not valid JSON"),
+        ("", "the file has no `Serving Benchmark Result` block"),
+        ("{\"a\": 1}", "`completed` or `duration` is missing"),
+        ("{\"completed\": 1", "this line is not valid JSON"),
         (
             "============ Serving Benchmark Result ============\nBackend: x\n",
-            "it has no `Serving Benchmark Result` block",
+            "the file has no `Serving Benchmark Result` block",
         ),
     ] {
         let error = read("f.txt", text).unwrap_err().to_string();
@@ -555,11 +555,11 @@ fn rates_and_lengths_that_were_asked_for_and_not_measured_are_told() {
         for (block_text, words) in [
             (
                 warnings("8.0", 400.0, whole, backend, 5.69),
-                "the rate was not reached, it was 2.00 requests/s",
+                "the requested rate was not reached, it was only 2.00 requests/s",
             ),
             (
                 warnings("8.0", 50.0, whole, backend, 5.69),
-                "fall due in 100 s, but the load took only 50.00 s",
+                "take 100 s to send, but the load took only 50.00 s",
             ),
             (
                 warnings("8.0", 103.0, whole / 2, backend, 5.69),
@@ -694,11 +694,11 @@ fn objects_of_vllm_that_contradict_their_limit_or_their_lists_are_told() {
         ),
         (
             serde_json::json!({"output_lens": [16, 16, 1, 1]}),
-            "output tokens are 64, but those of the requests add up to 34",
+            "output tokens are 64, but the values of the requests add up to 34",
         ),
         (
             serde_json::json!({"input_lens": [32, 32, 32, 64]}),
-            "prompt tokens are 128, but those of the requests add up to 160",
+            "prompt tokens are 128, but the values of the requests add up to 160",
         ),
         (
             serde_json::json!({"output_lens": [16, 16]}),
@@ -744,15 +744,15 @@ fn figures_that_no_measurement_has_together_are_told() {
         ),
         (
             serde_json::json!({"median_ttft_ms": 20.0, "std_ttft_ms": 1.0}),
-            "a standard deviation of 1.00 ms allows a difference of at most 1.05 ms",
+            "with a standard deviation of 1.00 ms these two can differ by at most 1.05 ms",
         ),
         (
             serde_json::json!({"std_ttft_ms": 0.0}),
-            "a standard deviation of 0.00 ms allows a difference of at most 0.05 ms",
+            "with a standard deviation of 0.00 ms these two can differ by at most 0.05 ms",
         ),
         (
             serde_json::json!({"mean_ttft_ms": 700.0, "median_ttft_ms": 680.0}),
-            "mean TTFT is 700.00 ms, but p99 TTFT is 600.00 ms: a standard deviation of 50.00 ms allows",
+            "mean TTFT is 700.00 ms, but p99 TTFT is 600.00 ms: with a standard deviation of 50.00 ms",
         ),
         (
             serde_json::json!({"mean_ttft_ms": 9000.0, "std_ttft_ms": null}),
@@ -764,11 +764,11 @@ fn figures_that_no_measurement_has_together_are_told() {
         ),
         (
             serde_json::json!({"max_concurrent_requests": 8}),
-            "peak concurrency is 8, but by their latencies 63.20 requests were in flight",
+            "peak concurrency is 8, but the latencies show that 63.20 requests were in flight",
         ),
         (
             serde_json::json!({"mean_itl_ms": 20.0, "median_itl_ms": 20.0, "p99_itl_ms": 30.0}),
-            "mean ITL is 20.00 ms, but mean TPOT is 48.00 ms: that is time for more than 2.3 events",
+            "mean ITL is 20.00 ms, but mean TPOT is 48.00 ms: each token would have more than 2.3 events",
         ),
         (
             serde_json::json!({"mean_tpot_ms": 30.0, "median_tpot_ms": 30.0, "p99_tpot_ms": 33.0,
@@ -876,7 +876,7 @@ fn moments_of_requests_are_held_against_the_figures() {
         "{quick}"
     );
     for spacing in [0.01, 0.3] {
-        let words = "the load took 200.00 s, but by the timestamps of its requests";
+        let words = "the load took 200.00 s, but the timestamps of its requests show";
         assert!(
             messages_for(0.048, spacing).contains(words),
             "{}",
@@ -1038,7 +1038,7 @@ fn a_fence_of_the_client_leaves_that_of_the_server() {
     let imports = import("r.md", &report);
     let launch = &imports.plan.launches[0];
     assert_eq!((launch.parallel.tp, launch.devices), (8, 8));
-    let why = "the heading says `acme/tiny-1b`, the command serves `acme/tiny-7b`";
+    let why = "the heading says `acme/tiny-1b`, but the command serves `acme/tiny-7b`";
     assert!(
         imports.warnings.iter().any(|warning| warning.contains(why)),
         "{:?}",

@@ -182,7 +182,7 @@ impl Hub {
         ) else {
             return Err(interrupted_error(
                 hub_file,
-                &"the response has no digest or no commit: is this a model hub?",
+                &"the response has no digest or no commit; check that the server is a model hub",
             ));
         };
         let size = header(headers, "x-linked-size").or_else(|| header(headers, "content-length"));
@@ -229,8 +229,7 @@ impl Hub {
         }
         let present = match fs::metadata(&part) {
             Ok(about) if about.len() > 0 => {
-                "; the downloaded part is kept, the same command continues from \
-                there"
+                "; the downloaded part is kept, and the same command continues the download"
             }
             _ => "",
         };

@@ -67,12 +67,12 @@ pub(crate) enum ProbeError {
     },
     /// The answer is compressed although the request did not allow it. Later answers would be too.
     #[error(
-        "{address} failed the first request: {message}, so its events cannot be timed; turn off compression \
-         in the server or in the proxy in front of it"
+        "the first request to {address} failed: {message}. The arrival times of tokens cannot be measured; turn \
+         off compression in the server or in the proxy in front of it"
     )]
     Compressed { address: String, message: String },
     /// The answer broke off, could not be parsed, or held an error.
-    #[error("{address} failed the first request ({}): {message}", class.name())]
+    #[error("the first request to {address} failed ({}): {message}", class.name())]
     Broken {
         address: String,
         class: RequestFailureClass,

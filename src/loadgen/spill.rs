@@ -84,8 +84,8 @@ impl Spill {
         let missed = self.file.missed_blocks.load(Ordering::Relaxed);
         (missed > 0).then(|| {
             format!(
-                "{missed} blocks of answers stayed in memory during the load: the disk was too slow or \
-                rejected them"
+                "{missed} blocks of response data stayed in memory during the load, because the disk was too slow or \
+                the write failed"
             )
         })
     }

@@ -162,20 +162,22 @@ impl FromStr for Address {
             (Scheme::Https, rest)
         } else {
             return Err(url_error(
-                "it must begin with `http://`, `https://` or `unix:///`",
+                "the URL must begin with `http://`, `https://` or `unix:///`",
             ));
         };
         let (authority, path) = rest.find('/').map_or((rest, ""), |slash| rest.split_at(slash));
         if authority.contains('@') {
-            return Err(url_error("credentials must be in a header"));
+            return Err(url_error(
+                "the URL must not contain credentials; send them in a header",
+            ));
         }
         if rest.bytes().any(|byte| !byte.is_ascii_graphic()) || rest.contains(['?', '#']) {
-            return Err(url_error("it must not contain spaces, `?` or `#`"));
+            return Err(url_error("the URL must not contain spaces, `?` or `#`"));
         }
-        let bad_port = || url_error("its port must be a number from 1 to 65535");
+        let bad_port = || url_error("the port must be a number from 1 to 65535");
         let bracketed = authority.strip_prefix('[').map(|rest| rest.split_once(']'));
         let (host, port) = match bracketed {
-            Some(None) => return Err(url_error("its IPv6 address has no `]`")),
+            Some(None) => return Err(url_error("the IPv6 address has no `]`")),
             Some(Some((host, ""))) => (host, None),
             Some(Some((host, port))) => (host, Some(port.strip_prefix(':').ok_or_else(bad_port)?)),
             None => match authority.rsplit_once(':') {
@@ -237,7 +239,7 @@ impl Headers {
                 .bytes()
                 .any(|byte| byte < b' ' && byte != b'\t' || byte == 0x7f)
             {
-                return header_error("its value contains a line break or another control character");
+                return header_error("the header value contains a line break or another control character");
             }
         }
         Ok(Self(headers))
@@ -290,7 +292,7 @@ mod tests {
             ("http://[::1]8000", "from 1 to 65535"),
             (
                 "http://[::1",
-                "`http://[::1` is not a base URL: its IPv6 address has no `]`",
+                "`http://[::1` is not a base URL: the IPv6 address has no `]`",
             ),
             ("http://host:1/?key=hush", "http://host:1/?***`"),
             ("http://host:1/#hush", "http://host:1/#***`"),

@@ -82,14 +82,14 @@ fn ambiguous(reference: &Spanned<AnswerReference>, cells: &[&Cell]) -> Diagnosti
                 .collect();
             parts.push(format!("{axis}: {value}"));
             format!(
-                "select one of them, such as `reference: {{ {} }}`",
+                "select one of the cells, such as `reference: {{ {} }}`",
                 parts.join(", ")
             )
         }
-        None => "select one of them by its axes".to_owned(),
+        None => "select one of the cells by its axes".to_owned(),
     };
     let diagnostic =
-        Diagnostic::new("the reference of `quality` selects several cells of one model and load");
+        Diagnostic::new("the `reference` of `quality` selects several cells with the same model and load");
     let diagnostic = match &reference.place {
         Some(place) => diagnostic.with_place(place, format!("{} cells match", cells.len())),
         None => diagnostic,

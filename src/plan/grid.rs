@@ -59,7 +59,7 @@ impl GridPoint {
             ("ep", AxisValue::Size(size)) => self.parallel.ep = *size,
             ("rate", AxisValue::Rate(rate)) => self.rate = *rate,
             ("concurrency", AxisValue::Concurrency(concurrency)) => self.concurrency = *concurrency,
-            _ => unreachable!("axes are made with values of their own kind"),
+            _ => unreachable!("an axis has a value of another type"),
         }
     }
 }

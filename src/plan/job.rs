@@ -277,9 +277,9 @@ fn too_few_gpus(plan: &Plan, profile: &ClusterProfile) -> Option<String> {
     let needed = largest.gpus_of_a_node();
     (needed > gpus).then(|| {
         format!(
-            "`gpus: {gpus}` of the profile is less than the {} of a node that the launch `{}` needs\n  = help: remove `gpus`, or write at least `gpus: {needed}`",
-            pluralize(needed as usize, "GPU", "GPUs"),
-            largest.id
+            "the launch `{}` needs {} on each node, but the profile has only `gpus: {gpus}`\n  = help: remove `gpus`, or write at least `gpus: {needed}`",
+            largest.id,
+            pluralize(needed as usize, "GPU", "GPUs")
         )
     })
 }
@@ -295,7 +295,7 @@ fn too_short_limit(plan: &Plan, profile: &ClusterProfile) -> Option<String> {
     let needed = sending + Duration::from_secs(STOP_BEFORE_LIMIT_S.into());
     (needed > limit.duration()).then(|| {
         format!(
-            "the requests of the cell `{}` are sent for {}, and a run stops two to three minutes before `time_limit: {limit}` of the profile\n  = help: write at least `time_limit: {}`, and more for starts, other cells and answers",
+            "the cell `{}` sends requests for {}, which is too long: a run stops two to three minutes before `time_limit: {limit}` of the profile\n  = help: write at least `time_limit: {}`, and add time for starts, other cells and answers",
             cell.key,
             HumanDuration::from_secs(sending.as_secs()),
             TimeLimit::at_least(needed + Duration::from_secs(60))

@@ -72,8 +72,8 @@ fn different_builds(plan: &Plan) -> impl Iterator<Item = String> {
     images.into_iter().filter(|(_, builds)| builds.len() > 1).map(|(recipe, builds)| {
         let examples = builds.values().filter_map(|images| images.first().copied());
         format!(
-            "note: images of `{recipe}` differ by more than the version ({}): a difference between them can be that of the build, \
-             such as the CUDA release",
+            "note: the images of `{recipe}` differ in more than the version: {}; different results may come from the build, such as \
+             another CUDA release",
             backtick_list(examples)
         )
     })

@@ -57,7 +57,7 @@ fn unmatched_values(plan: &Plan, only: &Selector) -> Vec<String> {
             let near = nearest_name(bare_pattern, values.iter().copied());
             let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
             notes.push(format!(
-                "`{bare_pattern}` in `--only` matches the {} of no cell{near}",
+                "no value of the axis `{}` matches `{bare_pattern}` in `--only`{near}",
                 axis.value
             ));
         }

@@ -24,27 +24,29 @@ pub(crate) struct StoredReference {
 /// Why the cells of a plan cannot be paired with those of a stored run.
 #[derive(Debug, Error)]
 pub(crate) enum StoredPairError {
-    #[error("it has no graded cell\n  = help: measure it again with the `quality` of this matrix")]
+    #[error(
+        "the stored run has no graded cell\n  = help: measure it again with the `quality` of this matrix"
+    )]
     NotGraded,
     #[error(
-        "`{cells}` selects none of its graded cells: {graded}\n  = help: select one of them for each load"
+        "`{cells}` selects none of the graded cells of the stored run: {graded}\n  = help: select one graded cell for each load"
     )]
     NothingSelected { cells: Selector, graded: String },
     #[error(
-        "several of its cells of one model and load are selected: {cells}\n  = help: select one of them{}",
+        "several cells of the stored run with the same model and load are selected: {cells}\n  = help: select one of these cells{}",
         .example.as_ref().map_or_else(String::new, |example| format!(", such as `reference: {{ run: …, {example} }}`"))
     )]
     Several { cells: String, example: Option<String> },
     #[error(
-        "it has no graded cell of the model and load of `{cell}`; graded: {graded}\n  = help: measure it again with this load, or set `quality: false` at this scenario"
+        "the stored run has no graded cell with the model and load of `{cell}`; its graded cells are: {graded}\n  = help: measure the stored run again with this load, or set `quality: false` in this scenario"
     )]
     NoCell { cell: CellKey, graded: String },
     #[error(
-        "the prompts of its scenario of the same name differ from those of `{cell}`: another data set, number, length or warm-up\n  = help: measure it again with this scenario, or give the changed one another name"
+        "the stored run has other prompts than `{cell}` in the scenario of the same name: another data set, number, length or warm-up\n  = help: measure the stored run again with this scenario, or give the changed scenario another name"
     )]
     OtherLoad { cell: CellKey },
     #[error(
-        "its answers to the task `{task}` are to other items than those of `{cell}`: {difference}\n  = help: use the same `quality` and `seed` as the stored run, or measure it again"
+        "the stored run answered other items of the task `{task}` than `{cell}`: {difference}\n  = help: use the same `quality` and `seed` as the stored run, or measure it again"
     )]
     OtherItems {
         cell: CellKey,
@@ -167,14 +169,17 @@ fn task_difference(task: &Task, stored: &Task, seeds: [u64; 2]) -> Option<String
     }
     if task.max_tokens != stored.max_tokens {
         return Some(format!(
-            "at most {} instead of {} tokens",
+            "answers of at most {} instead of {} tokens",
             stored.max_tokens, task.max_tokens
         ));
     }
     match (&task.source, &stored.source) {
-        (TaskSource::Generated { .. }, TaskSource::Generated { .. }) if seeds[0] != seeds[1] => Some(
-            format!("generated with the seed {} instead of {}", seeds[1], seeds[0]),
-        ),
+        (TaskSource::Generated { .. }, TaskSource::Generated { .. }) if seeds[0] != seeds[1] => {
+            Some(format!(
+                "items generated with the seed {} instead of {}",
+                seeds[1], seeds[0]
+            ))
+        }
         (TaskSource::Generated { input_len, .. }, TaskSource::Generated { input_len: other, .. }) => {
             (input_len != other).then(|| format!("prompts of {other} instead of {input_len} tokens"))
         }
@@ -186,7 +191,7 @@ fn task_difference(task: &Task, stored: &Task, seeds: [u64; 2]) -> Option<String
                 ..
             },
         ) => ((grader, pattern) != (other, other_pattern)).then(|| "another grader".to_owned()),
-        _ => Some("generated on one side and of a file on the other".to_owned()),
+        _ => Some("generated items on one side, and items from a file on the other".to_owned()),
     }
 }
 

@@ -376,12 +376,12 @@ fn a_job_that_cannot_measure_the_plan_is_refused() {
     let why = |profile: &str| crate::plan::job::impossible(&plan, &serde_json::from_str(profile).unwrap());
     let gpus = why(r#"{"gpus": 2}"#).expect("four are needed");
     assert!(
-        gpus.contains("less than the 4 GPUs") && gpus.contains("at least `gpus: 4`"),
+        gpus.contains("needs 4 GPUs on each node") && gpus.contains("at least `gpus: 4`"),
         "{gpus}"
     );
     let limit = why(r#"{"time_limit": "5m"}"#).expect("it takes longer");
     for part in [
-        "are sent for 8m 20s",
+        "sends requests for 8m 20s",
         "`time_limit: 5m`",
         "at least `time_limit: 12m`",
     ] {

@@ -39,7 +39,7 @@ impl Plan {
         let pairs = select::arm_pairs(&cells, axis, [from, to])?;
         if pairs.is_empty() {
             return Err(format!(
-                "no cell exists with both {axis} `{from}` and {axis} `{to}`"
+                "no two cells differ only in their {axis}, `{from}` and `{to}`"
             ));
         }
         let pairs: Vec<(CellKey, CellKey)> = pairs
@@ -61,7 +61,7 @@ impl Plan {
             .find(|[one, other]| starts_the_same(one, other))
         {
             return Err(format!(
-                "`{from}` and `{to}` start the same engine: `{}`\n  = help: what is started does not depend on the {}; name two values that change it, or two programs, environments or images (`program=`, `venv=`, `image=`)",
+                "`{from}` and `{to}` start the same engine: `{}`\n  = help: the started engine does not depend on the {}; name two values that start different engines, or two programs, environments or images (`program=`, `venv=`, `image=`)",
                 command_words(launch),
                 arms.setting.name()
             ));

@@ -351,8 +351,8 @@ impl<'a> CellRun<'a> {
             .count();
         if failed > 0 {
             self.warn(format!(
-                "{failed} of {} requests that fill the prefix cache failed, so the sessions that need them begin without their \
-                 blocks",
+                "{failed} of {} requests that fill the prefix cache failed, so some sessions begin without their blocks in \
+                 the cache",
                 primed.requests.len()
             ));
         }

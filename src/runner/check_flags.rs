@@ -87,10 +87,12 @@ fn unknown_flag(unknown: &UnknownFlag, sources: &[Source]) -> Diagnostic {
         nearest,
     } = unknown;
     let diagnostic = Diagnostic::new(format!("`{asked}` has no flag `{flag}`"))
-        .with_note("its `--help` does not list it")
+        .with_note("`--help` of the engine does not list this flag")
         .with_help(match nearest {
             Some(nearest) => format!("did you mean `{nearest}`?"),
-            None => "remove it; if the engine accepts it anyway, remove `help:` from the recipe".to_owned(),
+            None => {
+                "remove the flag; if the engine accepts it anyway, remove `help:` from the recipe".to_owned()
+            }
         });
     match flag_place(flag, recipe, sources) {
         None => diagnostic,

@@ -57,7 +57,7 @@ pub(crate) async fn preflight(plan: &Plan, host: &HostEnv) -> Vec<(String, Strin
         .filter_map(|(device, snapshot)| match snapshot {
             Err(reason) => Some((
                 reason,
-                "the driver's tool, such as `nvidia-smi`, may show the cause".to_owned(),
+                "the tool of the GPU driver, such as `nvidia-smi`, may show the cause".to_owned(),
             )),
             Ok(snapshot) => Some((
                 busy_reason(device, &snapshot, bound, has_display(gpus, device))?,
@@ -109,7 +109,10 @@ pub(crate) async fn wait_until_idle(
 pub(super) fn warn_of_busy(run_context: &RunContext<'_>, launch: &Launch, busy: Vec<String>) {
     for unrest in busy {
         run_context.events.emit(Event::Warning {
-            message: format!("before the start of engine `{}`: {unrest}", launch.engine.name),
+            message: format!(
+                "the GPUs are not ready before the start of engine `{}`: {unrest}",
+                launch.engine.name
+            ),
         });
     }
 }
@@ -311,7 +314,7 @@ fn busy_reason(device: u32, snapshot: &DeviceSnapshot, bound: Bytes, draws: bool
     }
     if let Some(used) = used_memory(snapshot).filter(|used| *used > bound.0) {
         return Some(format!(
-            "{} of the memory of GPU {device} is in use (`rest_memory` allows {bound} on an idle GPU), and no process is reported that holds it",
+            "{} of the memory of GPU {device} is in use, but no process is reported that uses it (`rest_memory` allows {bound} on an idle GPU)",
             format_size(used)
         ));
     }
@@ -321,7 +324,7 @@ fn busy_reason(device: u32, snapshot: &DeviceSnapshot, bound: Bytes, draws: bool
         .filter(|share| **share > MAX_IDLE_UTIL);
     busy.map(|share| {
         format!(
-            "GPU {device} is busy ({:.0} %), and no process is reported that uses it",
+            "GPU {device} is busy ({:.0} %), but no process is reported that uses it",
             share * 100.0
         )
     })
@@ -329,7 +332,9 @@ fn busy_reason(device: u32, snapshot: &DeviceSnapshot, bound: Bytes, draws: bool
 
 const fn fix(snapshot: &DeviceSnapshot) -> &'static str {
     match &snapshot.processes {
-        Some(there) if !there.is_empty() => "stop it: other work on a GPU is measured along with the engine",
+        Some(there) if !there.is_empty() => {
+            "stop the other processes on the GPU, because they distort the measurement"
+        }
         _ => {
             "wait until the GPU is free, or stop what uses it: a container, a virtual machine or another user's process"
         }
@@ -352,7 +357,7 @@ fn leftover(before: &GpuBaseline, snapshot: &DeviceSnapshot) -> Option<String> {
     let (held, old) = (used_memory(snapshot)?, before.memory_bytes?);
     (held > old.saturating_add(MEMORY_SLACK_BYTES)).then(|| {
         format!(
-            "{} of the memory of GPU {device} is still in use ({} before), and no process is reported that holds it",
+            "{} of the memory of GPU {device} is still in use ({} before), but no process is reported that uses it",
             format_size(held),
             format_size(old)
         )

@@ -8,7 +8,7 @@ use tokio::runtime::{Builder, Runtime};
 
 /// The host lacks something that every command needs.
 #[derive(Debug, Error)]
-#[error("cannot {what}")]
+#[error("{what}")]
 pub(crate) struct HostError {
     what: &'static str,
     source: io::Error,
@@ -22,11 +22,11 @@ fn host_error(operation: &'static str) -> impl FnOnce(io::Error) -> HostError {
 }
 
 pub(crate) fn own_program() -> Result<PathBuf, HostError> {
-    std::env::current_exe().map_err(host_error("find the program's own file"))
+    std::env::current_exe().map_err(host_error("cannot find the program's own file"))
 }
 
 pub(crate) fn absolute_folder(folder: &Path) -> Result<PathBuf, HostError> {
-    std::path::absolute(folder).map_err(host_error("find the folder of the matrix file"))
+    std::path::absolute(folder).map_err(host_error("cannot find the folder of the matrix file"))
 }
 
 /// A runtime that uses only the calling thread.
@@ -34,5 +34,5 @@ pub(crate) fn small_runtime() -> Result<Runtime, HostError> {
     Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(host_error("start a runtime"))
+        .map_err(host_error("cannot start a runtime"))
 }

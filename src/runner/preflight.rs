@@ -209,11 +209,11 @@ fn check_nodes(launch: &Launch, host: &HostEnv, unmet: &mut BTreeSet<UnmetRequir
         return;
     }
     let place = match available {
-        0 => "only a job that `matrix` submits has several".to_owned(),
+        0 => "only a job that `matrix` submits can use several nodes".to_owned(),
         count => format!("this job has {}", pluralize(count, "node", "nodes")),
     };
     unmet.insert(UnmetRequirement::new(
-        format!("the launch `{}` runs on {needed} nodes, and {place}", launch.id),
+        format!("the launch `{}` needs {needed} nodes, but {place}", launch.id),
         "submit the matrix as a job: `matrix run MATRIX --cluster NAME`",
     ));
 }
@@ -222,7 +222,7 @@ fn check_nodes(launch: &Launch, host: &HostEnv, unmet: &mut BTreeSet<UnmetRequir
 fn check_devices(plan: &Plan, host: &HostEnv, unmet: &mut BTreeSet<UnmetRequirement>) {
     let (all, gpus) = (host.machine.gpus.len(), host.devices.len());
     let available = match gpus < all {
-        true => format!("the run may use {gpus} of {all}"),
+        true => format!("the run may use {gpus} of the {all} GPUs of this host"),
         false => format!("this host has {all}"),
     };
     let large: Vec<&Launch> = plan
@@ -257,7 +257,7 @@ fn check_devices(plan: &Plan, host: &HostEnv, unmet: &mut BTreeSet<UnmetRequirem
     };
     unmet.insert(UnmetRequirement::new(
         what,
-        "exclude them with `--only` or `exclude`, lower `tp`, or set `devices: none` if the engine needs no GPU",
+        "exclude such launches with `--only` or `exclude`, lower `tp`, or set `devices: none` if the engine needs no GPU",
     ));
 }
 
@@ -288,9 +288,11 @@ pub(crate) fn check_inputs(
         let work = &cell.scenario.workload;
         let error = dataset::locate(work, folder, caches).err()?.to_string();
         let error = match &work.dataset {
-            Dataset::Random(_) => {
-                error.replacen("`random`", "`random`, which cuts its prompts from ShareGPT", 1)
-            }
+            Dataset::Random(_) => error.replacen(
+                "`random`",
+                "`random` (this data set cuts its prompts from ShareGPT)",
+                1,
+            ),
             _ => error,
         };
         Some((error, "name the file in `datasets:` of the matrix"))
@@ -299,7 +301,7 @@ pub(crate) fn check_inputs(
         let error = public::locate(task, caches).err()?;
         Some((
             error,
-            "set the `path` of a file of your own at the task, and its `grader`",
+            "set `path` and `grader` of the task to use a file of your own",
         ))
     });
     let missing: BTreeSet<(String, &str)> = tokenizers.chain(files).chain(items).collect();
@@ -400,10 +402,10 @@ pub(crate) fn check_templates(plan: &Plan, folder: &Path, caches: &Caches) -> Mi
         } else if !sets_chat_template(launch) {
             unmet.expected.insert(UnmetRequirement::new(
                 format!(
-                    "the engine `{}` uses the protocol `chat`, which fails if the engine finds no chat template either: {error}",
+                    "requests to the engine `{}` fail if it has no chat template, which its protocol `chat` needs: {error}",
                     launch.engine.name
                 ),
-                "set one in the engine's arguments, such as `--chat-template`, or use a variant with the protocol `completions`",
+                "set a chat template in the engine's arguments, such as `--chat-template`, or use a variant with the protocol `completions`",
             ));
         }
     }

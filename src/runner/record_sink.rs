@@ -42,7 +42,7 @@ fn missed_warning(missed: u64, failure: Option<&io::Error>) -> String {
         Some(error) if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {
             format!("the disk is full: {error}")
         }
-        Some(error) => format!("they cannot be written: {error}"),
+        Some(error) => format!("the records cannot be written: {error}"),
     };
     format!("{missed} records were kept only in memory during the load, because {why}")
 }
@@ -94,6 +94,6 @@ mod tests {
         assert_eq!(because(None), "the disk was too slow");
         assert!(because(Some(ErrorKind::StorageFull)).starts_with("the disk is full: "));
         let other = because(Some(ErrorKind::FileTooLarge));
-        assert!(other.starts_with("they cannot be written: "), "{other}");
+        assert!(other.starts_with("the records cannot be written: "), "{other}");
     }
 }

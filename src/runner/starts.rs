@@ -99,16 +99,12 @@ pub(crate) async fn remove_orphans(host: &HostEnv, events: &EventBus, shutdown: 
     };
     let remaining = host.orphans.remove(timeout).await;
     for orphan in &remaining {
-        let state = match orphan.may_run {
-            true => "may still be running",
-            false => "has ended but was not removed",
+        let (what, reason, help) = (&orphan.description, &orphan.reason, &orphan.help);
+        let message = match orphan.may_run {
+            true => format!("{what} may still be running: {reason}; remove it with `{help}`"),
+            false => format!("{what} has ended but was not removed: {reason}; remove it with `{help}`"),
         };
-        events.emit(Event::Warning {
-            message: format!(
-                "{} {state}: {}; remove it with `{}`",
-                orphan.description, orphan.reason, orphan.help
-            ),
-        });
+        events.emit(Event::Warning { message });
     }
     remaining.iter().filter(|orphan| orphan.may_run).count()
 }

@@ -17,7 +17,7 @@ pub(crate) enum WebhookError {
     Host(#[from] HostError),
     #[error(transparent)]
     Http(reqwest::Error),
-    #[error("status {0}: redirects are not followed")]
+    #[error("the webhook answered with status {0}, but redirects are not followed")]
     Redirect(u16),
     #[error("status {0}")]
     Status(u16),

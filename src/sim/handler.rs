@@ -82,7 +82,11 @@ pub(crate) async fn answer_request(
     if !engine.is_ready.load(Relaxed) {
         let reply = match engine.missing_ranks.load(Relaxed) {
             0 => error_reply(engine, 503, "the model is still being loaded"),
-            missing => error_reply(engine, 503, &format!("ranks that have not joined: {missing}")),
+            missing => error_reply(
+                engine,
+                503,
+                &format!("number of ranks that have not joined yet: {missing}"),
+            ),
         };
         connection.reply(&request, &reply, keep_alive).await?;
         return Ok(keep_alive);

@@ -162,7 +162,7 @@ impl Default for Options {
 pub(crate) enum OptionsError {
     #[error(
         "preset `{preset}` leaves no memory for a KV cache on {gpus} GPU(s) with {weights_gib} GiB of \
-         weights and {memory_share} of the memory; raise `--tp` or `--memory-share`"
+         weights and a memory share of {memory_share}; raise `--tp` or `--memory-share`"
     )]
     WeightsTooLarge {
         preset: &'static str,
@@ -212,7 +212,7 @@ impl Options {
                 ranks.node_rank < ranks.nodes,
                 "--node-rank",
                 &ranks.node_rank,
-                "ranks count from 0, so use a number below `--nodes`",
+                "ranks are counted from 0, so use a number below `--nodes`",
             )?;
         }
         if let Some(share) = self.faults.early_end {
@@ -269,7 +269,7 @@ impl Options {
             (0.0..1.0).contains(&cost.jitter),
             "--jitter",
             &cost.jitter,
-            "use a share from 0 to below 1",
+            "use a share of at least 0 and below 1",
         )?;
         if !cost.chunked_prefill {
             ensure(
@@ -284,7 +284,7 @@ impl Options {
             rate > 0.0,
             "--prefill-rate",
             &rate,
-            "use tokens per second above 0",
+            "use a number of tokens per second above 0",
         )?;
         // Otherwise a sequence of maximum length would wait forever.
         let least = self.max_model_len.div_ceil(cost.block_tokens) * cost.block_tokens;
@@ -292,7 +292,7 @@ impl Options {
             cost.kv_tokens >= least,
             "--kv-tokens",
             &cost.kv_tokens,
-            "use at least `--max-model-len` tokens",
+            "use at least as many tokens as `--max-model-len`",
         )
     }
 }

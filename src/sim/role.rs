@@ -86,7 +86,7 @@ impl FromStr for UpstreamUrl {
                 port: url.port,
             }),
             ServerUrl::Web(url) if url.scheme == "http" => Err(format!(
-                "it has the path `{}`; the router appends the paths of requests, so write `http://{}:{}`",
+                "the URL has the path `{}`, but the router appends the path of each request; write `http://{}:{}`",
                 url.prefix, url.host, url.port
             )),
             ServerUrl::Web(_) | ServerUrl::Unix(_) => {

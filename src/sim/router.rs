@@ -185,10 +185,10 @@ impl Router {
             let message = message(request, &server.url, b"");
             let fault = match tokio::time::timeout(HEALTH_TIMEOUT, server.call(&message)).await {
                 Ok(Ok(response)) if response.status == 200 => return None,
-                Ok(Ok(response)) => format!("its health check answers {}", response.status),
+                Ok(Ok(response)) => format!("the health check answers {}", response.status),
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => format!(
-                    "its health check takes longer than {} s",
+                    "the health check takes longer than {} s",
                     HEALTH_TIMEOUT.as_secs()
                 ),
             };

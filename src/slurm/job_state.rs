@@ -107,20 +107,20 @@ impl JobEnd {
     /// How it ended, in words.
     pub(crate) fn describe(&self) -> String {
         let Some(state) = &self.state else {
-            return "the controller has forgotten it, and there is no accounting".to_owned();
+            return "Slurm no longer knows the job, and the cluster has no accounting".to_owned();
         };
         let meaning = match state.as_str() {
-            "TIMEOUT" => "its time limit ended it",
+            "TIMEOUT" => "the job reached its time limit",
             "CANCELLED" => "it was cancelled",
             "NODE_FAIL" => "its node failed",
-            "PREEMPTED" => "another job took its place",
-            "OUT_OF_MEMORY" => "it used more memory than it had requested",
+            "PREEMPTED" => "another job took the place of this job",
+            "OUT_OF_MEMORY" => "the job used more memory than it had requested",
             _ => "",
         };
         let meaning = match meaning {
             // The batch shell could not open its files.
             "" if self.exit_code.as_deref() == Some("0:53") => {
-                ": its node could not open the files of its output; the results folder must be on a file system that the nodes share".to_owned()
+                ": the node of the job could not open the output files of the job; the results folder must be on a file system that the nodes share".to_owned()
             }
             "" => String::new(),
             meaning => format!(": {meaning}"),
@@ -220,9 +220,12 @@ mod tests {
             "JobId=7 JobName=a b JobState=TIMEOUT Reason=TimeLimit ExitCode=0:15 DerivedExitCode=0:0",
         )
         .unwrap();
-        assert_eq!(end.describe(), "TIMEOUT, exit code 0:15: its time limit ended it");
+        assert_eq!(
+            end.describe(),
+            "TIMEOUT, exit code 0:15: the job reached its time limit"
+        );
         let end = parse_sacct("CANCELLED by 1000|0:9").unwrap();
         assert_eq!(end.state.as_deref(), Some("CANCELLED"));
-        assert!(JobEnd::UNKNOWN.describe().contains("forgotten"));
+        assert!(JobEnd::UNKNOWN.describe().contains("no longer knows"));
     }
 }

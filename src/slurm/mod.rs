@@ -45,7 +45,7 @@ impl std::fmt::Display for JobId {
 #[derive(Debug, Error)]
 pub(crate) enum SlurmError {
     #[error(
-        "`{command}` cannot be started: {reason}\n  = help: enter this on a login node of the cluster; Slurm's commands must be in PATH"
+        "`{command}` cannot be started: {reason}\n  = help: run this on a login node of the cluster; Slurm's commands must be in PATH"
     )]
     Missing { command: &'static str, reason: String },
     #[error("`{command}` did not end within {}s\n  = help: `scontrol ping` shows whether the controller responds; SLURM_CONF must name a file that exists", .limit.as_secs())]
@@ -56,7 +56,7 @@ pub(crate) enum SlurmError {
         message: String,
         help: String,
     },
-    #[error("`{command}` printed {text:?}, which is not the expected form")]
+    #[error("`{command}` printed {text:?}, which does not have the expected form")]
     Unreadable { command: &'static str, text: String },
 }
 

@@ -113,7 +113,7 @@ fn lacking_time(nodes: &[&Node], profile: &ClusterProfile, place: &str) -> Optio
         .max()?;
     (limit.duration().as_secs() > most).then(|| {
         format!(
-            "`time_limit` of the profile is {limit}, and {place} allows {}m; a job with it would wait without end",
+            "`time_limit` of the profile is {limit}, but {place} allows only {}m; the job would never start",
             most / 60
         )
     })
@@ -182,7 +182,7 @@ fn lacking_nodes(nodes: &[&Node], needs: &JobNeeds<'_>, place: &str) -> Option<S
     let existing = count_names(suitable.iter().copied());
     if existing < wanted {
         return Some(format!(
-            "the job requests {wanted} nodes, and {place} has {} with what it requests; {}",
+            "the job requests {wanted} nodes, but {place} has only {} with the requested resources; {}",
             pluralize(existing, "node", "nodes"),
             offers(nodes)
         ));
@@ -212,10 +212,9 @@ fn unusable_nodes(suitable: &[&Node], wanted: usize, place: &str) -> String {
         0 => String::new(),
         rest => format!(", and {rest} more"),
     };
-    let place = format!("{place} with what the job requests");
     let what = match wanted {
-        1 => format!("no node of {place} takes jobs"),
-        wanted => format!("fewer than {wanted} nodes of {place} take jobs"),
+        1 => format!("no node of {place} with the requested resources takes jobs now"),
+        wanted => format!("fewer than {wanted} nodes of {place} with the requested resources take jobs now"),
     };
     format!("{what}: {}{more}", named.join(", "))
 }
@@ -375,7 +374,7 @@ mod tests {
             (
                 r#"{"partition": "short", "time_limit": "20m"}"#,
                 1,
-                "is 20m, and partition `short` allows 10m",
+                "is 20m, but partition `short` allows only 10m",
             ),
             (r#"{"partition": "gpu,short", "time_limit": "20m"}"#, 1, ""),
             (r#"{"partition": "off"}"#, 0, "takes no jobs now"),

@@ -6,11 +6,11 @@ use super::SlurmError;
 const HELP: &[(&str, &str)] = &[
     (
         "invalid partition",
-        "`partition` of the profile names none of this cluster; `sinfo -o %P` lists them",
+        "`partition` of the profile is not a partition of this cluster; `sinfo -o %P` lists the partitions",
     ),
     (
         "Invalid partition",
-        "`partition` of the profile names none of this cluster; `sinfo -o %P` lists them",
+        "`partition` of the profile is not a partition of this cluster; `sinfo -o %P` lists the partitions",
     ),
     (
         "CPU count per node",
@@ -42,7 +42,7 @@ const HELP: &[(&str, &str)] = &[
     ),
     (
         "Invalid account",
-        "`account` of the profile is not one of this user, or not for that partition; `sacctmgr show assoc user=$USER` lists them",
+        "this user may not use `account` of the profile, or not in that partition; `sacctmgr show assoc user=$USER` lists the accounts",
     ),
     (
         "submit limit",
@@ -62,11 +62,11 @@ const HELP: &[(&str, &str)] = &[
     ),
     (
         "dependency problem",
-        "`--dependency` in `options` of the profile names no job that can be waited for; remove it",
+        "`--dependency` in `options` of the profile names no job for which Slurm can wait; remove this option",
     ),
     (
         "other parameter too long",
-        "the script of the job is too long for this cluster; shorten `prolog`, for example by a file that it sources",
+        "the script of the job is too long for this cluster; shorten `prolog`, for example by moving commands to a file that it sources",
     ),
     (
         "presently disabled",
@@ -91,7 +91,7 @@ const HELP: &[(&str, &str)] = &[
     ("Invalid --", "correct that option in the profile"),
     (
         "Invalid job id",
-        "the job has ended and the controller has forgotten it",
+        "the job has ended, and Slurm no longer knows it",
     ),
     (
         "Munge encode failed",
@@ -244,7 +244,7 @@ mod tests {
             ),
             (
                 "slurm_load_jobs error: Invalid job id specified\n",
-                "forgotten it",
+                "no longer knows it",
             ),
             (
                 "sinfo: error: Munge encode failed: Failed to access\n",

@@ -73,7 +73,9 @@ impl Sampler {
             .name(name)
             .spawn(move || asking.run(probe, sink));
         if let Err(error) = spawned {
-            thread.lock().last_error = Some(format!("its thread could not be started: {error}"));
+            thread.lock().last_error = Some(format!(
+                "the thread of the telemetry probe could not be started: {error}"
+            ));
         }
         self.threads.push(thread);
     }

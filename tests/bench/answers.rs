@@ -260,7 +260,7 @@ fn prompts_of_later_rounds_that_nobody_counted_hold_what_was_said_before() {
     let (ran, often) = conversation(port, 4, &[]);
     // Four times the first one's would be without what was said meanwhile: questions of five tokens and answers of some.
     assert!(often > 4.0 * once + 3.0 * 5.0, "{often} of {once} at first");
-    ran.says("the prompt tokens of 3 later rounds are our own count");
+    ran.says("the prompt tokens of 3 later rounds are counted by the client");
 }
 
 /// A server that drops what was said before reports few prompt tokens and reads few; one that reports many reads no more.

@@ -49,7 +49,7 @@ fn several_rates_and_concurrencies_give_a_block_and_a_line_each() {
     assert!(is_different(all("prompts_hash")) && is_different(all("schedule_hash")));
     assert!(
         ran.stderr
-            .contains("point 2 of 4: rate 50, at most 4 in flight; the prompts of seed 43"),
+            .contains("point 2 of 4: rate 50, at most 4 requests in flight; the prompts of seed 43"),
         "{}",
         ran.stderr
     );
@@ -366,13 +366,13 @@ fn a_bound_outside_of_the_range_is_said_not_to_be_bracketed() {
     assert!(
         above
             .stdout
-            .ends_with("the highest that was allowed: the capacity lies above and is not bracketed\n")
+            .ends_with("the highest allowed value: the capacity lies above it and was not found\n")
     );
     let below = search(&["--goodput", "ttft:0.001"]);
     assert!(
         below
             .stdout
-            .ends_with("already 1 at once does not; the bound lies below and is not bracketed\n")
+            .ends_with("even 1 at once is too high; the capacity lies below it\n")
     );
 }
 

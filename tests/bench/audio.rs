@@ -241,9 +241,12 @@ fn an_answer_that_is_cut_broken_or_an_error_has_failed() {
         // A finish reason ends one piece of a long recording, not the answer.
         (
             streamed(&[&chunk("a"), &*finish].concat()),
-            "before the response marked its end",
+            "before the end mark of the response arrived",
         ),
-        (streamed(&chunk("a")), "before the response marked its end"),
+        (
+            streamed(&chunk("a")),
+            "before the end mark of the response arrived",
+        ),
         (streamed(""), "no output"),
         (streamed(done), "no output"),
         (
@@ -475,9 +478,19 @@ fn recordings_and_other_prompts_are_not_mixed() {
             .exits(2)
             .says(message);
     };
-    refuse("vllm-transcription", "random-ids", &[], "do not fit");
-    refuse("vllm", "random-audio", &[], "do not fit");
-    refuse("vllm-chat", "random-audio", &[], "do not fit");
+    refuse(
+        "vllm-transcription",
+        "random-ids",
+        &[],
+        "cannot be used with the data set",
+    );
+    refuse("vllm", "random-audio", &[], "cannot be used with the data set");
+    refuse(
+        "vllm-chat",
+        "random-audio",
+        &[],
+        "cannot be used with the data set",
+    );
     refuse("vllm", "random-ids", &["--audio-seconds", "1"], "`random-audio`");
     refuse(
         "vllm",

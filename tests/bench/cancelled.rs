@@ -46,7 +46,7 @@ fn the_engine_stops_when_the_client_cancels_and_the_request_is_neither_good_nor_
         .exits(0);
     // The engine reports no count before the end, so the text is counted, which our tokenizer splits into more tokens.
     let ran = ran.says("the client cancelled 10 of 10 requests, after ");
-    let ran = ran.says("(asked: 100 % of the requests after 3 tokens)");
+    let ran = ran.says("(requested: 100 % of the requests after 3 tokens)");
     assert_eq!(ran.value("Successful requests"), "0");
     let line = &desk.lines()[0]["matrix"];
     assert_eq!(line["figures"]["cancelled_requests"], 10.0);
@@ -150,7 +150,11 @@ fn what_cannot_be_cancelled_is_refused() {
             &["--cancel-after", "2s"],
             "have no effect without `--cancel-share`",
         ),
-        ("vllm", &["--cancel-share", "0.2"], "does not say when to cancel"),
+        (
+            "vllm",
+            &["--cancel-share", "0.2"],
+            "the point at which to cancel a request is missing",
+        ),
         ("vllm", &["--cancel-share", "0", "--cancel-after", "2s"], "is 0"),
         (
             "vllm",
@@ -183,7 +187,7 @@ fn what_cannot_be_cancelled_is_refused() {
         (
             "vllm-embedding",
             &["--cancel-share", "0.2", "--cancel-after", "2s"],
-            "there is nothing to cancel",
+            "no request can be cancelled",
         ),
     ] {
         let ran = Desk::new().random(backend, 1, &[&QUIET[..], more].concat());

@@ -57,7 +57,7 @@ fn a_ca_file_is_trusted_and_an_unchecked_certificate_stays_with_the_result() {
     bench(port, &["--ready-check-timeout-sec", "600"])
         .0
         .exits(4)
-        .says("give its address with `--base-url https://host:port`")
+        .says("give the right address with `--base-url https://host:port`")
         .says("UnknownIssuer")
         .says("`--ca-file`")
         .says("`--insecure`");
@@ -459,7 +459,7 @@ fn a_request_that_is_always_turned_away_fails_with_its_status() {
     let urls = [busy, good].map(|port| format!("http://127.0.0.1:{port}"));
     let more = ["--base-url", &urls[0], &urls[1], "--retries", "3"];
     let (ran, line) = retrying(busy, &more);
-    ran.says(" attempts away with 429 or 503");
+    ran.says(" earlier attempts with 429 or 503");
     let away = line["matrix"]["endpoints"][0]["turned_away"].as_u64();
     assert_eq!(away, line["matrix"]["retries"]["retries"].as_u64());
     assert!(away > Some(0) && line["matrix"]["endpoints"][1].get("turned_away").is_none());
@@ -477,7 +477,7 @@ fn a_wait_beyond_the_timeout_of_the_request_is_not_begun() {
     let (ran, line) = retrying(port, &["--retries", "9", "--request-timeout", "30s"]);
     ran.exits(3)
         .says("Too Many Requests: later")
-        .says("4 requests were not sent again, because the pause before would have outlasted their `--request-timeout`");
+        .says("4 requests were not sent again, because the pause before a retry would have been longer than their `--request-timeout`");
     assert_eq!(
         line["matrix"]["retries"],
         serde_json::json!({"limit": 9, "requests": 0, "retries": 0, "skipped": 4})

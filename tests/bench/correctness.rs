@@ -236,7 +236,7 @@ fn an_answer_that_the_limit_cuts_is_not_called_incorrect() {
     let line = desk.lines().pop().expect("a line");
     assert_eq!(line["matrix"]["figures"]["correct_share"], Value::Null);
     assert_eq!(figure(&line, "goodput_req_s"), 0.0);
-    ran.says("6 × cut, such as: the limit of output tokens cut the answer");
+    ran.says("6 of class `cut`, for example: the limit of output tokens cut the answer");
 }
 
 #[test]
@@ -317,7 +317,7 @@ fn each_way_to_miss_a_schema_or_a_tool_is_named() {
     let line = desk.lines().pop().expect("a line");
     for class in ["not-json", "no-tool-call", "unknown-tool"] {
         assert!(
-            ran.stderr.contains(&format!("× {class}, such as: ")),
+            ran.stderr.contains(&format!("of class `{class}`, for example: ")),
             "{}",
             ran.stderr
         );
@@ -331,7 +331,7 @@ fn what_cannot_be_checked_is_refused_before_the_load() {
     let desk = Desk::new();
     let remote = format!("http://127.0.0.1:{}/schema.json", recorder.port);
     for (fields, message) in [
-        (json!({}), "no request demands anything"),
+        (json!({}), "no request says what its answer must be"),
         (json!({"guided_json": {"$ref": remote}}), "Retrieval is disabled"),
         (
             json!({"guided_json": {"type": "no-such-type"}}),
@@ -351,18 +351,13 @@ fn what_cannot_be_checked_is_refused_before_the_load() {
         "{sent:?}"
     );
     for (backend, dataset, more, message) in [
-        (
-            "vllm-messages",
-            "structured",
-            &[][..],
-            "cannot send a JSON schema",
-        ),
-        ("sglang", "structured", &[], "cannot send a JSON schema"),
+        ("vllm-messages", "structured", &[][..], "can send a JSON schema"),
+        ("sglang", "structured", &[], "can send a JSON schema"),
         (
             "vllm",
             "structured",
             &["--structured-tools-share", "1"],
-            "cannot offer tools, which `--structured-tools-share` needs; use a backend such as `vllm-chat`",
+            "`--structured-tools-share` needs a backend that can offer tools; use a backend such as `vllm-chat`",
         ),
         (
             "vllm-chat",

@@ -102,7 +102,7 @@ fn the_share_of_clipped_lengths_is_told() {
     let printed = printed.expect("there is a note");
     let share: f64 = printed
         .split_once(" were clipped: ")
-        .and_then(|(_, rest)| rest.split_once(" % above the maximum of 32 tokens"))
+        .and_then(|(_, rest)| rest.split_once(" % of the drawn lengths were above the maximum of 32 tokens"))
         .and_then(|(share, _)| share.parse().ok())
         .expect("it names the share");
     // A length of exactly the maximum is not clipped, and hardly drawn.
@@ -168,11 +168,11 @@ fn the_common_share_is_what_the_cache_of_the_engine_finds() {
         let ran = bench(&Desk::new(), sim.port, &more).exits(0);
         let expected = percent(
             &ran,
-            " % of the prompt tokens repeat an earlier prompt (asked: 50 % of each prompt",
+            " % of the prompt tokens repeat an earlier prompt (requested: 50 % of each prompt",
         );
         // All but the first prompt of each of four groups repeat half of their tokens. Consecutive ids after them may meet, too.
         assert!((44.9..48.0).contains(&expected), "{expected}");
-        let measured = percent(&ran, " % as cached");
+        let measured = percent(&ran, " % of the prompt tokens as cached");
         match expected_hits {
             // The engine caches whole blocks.
             true => assert!(
@@ -195,11 +195,11 @@ fn lengths_without_sense_are_refused() {
         ),
         (
             &["--lengths-input", "lognormal:median=5"],
-            "it needs `median` and `sigma`",
+            "a log-normal distribution needs `median` and `sigma`",
         ),
         (
             &["--lengths-output", "normal:mean=5,stddev=1,min=99"],
-            "its `min` is 99, above the maximum of 8",
+            "`min` is 99, above the maximum length of 8",
         ),
         (
             &[
@@ -210,7 +210,7 @@ fn lengths_without_sense_are_refused() {
             ],
             "from a file or from distributions",
         ),
-        (&["--lengths-in-order"], "neither a distribution nor a file"),
+        (&["--lengths-in-order"], "lengths need a distribution or a file"),
         (
             &["--lengths-file", "long.csv", "--random-range-ratio", "0.5"],
             "`--random-range-ratio` has no effect",
@@ -234,7 +234,7 @@ fn lengths_without_sense_are_refused() {
         ),
         (
             &["--prefix-share", "0.5", "--prefix-block-tokens", "64"],
-            "no whole block is common",
+            "is shorter than one block",
         ),
     ] {
         let ran = desk.random("vllm", 1, &[&QUIET[..], more].concat());

@@ -304,7 +304,7 @@ fn output_into_a_named_pipe_is_refused_before_the_load() {
         .map(|flag| (flag, desk.random("vllm", 9, &[flag, &pipe.to_string_lossy()])));
     let _ = std::fs::remove_file(&pipe);
     for (flag, ran) in rans {
-        ran.exits(2).says(&format!("({flag}): it is a named pipe"));
+        ran.exits(2).says(&format!("({flag}): this is a named pipe"));
     }
 }
 
@@ -390,7 +390,7 @@ fn a_folder_as_the_file_of_a_data_set_is_called_a_folder() {
     let (server, desk) = (Recorder::start(), Desk::new());
     let folder = desk.path().display().to_string();
     let ran = desk.random("vllm", server.port, &["--dataset-path", &folder]);
-    ran.says("(a folder; name a file in it)");
+    ran.says("(this is a folder; write the path of a file in it)");
 }
 
 #[test]

@@ -119,7 +119,7 @@ fn a_stream_without_its_last_event_was_cut() {
         events.pop();
         let (ran, _) = bench(backend, &named(&events), &[]);
         ran.exits(3)
-            .says("the connection ended before the response marked its end");
+            .says("the connection ended before the end mark of the response arrived");
         // A proxy that ends the stream properly although its engine died.
         let port = answers::serve(
             [answers::streamed(&named(&events)), b"0\r\n\r\n".to_vec()].concat(),
@@ -128,7 +128,7 @@ fn a_stream_without_its_last_event_was_cut() {
         Desk::new()
             .random(backend, port, &["--num-prompts", "2", "--warmup-requests", "0"])
             .exits(3)
-            .says("the stream ended before the response marked its end");
+            .says("the stream ended before the end mark of the response arrived");
     }
 }
 
@@ -296,7 +296,10 @@ fn documents_and_other_prompts_are_not_mixed() {
             "--port",
             "1",
         ];
-        Desk::new().call(&args).exits(2).says("do not fit");
+        Desk::new()
+            .call(&args)
+            .exits(2)
+            .says("cannot be used with the data set");
     };
     refuse("vllm-rerank", "random-ids");
     refuse("vllm", "random-rerank");

@@ -175,7 +175,7 @@ fn a_header_of_routing_keys_that_cannot_be_sent_or_has_no_effect_is_refused() {
     let invalid = [&turns[..], &["--routing-key-header", "a b"]].concat();
     refused(&invalid, "may contain only letters");
     let own = [&turns[..], &["--routing-key-header", "Content-Length"]].concat();
-    refused(&own, "set by the client itself");
+    refused(&own, "the client sets this header itself");
     let twice = [
         "--routing-key-header",
         "X-Session-ID",
@@ -260,7 +260,7 @@ fn a_data_file_that_is_wrong_is_a_usage_error() {
             "custom",
             "list.jsonl",
             &[],
-            "`list.jsonl` does not contain valid rows of `custom`",
+            "`list.jsonl` does not contain valid rows for the data set `custom`",
         ),
         ("vllm", "custom", "pipe", &[], "it is not a regular file"),
         ("vllm-chat", "agentic-sessions", "typo.jsonl", &[], "typo.jsonl"),
@@ -361,7 +361,7 @@ fn a_trace_is_replayed_at_its_moments() {
     let wrong = lines(&desk, &[json!({"hash_ids": []})]);
     bench(&desk, "sglang", sim.port, "mooncake", &["--dataset-path", &wrong])
         .exits(2)
-        .says("line 1: it has no `timestamp`");
+        .says("line 1: the row has no `timestamp`");
 }
 
 #[test]

@@ -354,7 +354,7 @@ fn output_tokens_are_those_that_came_and_not_those_that_were_asked_for() {
     let ran = desk
         .random("sglang-oai", sim.port, &[])
         .exits(0)
-        .says("note: generated tokens are those that the server counts");
+        .says("note: the number of generated tokens is 40, as counted by the server");
     assert_ne!(ran.value("Total generated tokens"), "80");
     let copied = desk
         .random("sglang-oai", sim.port, &["--compat-figures"])
@@ -850,7 +850,7 @@ fn a_search_whose_points_can_show_nothing_is_refused() {
     let more = [&search[..], &["--goodput", "ttft:5000", "--disable-tqdm"]].concat();
     desk.random("vllm", 9, &more)
         .exits(2)
-        .says("a point of 1 s at 8 req/s cannot show that 99 % of requests meet the SLO")
+        .says("a search point of 1 s at 8 req/s cannot show that 99 % of requests meet the SLO")
         .says("it needs 805 requests, which take 101 s");
 }
 

@@ -510,7 +510,7 @@ fn latency_from_due_ends_where_latency_ends() {
         "{}",
         ran.stdout
     );
-    ran.says("after their last token");
+    ran.says("after the last token");
 }
 
 #[test]

@@ -181,13 +181,16 @@ fn what_has_no_sessions_has_no_pauses() {
     for (flags, why) in [
         (
             &["--think-time", "2s"][..],
-            "`--think-time`: `random` has neither sessions nor conversations",
+            "`--think-time`: `random` has no sessions and no conversations",
         ),
         (
             &["--max-sessions", "2"],
-            "`--max-sessions`: `random` has neither sessions nor conversations",
+            "`--max-sessions`: `random` has no sessions and no conversations",
         ),
-        (&["--max-idle", "2s"], "`--max-idle`: `random` has neither"),
+        (
+            &["--max-idle", "2s"],
+            "`--max-idle`: `random` has no sessions and no",
+        ),
         (
             &["--session-format", "weka"],
             "belong to the data set `agentic-sessions`",

@@ -143,7 +143,8 @@ fn c6_a_mean_is_over_shared_rows_only_and_says_of_how_many() {
     );
     let text = written.report(&["r"], "markdown");
     assert!(
-        text.contains("the engines share 9 of 9 rows") || text.contains("the engines share 9 of 10 rows"),
+        text.contains("all engines have a ratio in 9 of 9 rows")
+            || text.contains("all engines have a ratio in 9 of 10 rows"),
         "{text}"
     );
     // Suspect cells and single starts leave none.

@@ -51,7 +51,7 @@ fn no_mean_is_told_over_rows_that_engines_do_not_share() {
     }
     let (_, text) = written.call(&["report", published, "--format", "markdown"]);
     assert!(
-        text.contains("no mean over rows: the engines share 6 of 24 rows"),
+        text.contains("no mean over rows: all engines have a ratio in 6 of 24 rows"),
         "{}",
         line(&text, "mean over")
     );
@@ -185,7 +185,7 @@ fn answers_that_the_model_ends_are_compared_by_requests_and_by_the_time_of_a_tok
     assert!(
         short["differences"]
             .to_string()
-            .contains("answers of 13.0 tokens against 40.0"),
+            .contains("mean answer lengths of 13.0 against 40.0 tokens"),
         "{short}"
     );
     assert!(["not-judged", "same"].contains(&standing(short)), "{short}");
@@ -236,8 +236,16 @@ fn searching(engine: &str, at: f64, fails_at: Option<f64>, has_interval: bool) -
 #[test]
 fn what_a_search_did_not_bracket_gives_no_ratio_in_either_command() {
     for (fails_at, has_interval, why) in [
-        (None, true, "the search did not bracket its result"),
-        (Some(21.0), false, "a version of `matrix` that gave no interval"),
+        (
+            None,
+            true,
+            "the search did not find both a lower and an upper limit of its result",
+        ),
+        (
+            Some(21.0),
+            false,
+            "an older version of `matrix`, which gave no interval",
+        ),
     ] {
         let written = Written::new();
         written.run("r1", &host("h"), &[searching("a", 40.0, Some(42.0), true)]);
@@ -564,7 +572,7 @@ fn a_steady_state_of_one_wave_decides_nothing() {
     assert_eq!(code, 5, "{text}");
     assert_eq!(actual["rows"][0]["figure"], OUTPUT, "{actual}");
     assert!(
-        text.contains("76 % of the run is outside its steady state"),
+        text.contains("76 % of the run is outside the steady state"),
         "{text}"
     );
     assert!(text.contains("raise `prompts`"), "{text}");

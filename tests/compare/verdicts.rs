@@ -229,7 +229,7 @@ fn what_was_not_judged_comes_first_with_its_reason_and_the_rest_is_judged() {
     assert_eq!(actual.exit, 0);
     assert_eq!(first[0], "1 of 2 metrics not judged, 1 judged: 1 same");
     assert!(
-        first[1].starts_with("- 1: n = 2 and 2 starts; a verdict needs five on each side"),
+        first[1].starts_with("- 1: n = 2 and 2 starts; a verdict needs five starts on each side"),
         "{}",
         first[1]
     );
@@ -302,7 +302,7 @@ fn failed_requests_of_one_start_are_shown_and_no_regression() {
     assert!(
         actual
             .text
-            .contains("; not judged: this needs the requests of three starts"),
+            .contains("; not judged: a verdict needs the requests of three starts"),
         "{}",
         actual.text
     );
@@ -333,7 +333,7 @@ fn a_goodput_that_collapses_hides_no_loss_of_latency_and_is_a_regression() {
     assert!(
         actual
             .text
-            .contains("less reliable: goodput 0 on 2 of 5 starts, baseline 0 of 5"),
+            .contains("less reliable: goodput is 0 on 2 of 5 starts, baseline 0 of 5"),
         "{}",
         actual.text
     );
@@ -517,7 +517,8 @@ fn noise_that_no_measurement_gives_is_named_and_not_used() {
     edited["cells"][key("1")][FIGURE]["bound_share"] = json!(0.012);
     let (json, actual) = compared_with(&edited, &[]);
     assert!(
-        actual.contains("1000000000 degrees of freedom from 16 starts") && actual.contains("matrix noise"),
+        actual.contains("1000000000 degrees of freedom are not possible with 16 starts")
+            && actual.contains("matrix noise"),
         "{actual}"
     );
     assert_eq!(json["rows"][0]["is_noise_known"], json!(false), "{json}");

@@ -68,7 +68,11 @@ fn an_engine_whose_daemon_is_away_is_ended_by_its_process_and_removed_before_the
     );
     gate.open();
     let ran = end(child).exits(0);
-    assert!(!ran.stderr.contains("and it has not ended"), "{}", ran.stderr);
+    assert!(
+        !ran.stderr.contains("but the container has not ended"),
+        "{}",
+        ran.stderr
+    );
     let run = bench.finished();
     for name in ["firstawaypid", "awaypid"] {
         let summary = summary(&run, name, "random-1k-1k");
@@ -92,7 +96,11 @@ fn nothing_is_measured_beside_an_engine_that_could_not_be_stopped() {
     until_journal(&bench, "engine-started", 2);
     assert_eq!(daemon.of_run(&bench).len(), 1, "two engines at once");
     let ran = end(child).exits(0);
-    assert!(ran.stderr.contains("it could not be signalled"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("no signal could be sent to the container"),
+        "{}",
+        ran.stderr
+    );
     let run = bench.finished();
     let first = summary(&run, "firstawaytcp", "random-1k-1k");
     assert_eq!(

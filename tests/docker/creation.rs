@@ -104,7 +104,7 @@ fn a_run_that_is_interrupted_twice_leaves_the_container_to_the_next_one_and_says
     let ran = end(child).exits(130);
     assert!(
         ran.stderr
-            .contains("has not responded to the request to create it"),
+            .contains("has not responded to the request to create the container"),
         "{}",
         ran.stderr
     );

@@ -347,7 +347,8 @@ tune:
         ran.stderr
     );
     assert!(
-        ran.stderr.contains("`--no-such-flag` is left out of the space"),
+        ran.stderr
+            .contains("`--no-such-flag` is left out of the search space"),
         "{}",
         ran.stderr
     );

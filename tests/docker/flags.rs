@@ -76,7 +76,7 @@ fn an_image_that_prints_no_help_is_a_note_and_no_failure() {
     bench
         .call(&["check", "matrices/m.yaml", "--ask-engines"])
         .exits(0)
-        .says("note: the flags of engine `mute` are not checked: its program exited with code 2");
+        .says("note: the flags of engine `mute` are not checked: the program exited with code 2");
     let bench = daemon.bench(
         "absent",
         &["help: [--help]", "image: \"127.0.0.1:1/no/such:1\""],

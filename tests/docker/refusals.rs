@@ -82,7 +82,10 @@ fn a_registry_that_never_answers_is_told_while_it_is_waited_for() {
     child.kill().expect("it lives");
     child.wait().expect("it ends");
     let actual = actual.expect("the wait is reported");
-    assert_eq!(actual, format!("asking {at} for the digest of `{at}/slow:2`…"));
+    assert_eq!(
+        actual,
+        format!("asking the registry {at} for the digest of `{at}/slow:2`…")
+    );
 }
 
 #[test]

@@ -145,7 +145,7 @@ fn a_container_that_is_killed_from_outside_is_seen_dead_within_a_second_and_trie
     assert_eq!((*phase, *class), (Phase::Measure, FailureClass::Infrastructure));
     assert!(reason.contains("exit code 137"), "{reason}");
     assert!(
-        reason.contains("another program ended it through the container daemon (signal 9)"),
+        reason.contains("another program ended the container through the container daemon (signal 9)"),
         "{reason}"
     );
     let page = post_mortem(&bench);
@@ -182,7 +182,7 @@ fn what_the_host_broke_is_measured_again_and_the_tables_say_so() {
     until_measuring(&bench, &mut child);
     daemon.docker(&["rm", "-f", &daemon.of_run(&bench)[0]]);
     let ran = end(child).exits(0);
-    let note = "retried after a failure of class infrastructure in measure";
+    let note = "retried after a failure of class infrastructure in the phase measure";
     assert!(ran.stdout.contains(note), "{}", ran.stdout);
     let run = bench.finished();
     let done = summary(&run, "again", "random-1k-1k");
@@ -268,7 +268,7 @@ fn shared_memory_that_an_engine_leaves_is_freed_and_what_others_use_stays() {
     }
     assert!(stays, "what is not the engine's stays");
     let is_told = journal.contains("\"shm_freed_bytes\":2097152")
-        && journal.contains("2.1 MB that it left in /dev/shm are freed (1 file)");
+        && journal.contains("2.1 MB that the engine left in /dev/shm are freed (1 file)");
     assert!(is_told && left.is_empty(), "{journal}");
 }
 

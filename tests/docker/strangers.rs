@@ -60,7 +60,7 @@ fn a_container_that_is_restarted_in_place_is_measured_again() {
         &bench,
         "restarted",
         &said,
-        "another program ended it through the container daemon",
+        "another program ended the container through the container daemon",
     );
 }
 
@@ -75,7 +75,7 @@ fn a_restart_between_two_requests_is_noticed() {
         &bench,
         "quiet",
         &said,
-        "another program ended it through the container daemon",
+        "another program ended the container through the container daemon",
     );
 }
 
@@ -154,7 +154,7 @@ fn an_engine_that_we_stop_was_stopped_by_nobody_else() {
     let ran = bench.run(&[]).exits(0);
     assert!(
         ran.stderr
-            .contains("it ended after SIGTERM from `matrix` (exit code"),
+            .contains("the container ended after SIGTERM from `matrix` (exit code"),
         "{}",
         ran.stderr
     );

@@ -68,17 +68,17 @@ fn engines_take_turns_within_one_model_unless_blocks_are_asked_for() {
 #[test]
 fn the_plan_tells_what_either_order_costs() {
     let bench = Bench::of(&matrix("{ starts: 2 }"));
-    let costs = "order: alternate (8 engine starts, 5 changes of the engine); `order: blocks` would be 8 engine starts, 3 changes of the engine";
+    let costs = "order: alternate (8 engine starts, 5 changes from one engine to another); `order: blocks` would be 8 engine starts, 3 changes from one engine to another";
     bench.call(&["plan", "matrices/m.yaml"]).exits(0).shows(costs);
     bench.run(&[]).exits(0);
     let planned = bench.call(&["plan", "matrices/m.yaml"]).exits(0).shows(costs);
     let loading = planned
         .stdout
         .lines()
-        .find(|line| line.starts_with("loading took "))
+        .find(|line| line.starts_with("last time, loading took "))
         .expect("the run tells how long loading takes");
     assert!(
-        loading.contains(" per start last time: ") && loading.contains(" for all starts"),
+        loading.contains(" per start: ") && loading.contains(" for all starts"),
         "{loading}"
     );
     bench.leaves_no_process();

@@ -38,7 +38,7 @@ fn repeats_on_running_servers_are_cold_and_never_the_best() {
     let ran = bench
         .run(&[])
         .exits(0)
-        .shows("the number of GPUs is not known for both sides")
+        .shows("the number of GPUs is unknown for at least one side")
         .shows("their measurements are repeats")
         .shows("start with a unique prefix");
     assert!(!ran.stdout.contains("[best]"), "{}", ran.stdout);

@@ -165,7 +165,9 @@ fn several_servers_share_a_load_as_balance_says() {
                 servers[0].url(),
                 servers[1].url()
             ))
-            .shows(&format!("its 2 servers share the load ({balance})"));
+            .shows(&format!(
+                "the 2 servers of this engine share the load ({balance})"
+            ));
         let ran = bench.run(&[]).exits(0);
         let endpoints = stored(&bench)["connections"]["endpoints"].clone();
         let sent: Vec<u64> = (0..2)
@@ -294,15 +296,15 @@ fn keys_that_contradict_each_other_or_have_no_effect_are_refused() {
         (format!("{https}, tls: {{ ca: {ca} }}"), "ca_file"),
         (
             format!("url: \"http://localhost:9\", tls: {{ ca_file: {ca} }}"),
-            "`ca_file` has no effect",
+            "this has no effect: `ca_file`",
         ),
         (
             format!("{https}, balance: sticky"),
-            "distributes requests over one server",
+            "distributes requests over several servers, but there is only one",
         ),
         (
             "urls: [\"http://localhost:9\"], balance: sticky".to_owned(),
-            "distributes requests over one server",
+            "distributes requests over several servers, but there is only one",
         ),
         (
             format!("{https}, urls: [\"http://localhost:9\"]"),
@@ -332,7 +334,7 @@ fn keys_that_contradict_each_other_or_have_no_effect_are_refused() {
         ),
         (
             format!("{https}, routing_key_header: X-Id, headers: {{ x-id: \"1\" }}"),
-            "one value for all requests",
+            "the same value in all requests",
         ),
     ] {
         check(&Bench::of(&matrix(&engine, &load("")))).exits(2).says(why);

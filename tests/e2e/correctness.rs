@@ -74,7 +74,10 @@ fn a_load_whose_answers_cannot_be_checked_fails_by_itself() {
     let scenarios = "  - random-1k-1k: { prompts: 4, input_len: 48, output_len: 4, check_answers: true, body: { tools: [] } }\n  \
                      - sharegpt: { prompts: 4, output_len: 8 }\n";
     let bench = Bench::of(&sims(&[("a", "vllm", "")], scenarios));
-    bench.run(&[]).exits(3).says("no request demands anything");
+    bench
+        .run(&[])
+        .exits(3)
+        .says("no request says what its answer must be");
     let run = bench.finished();
     assert_eq!(
         figure(summary(&run, "a", "sharegpt"), "completed_requests"),
@@ -95,5 +98,5 @@ fn a_load_whose_answers_cannot_be_checked_fails_by_itself() {
     Bench::of(&demands_nothing)
         .call(&["check", "matrices/m.yaml"])
         .exits(2)
-        .says("no request demands anything");
+        .says("no request says what its answer must be");
 }

@@ -29,12 +29,12 @@ fn nothing_is_started_beside_a_stranger_on_its_gpu_who_is_named() {
     let ran = ran
         .says(&whose)
         .says(", 300 MiB)")
-        .says("help: stop it: other work on a GPU is measured along with the engine")
+        .says("help: stop the other processes on the GPU, because they distort the measurement")
         .says("preflight failed (1 error)");
     assert_eq!(count(&ran, "GPU 1"), 0, "no launch uses it: {}", ran.stderr);
     stub.rewrite("hold gpu=0 3072\n");
     bench.run(&[]).exits(4).says(
-        "3.5 GiB of the memory of GPU 0 is in use (`rest_memory` allows 1GiB on an idle GPU), and no process is reported that holds it",
+        "3.5 GiB of the memory of GPU 0 is in use, but no process is reported that uses it (`rest_memory` allows 1GiB on an idle GPU)",
     );
     stub.rewrite("lost gpu=0\n");
     bench.run(&[]).exits(4).says("GPU 0 cannot be read");
@@ -206,11 +206,11 @@ fn what_nobody_on_this_host_can_see_is_found_by_what_it_does_to_a_gpu() {
         [
             (
                 ReasonCode::GpuMemoryUnexplained,
-                "GPU 0: 30000MiB of its memory belongs to no process of the engine"
+                "GPU 0: 30000MiB of memory that belongs to no process of the engine"
             ),
             (
                 ReasonCode::GpuErrors,
-                "GPU 2: 1 uncorrectable memory errors within the window"
+                "GPU 2: 1 uncorrectable memory errors during the measurement"
             ),
             (ReasonCode::PcieDowntrained, "GPU 1: 8 of 16 lanes"),
         ],
@@ -293,5 +293,5 @@ fn memory_that_grows_is_a_sign_of_life_while_an_engine_starts() {
         .run(&[])
         .exits(3)
         .says("the engine hangs: no log output for")
-        .says("its GPU memory use did not grow");
+        .says("the engine's GPU memory use did not grow");
 }

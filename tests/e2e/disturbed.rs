@@ -140,10 +140,10 @@ fn what_a_host_goes_through_is_named() {
         (ReasonCode::Swapping, "MiB/s to and from swap"),
         (
             ReasonCode::CpuStolen,
-            "of the processors' time went to other machines",
+            "of the processors' time went to other virtual machines",
         ),
         (ReasonCode::GpuErrors, "NVRM: Xid (PCI:0000:10:00): 48"),
-        (ReasonCode::NumaRemote, "no processor of its GPUs' NUMA nodes"),
+        (ReasonCode::NumaRemote, "outside the NUMA nodes of its GPUs"),
     ] {
         let (weight, measured) = found
             .get(&code)

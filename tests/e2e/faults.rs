@@ -389,5 +389,5 @@ fn a_dead_port_is_told_in_words() {
         .run(&[])
         .exits(4)
         .says("the server of engine `attach` cannot be used: http://127.0.0.1:9/health: Connection refused")
-        .says("start it, or correct `url:`");
+        .says("start the server, or correct `url:`");
 }

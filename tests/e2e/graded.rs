@@ -96,7 +96,7 @@ fn own_items_are_read_before_the_load_and_bad_ones_are_refused() {
     refused(&with("arithmetics"), "use one of `arithmetic`");
     refused(
         &with("tool-calls"),
-        "has no tools, which the task `tool-calls` needs",
+        "cannot be used for the task `tool-calls` of `quality`",
     );
     let bench = with("mine: { path: items.jsonl, grader: numeric, items: 2 }");
     refused(&bench, "items.jsonl");
@@ -137,7 +137,7 @@ fn answers_that_are_worse_than_those_of_the_reference_cost_the_row_and_equal_one
     let quality = "quality: { reference: pinned, controls: 4, tasks: [arithmetic: { items: 120 }] }\n";
     let bench = Bench::of(&format!("{matrix}{quality}"));
     let ran = bench.run(&[]).exits(3).shows("lost / gained");
-    ran.says("worse answers than the reference: arithmetic");
+    ran.says("the answers are worse than those of the reference: arithmetic");
     let run = bench.finished();
     let compared = [
         ReasonCode::AnswersWorseThanReference,

@@ -226,7 +226,7 @@ fn noise_that_two_nodes_measured_is_not_saved_and_the_run_is_kept() {
     ran.exits(5)
         .says("the noise is not saved")
         .says("node node1 and node2")
-        .says("measure the noise again on one host");
+        .says("Measure the noise again on one host");
     assert!(!saved(&bench).exists());
     assert_eq!(bench.finished().summaries.len(), 6, "the run is complete");
 }

@@ -148,7 +148,7 @@ fn a_loss_on_one_model_is_confirmed_told_once_and_quiet_when_accepted() {
             "the first night",
         ])
         .exits(0)
-        .shows("now holds 2 of 2 cells");
+        .shows("now has 2 of the 2 cells");
     quiet(&bench);
     bench
         .call(&["baseline", "set", "matrices/m.yaml", &first, "--reason", "again"])
@@ -355,11 +355,11 @@ fn the_first_bad_version_is_found_and_arms_take_turns() {
         .call(&["bisect", "matrices/m.yaml", "--gate", "p99_ttft_ms"])
         .exits(2)
         .says("1000 requests are needed")
-        .says("raise `prompts` of `random-1k-1k`");
+        .says("raise `prompts` of the scenario `random-1k-1k`");
     bench
         .call(&["compare", &ends, "--arms", "version=v1,v9"])
         .exits(2)
-        .says("its cells have version");
+        .says("values of version in its cells");
     bench.leaves_no_process();
 }
 
@@ -382,7 +382,7 @@ datasets: {{ sharegpt: data/conversations.json }}
 {LENIENT}"
     ));
     let bisect = ["bisect", "matrices/m.yaml", "--no-calibration", "--floor", "90%"];
-    let found = "first bad version: v2 (last good: v1), by reliability";
+    let found = "first bad version: v2 (last good: v1), judged by reliability";
     bench.call(&bisect).exits(1).shows("less reliable").shows(found);
     let runs = || {
         let mut runs: Vec<(PathBuf, Vec<u8>)> = fs::read_dir(bench.results())
@@ -503,8 +503,8 @@ fn a_run_of_noise_is_not_the_newest_of_its_matrix() {
     bench
         .call(&["baseline", "set", "matrices/m.yaml", "--reason", "first"])
         .exits(0)
-        .shows(&format!("cells of `{own}`"))
-        .says("; until the baseline has five starts (three if `matrix noise` measured this host) of such a cell, a nightly run judges only its suspected losses, by fresh starts (exit code 5 if it judges nothing)");
+        .shows(&format!("cells of run `{own}`"))
+        .says("; five (three if `matrix noise` measured this host) are needed. Until then, a nightly run judges only suspected losses of such a cell, by fresh starts (exit code 5 if it judges nothing)");
     quiet(&bench);
     let accept = |run: &str| {
         let args = ["baseline", "accept", "matrices/m.yaml", run, "--reason", "noise"];
@@ -512,7 +512,7 @@ fn a_run_of_noise_is_not_the_newest_of_its_matrix() {
     };
     accept(&own)
         .exits(0)
-        .says("until the baseline has three starts of such a cell");
+        .says("; three are needed. Until then, a nightly run judges only suspected losses of such a cell");
     bench
         .run(&["--resume", &noise])
         .exits(2)

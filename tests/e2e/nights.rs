@@ -75,7 +75,7 @@ fn a_suspect_that_the_budget_has_no_room_for_is_undecided_and_nothing_else() {
     let more = [&GATE[..], &["--budget", "1ms", "--junit", "junit.xml"]].concat();
     let night = nightly(&bench, &more)
         .exits(5)
-        .says("it stays undecided: it needs")
+        .says("the loss stays undecided (a decision needs ")
         .says("`--budget` does not allow more")
         .shows("t: 1 suspected and undecided\n")
         .shows("  undecided: ")
@@ -206,7 +206,7 @@ fn a_webhook_that_redirects_has_not_taken_the_message_and_its_words_are_not_prin
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let address = listener.local_addr().expect("it has an address");
     for (status, said) in [
-        ("302", "status 302: redirects are not followed"),
+        ("302", "status 302, but redirects are not followed"),
         ("403", "status 403"),
     ] {
         let bench =
@@ -388,7 +388,7 @@ fn a_history_that_is_a_pipe_or_a_link_is_refused_before_anything_is_measured() {
     let elsewhere = bench.path().join("elsewhere");
     fs::write(&elsewhere, "").expect("a file can be written");
     std::os::unix::fs::symlink(&elsewhere, &history).expect("a link can be made");
-    refused("it is a symbolic link");
+    refused("is a symbolic link");
     assert_eq!(fs::read_to_string(&elsewhere).expect("it is there"), "");
 }
 
@@ -464,11 +464,11 @@ fn a_start_that_does_not_count_is_told_with_what_measures_it_again() {
     spoil(&run, 3);
     let name = run.file_name().expect("it has a name").to_string_lossy();
     let actual = set(&five)
-        .says("1 of 1 cell has too few starts that count")
-        .says(" with 4; until the baseline has five starts (three if `matrix noise` measured this host) of such a cell, a nightly run judges only its suspected losses, by fresh starts")
+        .says("1 of 1 cell in the baseline has too few starts that count")
+        .says(" with 4; five (three if `matrix noise` measured this host) are needed. Until then, a nightly run judges only suspected losses of such a cell, by fresh starts")
         .says("1 of the 5 planned starts does not count")
         .says(&format!(
-            "measure failed and invalid cells again with `matrix run matrices/m.yaml --resume {name} --failed`"
+            "To measure failed and invalid cells again, use `matrix run matrices/m.yaml --resume {name} --failed`"
         ))
         .says("`--retry-invalid`");
     assert!(
@@ -480,7 +480,7 @@ fn a_start_that_does_not_count_is_told_with_what_measures_it_again() {
     let three = Bench::of(&small(5, 10));
     three.run(&[]).exits(0);
     set(&three)
-        .says(" with 3; until ")
+        .says(" with 3; five ")
         .says("measure with `repeats: { starts: 5 }`");
 }
 
@@ -544,7 +544,7 @@ fn two_starts_and_published_figures_judge_nothing() {
     accept("set", &newest(&bench).display().to_string());
     let night = nightly(&bench, &[GATE, FLOOR].concat()).exits(5);
     assert_eq!(first_line(&night.stdout), "published: 1 of 1 metrics not judged");
-    night.shows("n = 2 and 2 starts; a verdict needs five on each side");
+    night.shows("n = 2 and 2 starts; a verdict needs five starts on each side");
     accept(
         "accept",
         &repository().join("results/published").display().to_string(),
@@ -575,11 +575,11 @@ fn noise_is_measured_to_its_target_or_until_its_starts_are_spent() {
     // Nothing is as steady as that.
     noise(&["--starts", "2", "--target", "0.0001%", "--most", "12"])
         .exits(0)
-        .says("the target is not reached within `--most`: 12 starts of each launch detect changes of");
+        .says("the target is not reached within `--most`: with 12 starts of each launch, a change of ");
     let cells = fs::read_dir(newest(&bench).join("cells")).expect("there are cells");
     assert_eq!(cells.count(), 12);
     noise(&["--starts", "2", "--target", "90%", "--most", "12"])
         .exits(0)
-        .says("the target is reached: 10 starts of each launch detect changes of");
+        .says("the target is reached: with 10 starts of each launch, a change of ");
     bench.leaves_no_process();
 }

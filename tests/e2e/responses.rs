@@ -135,7 +135,9 @@ fn a_count_that_neither_text_nor_events_bear_out_is_found() {
     let found = reason(summary(&run, "other", "load"), "tokens-disagree");
     assert_eq!(found.weight, Verdict::Suspect);
     assert!(
-        found.measured.starts_with("768 output tokens by the engine"),
+        found
+            .measured
+            .starts_with("768 output tokens reported by the engine"),
         "{found:?}"
     );
     let marked = ran

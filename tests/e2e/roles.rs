@@ -58,10 +58,10 @@ fn the_end_of_any_process_is_that_of_the_engine_and_its_log_is_quoted() {
     let ran = bench.run(&[]).exits(3);
     let run = bench.finished();
     let (_, reason, tail) = failure(summary(&run, "split", "load"));
-    assert!(reason.contains("its process `decode "), "{reason}");
+    assert!(reason.contains("process `decode "), "{reason}");
     assert!(tail.lines().count() > 0, "{reason}");
     assert!(tail.lines().all(|line| line.starts_with("[decode ")), "{tail}");
-    ran.says("its process `decode ");
+    ran.says("process `decode ");
     bench.leaves_no_process();
 }
 

@@ -170,7 +170,7 @@ fn a_tokenizer_without_a_chat_template_is_told_before_anything_starts() {
         "name: t\nengines:\n  - vllm: { variant: chat }\nmodels:\n  - m: { tokenizer: data/tokenizer.json }\nscenarios:\n  \
          - ids: { dataset: random-ids, input_len: 8, output_len: 2, range_ratio: 0, prompts: 2 }\n",
     );
-    let expected = "note: the engine `vllm` uses the protocol `chat`, which fails if the engine finds no chat template either";
+    let expected = "note: requests to the engine `vllm` fail if it has no chat template, which its protocol `chat` needs";
     check().exits(0).says(expected).says("such as `--chat-template`");
     bench.rewrite(
         "name: t\nengines:\n  - vllm: { variant: chat, args: [--chat-template, own.jinja] }\nmodels:\n  - m: { tokenizer: \

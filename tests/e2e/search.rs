@@ -141,12 +141,13 @@ fn the_plan_of_a_search_tells_its_slo_and_how_much_a_point_sends() {
         bench.rewrite(matrix);
         bench.call(&["plan", "matrices/m.yaml"]).exits(0)
     };
-    let attainment = "from 2 to 32 at 90 % attainment";
+    let attainment = "from 2 to 32 at which 90 % of requests meet the SLO";
     planned(MATRIX).shows(&format!(
-        "{attainment}, at most 128 requests per point, SLO TTFT 50ms,"
+        "{attainment}, at most 128 requests per search point, SLO TTFT 50ms,"
     ));
-    planned(&MATRIX.replace("prompts: 128 }", "duration: 90s }"))
-        .shows(&format!("{attainment}, at most 1m 30s per point, SLO TTFT 50ms,"));
+    planned(&MATRIX.replace("prompts: 128 }", "duration: 90s }")).shows(&format!(
+        "{attainment}, at most 1m 30s per search point, SLO TTFT 50ms,"
+    ));
     planned(&MATRIX.replace(
         "stages: [{ rate: 5, duration: 1s }, { rate: 20, duration: 500ms }]",
         "rate: 5\n      duration: 10s",
@@ -162,7 +163,12 @@ fn a_bound_that_was_not_bracketed_is_said_beside_the_figures() {
             .replace("ttft: 50ms", "ttft: 5s"),
     );
     let ran = bench.run(&["--only", "scenario=random-1k-1k"]).exits(0);
-    assert!(ran.stdout.contains("not bracketed"), "{}", ran.stdout);
+    assert!(
+        ran.stdout
+            .contains("the capacity lies above it and was not found"),
+        "{}",
+        ran.stdout
+    );
     let run = bench.finished();
     let record = run.summaries[0].search.as_ref().expect("the search is recorded");
     assert_eq!(
@@ -173,7 +179,7 @@ fn a_bound_that_was_not_bracketed_is_said_beside_the_figures() {
         run.summaries[0]
             .warnings
             .iter()
-            .any(|warning| warning.contains("the capacity lies above and is not bracketed"))
+            .any(|warning| warning.contains("the capacity lies above it and was not found"))
     );
 }
 
@@ -200,7 +206,11 @@ fn a_server_that_goes_away_during_a_search_has_no_capacity_and_wins_nothing() {
         .map(|reason| reason.code)
         .collect();
     assert!(codes.contains(&ReasonCode::Errors), "{codes:?}");
-    assert!(ran.stdout.contains("not bracketed"), "{}", ran.stdout);
+    assert!(
+        ran.stdout.contains("the exact capacity was not found"),
+        "{}",
+        ran.stdout
+    );
     assert!(ran.stdout.contains("refused"), "{}", ran.stdout);
     bench.leaves_no_process();
 }
@@ -232,7 +242,7 @@ fn points_and_the_cell_after_a_search_are_not_taken_for_cold() {
     assert!(
         unproven
             .measured
-            .starts_with("2 of 3 points, first at 2 at once:"),
+            .starts_with("2 of 3 points of the search, first at 2 at once:"),
         "{unproven:?}"
     );
     crate::responses::reason(summary(&run, "kept", "again"), "reset-unproven");
@@ -363,7 +373,7 @@ fn a_rate_whose_prompts_ran_out_neither_holds_nor_fails() {
     assert!(
         record
             .describe()
-            .contains("the prompts of the first point, 30 req/s, ran out"),
+            .contains("the first point, 30 req/s, ran out of prompts"),
         "{}",
         record.describe()
     );
@@ -469,7 +479,7 @@ fn every_tier_of_an_slo_gets_its_capacity_and_points_are_shown() {
     bench
         .call(&["plan", "matrices/m.yaml"])
         .exits(2)
-        .says("tiers are for a search, which finds the capacity of each");
+        .says("several tiers need a search, which finds the capacity of each tier");
 }
 
 /// Conversations of three turns with pauses, of which eight may run at a time without a wait.
@@ -518,5 +528,5 @@ fn the_number_of_conversations_that_keeps_the_slo_is_found() {
     bench
         .call(&["plan", "matrices/m.yaml"])
         .exits(2)
-        .says("has no conversations whose number could be varied");
+        .says("has no conversations, so the search cannot vary their number");
 }

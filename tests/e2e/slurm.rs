@@ -238,7 +238,7 @@ fn what_the_cluster_refuses_is_said_with_the_fix_and_leaves_nothing() {
         (
             "partition: nope\n",
             "invalid partition specified: nope",
-            "`sinfo -o %P` lists them",
+            "`sinfo -o %P` lists the partitions",
         ),
         (
             "gres: gpu:a100\ngpus: 1\n",
@@ -324,13 +324,13 @@ fn a_prolog_that_ends_the_job_and_a_path_with_a_line_break_are_named() {
         run(&bench, &[])
             .exits(exit)
             .says(end)
-            .says("a line of `prolog` of the profile may have ended it");
+            .says("a line of `prolog` of the profile, such as `exit`, may have ended the job");
     }
     let bench = cluster.bench(&matrix, PROFILE);
     run(&bench, &["--results", "a\nb"])
         .exits(2)
         .says("the folder of the results, \"")
-        .says("a\\nb\", has a line break")
+        .says("a\\nb\": its path has a line break")
         .says("choose another one");
     // Characters that change the direction of text, too.
     let refused = bench
@@ -475,7 +475,7 @@ fn a_job_that_waits_for_ever_is_named() {
     cluster.ask("scancel", &[&id]);
     let ran = Ran::from(login.wait_with_output().expect("it ends"));
     ran.exits(6)
-        .says("waits until someone changes this: the time limit of the job exceeds that of the partition")
+        .says("cannot start until someone changes this: the time limit of the job exceeds that of the partition")
         .says("ended before its run did: CANCELLED");
 }
 
@@ -550,7 +550,7 @@ fn a_job_that_was_cancelled_before_it_began_is_submitted_again() {
     let ran = Ran::from(login.wait_with_output().expect("it ends"));
     ran.exits(6)
         .says("ended before its run did: CANCELLED")
-        .says("submit it again with: matrix run matrices/m.yaml --no-calibration --cluster test\n");
+        .says("submit the job again with: matrix run matrices/m.yaml --no-calibration --cluster test\n");
     fs::write(
         bench.matrix().with_file_name("clusters").join("test.yaml"),
         PROFILE,

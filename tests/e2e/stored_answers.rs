@@ -143,10 +143,10 @@ fn a_stored_run_that_cannot_be_compared_is_refused_before_anything_starts_and_ot
     bench
         .run(&["--results", "new"])
         .exits(2)
-        .says("the prompts of its scenario of the same name differ");
+        .says("the stored run has other prompts than ");
     with(tasks, &format!("run: results/{name}, engine: vllm"))
         .exits(2)
-        .says("selects none of its graded cells: `engine=pinned,");
+        .says("selects none of the graded cells of the stored run: `engine=pinned,");
     assert!(!bench.path().join("new").exists());
     fs::write(&file, items(222).repeat(4)).expect("it can be written");
     with(tasks, &format!("run: results/{name}")).exits(0);

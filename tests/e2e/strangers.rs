@@ -81,7 +81,7 @@ fn a_stranger_on_the_port_is_not_measured_as_the_engine() {
     stranger.wait().expect("it ended");
     let id = stranger.id();
     ran.exits(3)
-        .says("is served by another process")
+        .says("another process answers on port ")
         .says(&format!("process {id} `"));
     assert!(lives, "the stranger is left alone");
     bench.leaves_no_process();
@@ -137,7 +137,7 @@ fn a_server_that_cannot_be_seen_and_answers_after_the_stop_fails_the_cell() {
     server.kill().expect("it lives");
     server.wait().expect("it ended");
     let ran = ran.exits(3);
-    ran.says("which still responds after the engine was stopped");
+    ran.says("a process that still responds after the engine was stopped");
     let run = bench.finished();
     let summary = &run.summaries[0];
     let (phase, reason, _) = failure(summary);
@@ -340,8 +340,8 @@ fn shared_memory_of_others_stays_and_that_of_the_engine_is_freed() {
     );
     let [Shared(dataset), _] = &others;
     let name = dataset.file_name().expect("it has a name").to_string_lossy();
-    ran.says("1.0 MB that it left in /dev/shm are freed (1 file)")
-        .says("cannot be attributed to it and was not removed")
+    ran.says("1.0 MB that the engine left in /dev/shm are freed (1 file)")
+        .says("was not removed, because it may not belong to the engine")
         .says(&name);
     bench.leaves_no_process();
 }
@@ -385,7 +385,7 @@ fn a_file_of_a_run_that_is_a_link_is_not_written_through() {
             ran.stderr
         );
         if ran.code != Some(0) {
-            ran.says("it is a symbolic link").says(name);
+            ran.says("is a symbolic link").says(name);
         }
         let _ = fs::remove_file(&path);
         fs::write(&path, before).expect("it can be written");
@@ -394,7 +394,7 @@ fn a_file_of_a_run_that_is_a_link_is_not_written_through() {
     fs::create_dir_all(&nightly).expect("a folder can be made");
     std::os::unix::fs::symlink(&precious, nightly.join("lock")).expect("a link can be made");
     let ran = bench.call(&["nightly", "matrices/m.yaml", "--no-calibration"]);
-    ran.says("it is a symbolic link").says("nightly/lock");
+    ran.says("is a symbolic link").says("nightly/lock");
     assert_eq!(
         fs::read_to_string(&precious).expect("it is there"),
         "of somebody else"

@@ -78,7 +78,7 @@ fn a_better_flag_is_confirmed_and_a_killed_search_measures_nothing_twice() {
     let again = [&budget[..], &["--resume"]].concat();
     tune(&bench, &again)
         .exits(0)
-        .says("note: `--stepp` is left out of the space: ")
+        .says("note: `--stepp` is left out of the search space: ")
         .says("did you mean `--step`?")
         .shows("Best flags of sim for output throughput? --step=2ms: +")
         .shows("confirmed by fresh starts")
@@ -124,7 +124,7 @@ fn a_better_flag_is_confirmed_and_a_killed_search_measures_nothing_twice() {
     fs::write(&journal, text.replacen("{", "", 3)).expect("it can be written");
     tune(&bench, &again)
         .exits(6)
-        .says("the search cannot be continued, because what it spent is not known")
+        .says("the search cannot be continued, because it is unknown how much of the budget is used")
         .says("leave `--resume` out to start the search anew");
 }
 
@@ -175,7 +175,7 @@ fn configurations_that_crash_or_answer_wrongly_are_listed_and_do_not_win() {
     // Seven trials, of which the default has at most three.
     tune(&bench, &["--budget", "17 starts"])
         .exits(0)
-        .shows("The default: by the trials no configuration is expected to be better than the default")
+        .shows("The default: according to the trials, no configuration is expected to be better than the default")
         .shows("What failed, and why");
     let record = record(&bench);
     assert_eq!(record["result"]["kind"], "default-is-best");
@@ -303,7 +303,7 @@ fn a_winner_whose_tokens_are_counted_otherwise_in_its_fresh_starts_is_rejected()
     tune(&bench, &["--budget", "34 starts"])
         .exits(0)
         .shows("Best flags of fading for output throughput? speed=--step 4ms: +")
-        .shows("its engine counts other prompt tokens than with the default");
+        .shows("its engine counts prompt tokens differently than with the default");
     bench.leaves_no_process();
 }
 
@@ -313,8 +313,8 @@ fn a_winner_whose_tokens_are_counted_otherwise_in_its_fresh_starts_is_rejected()
 fn a_winner_with_one_fresh_start_of_failed_requests_is_rejected_and_stays_so() {
     let space = "tune: { space: { speed: [default, --step 2ms --fifth=--http-error-every:9] } }\n";
     let bench = fading(space);
-    let shown = "The default: what was better in the trials was rejected in its fresh starts (t01), and of the rest none is expected to be better";
-    let rejected = "1 of 5 fresh starts failed or measured something else (invalid: errors)";
+    let shown = "The default: configurations that were better in the trials were rejected by their fresh starts (t01), and none of the others is expected to be better";
+    let rejected = "1 of 5 fresh starts failed or gave no usable result (invalid: errors)";
     tune(&bench, &["--budget", "15 starts"])
         .exits(0)
         .shows(shown)
@@ -329,7 +329,7 @@ fn a_winner_with_one_fresh_start_of_failed_requests_is_rejected_and_stays_so() {
     tune(&bench, &["--budget", "15 starts", "--retry-invalid", "2"])
         .exits(0)
         .shows(shown)
-        .shows("1 of 5 fresh starts failed or measured something else (invalid: errors");
+        .shows("1 of 5 fresh starts failed or gave no usable result (invalid: errors");
     bench.leaves_no_process();
 }
 
@@ -338,14 +338,14 @@ fn starts_of_the_default_that_fail_are_named_and_measured_again_by_a_command_tha
     let space = "tune: { space: { speed: [default, --step 2ms --hale] } }\n";
     let bench = fading_with(", --step, 10ms, --faint", space);
     let ran = tune(&bench, &["--budget", "15 starts"]).exits(3);
-    let ran = ran.shows("Not decided, perhaps speed=--step 2ms --hale: with the default 2 of 5 fresh starts failed or measured something else (failed in launch: ");
+    let ran = ran.shows("Not decided, perhaps speed=--step 2ms --hale: with the default 2 of 5 fresh starts failed or gave no usable result (failed in launch: ");
     let ran = ran.shows("so 2 valid starts have no counterpart to be compared with");
-    let ran = ran.shows("to measure starts that do not count again: matrix tune ");
+    let ran = ran.shows("repeat the starts that do not count with: matrix tune ");
     assert!(ran.stdout.contains(" --failed --resume "), "{}", ran.stdout);
     tune(&bench, &["--budget", "15 starts", "--resume", "--failed"])
         .exits(0)
         .shows("speed=--step 2ms --hale: +")
-        .shows("Findings with the default: 2 of 5 fresh starts failed or measured something else")
+        .shows("Findings with the default: 2 of 5 fresh starts failed or gave no usable result")
         .shows("2 more starts (interrupted, or measured again)");
     bench.leaves_no_process();
 }
@@ -392,7 +392,7 @@ fn a_journal_that_was_cut_off_is_refused() {
     fs::write(&journal, "").expect("it can be written");
     tune(&bench, &[&FEWEST[..], &["--resume"]].concat())
         .exits(6)
-        .says("what it spent is not known: `journal.jsonl` of");
+        .says("it is unknown how much of the budget is used: `journal.jsonl` of");
 }
 
 #[test]
@@ -403,7 +403,7 @@ fn after_a_winner_that_crashes_in_its_fresh_starts_the_next_best_is_confirmed() 
         .exits(0)
         .shows("Best flags of fading for output throughput? speed=--step 4ms: +")
         .shows("(speed=--step 2ms --fading) in 10 starts: ")
-        .shows(" of 5 fresh starts failed or measured something else (failed in launch: ")
+        .shows(" of 5 fresh starts failed or gave no usable result (failed in launch: ")
         .shows("rejected in its confirmation");
     let record = record(&bench);
     assert_eq!(record["spent"]["confirm_starts"], 20, "{record:#}");
@@ -426,7 +426,7 @@ fn prompts_that_are_cut_do_not_win() {
         !failed(
             &record,
             "infeasible",
-            "its engine counts other prompt tokens than with the default"
+            "its engine counts prompt tokens differently than with the default"
         )
         .is_empty(),
         "{record:#}"

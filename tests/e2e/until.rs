@@ -130,7 +130,7 @@ fn a_quiet_cell_is_left_alone_and_a_noisy_one_started_again_up_to_the_most() {
         .call(&["plan", "matrices/m.yaml"])
         .exits(0)
         .shows("5 starts, up to 6 until ±50 %")
-        .shows("`starts: 3` is raised to 5, 4 more engine starts");
+        .shows("`starts: 3` is raised to 5: 4 more engine starts");
     let ran = bench.run(&[]).exits(0).says("1 more start, ");
     let run = bench.finished();
     assert_eq!(
@@ -141,10 +141,10 @@ fn a_quiet_cell_is_left_alone_and_a_noisy_one_started_again_up_to_the_most() {
     );
     let ran = ran
         .shows("precise enough, within ±50 %: ")
-        .shows("not within ±50 %, the maximum of 6 starts is reached: ");
+        .shows("precision of ±50 % not reached within the maximum of 6 starts: ");
     for (why, engine, other) in [
         ("precise enough", "quiet", "noisy"),
-        ("the maximum of 6 starts is reached", "noisy", "quiet"),
+        ("not reached within the maximum of 6 starts", "noisy", "quiet"),
     ] {
         let note = ran
             .stdout
@@ -158,7 +158,7 @@ fn a_quiet_cell_is_left_alone_and_a_noisy_one_started_again_up_to_the_most() {
     bench
         .call(&["report", &folder])
         .exits(0)
-        .shows("the maximum of 6 starts is reached");
+        .shows("not reached within the maximum of 6 starts");
     bench.run(&["--resume"]).exits(0);
     let again = bench.finished();
     assert_eq!(again.plan, run.plan);
@@ -172,7 +172,7 @@ fn a_spent_budget_ends_it() {
     bench
         .run(&[])
         .exits(0)
-        .shows("not within ±50 %, the budget of 10ms of GPU time is spent: ");
+        .shows("precision of ±50 % not reached within the budget of 10ms of GPU time: ");
     assert_eq!(starts(&bench.finished(), "noisy"), 5);
     bench.leaves_no_process();
 }
@@ -231,7 +231,7 @@ fn what_was_stopped_in_a_later_round_goes_on_there() {
     bench
         .run(&["--resume"])
         .exits(0)
-        .shows("the maximum of 7 starts is reached");
+        .shows("not reached within the maximum of 7 starts");
     let run = bench.finished();
     assert_eq!(run.plan, stopped.plan, "nothing is planned twice");
     assert_eq!(starts(&run, "noisy"), 7);
@@ -289,7 +289,7 @@ fn a_night_looks_at_all_starts_and_decides_by_fresh_ones() {
     bench
         .run(&["--resume", &name])
         .exits(0)
-        .shows("not within ±90 %, the maximum of 6 starts is reached");
+        .shows("precision of ±90 % not reached within the maximum of 6 starts");
     let run = Run::read(&night).expect("it can be read");
     assert_eq!((run.plan.starts.len(), run.summaries.len()), (6, 6));
     bench.leaves_no_process();

@@ -139,7 +139,7 @@ fn wrong_answers_come_before_a_slower_start_and_the_help_texts_are_compared() {
     upgrade(&bench, &again)
         .exits(1)
         .shows("No: answers of arithmetic got worse: -")
-        .says("note: 5 measurements with wrong answers not measured again");
+        .says("note: `--failed` does not repeat 5 measurements with wrong answers");
 }
 
 /// Arguments for [`build`] that let its first start end in the middle of a load.
@@ -180,7 +180,7 @@ fn a_crash_on_both_sides_is_undecided_and_one_that_was_measured_again_still_coun
     upgrade(&bench, &continued)
         .exits(0)
         .shows("Measured again for new (")
-        .shows(" (of a matrix that said otherwise).");
+        .shows(" (measured with an earlier version of the matrix).");
     bench.rewrite(&matrix);
     upgrade(&bench, &continued)
         .exits(1)
@@ -211,7 +211,7 @@ fn wrong_answers_are_not_measured_again_by_changing_the_matrix_and_changing_it_b
     bench.rewrite(&matrix);
     upgrade(&bench, &continued)
         .exits(1)
-        .says("note: 10 measurements from before a change of the matrix count again")
+        .says("note: 10 measurements from before a change of the matrix can be used again")
         .shows("No: answers of arithmetic got worse: -");
 }
 
@@ -325,7 +325,7 @@ fn a_search_by_upgrades_finds_the_version_whose_answers_got_worse() {
         .exits(1)
         .shows("May I upgrade sim from v1 to v3? No: answers of arithmetic got worse: -")
         .shows("page: ")
-        .shows("first bad version: v2 (last good: v1), by answers of arithmetic of ");
+        .shows("first bad version: v2 (last good: v1), judged by answers of arithmetic of ");
     assert_eq!(
         page_of(&newest(&bench))["answers"][0]["task"],
         "arithmetic",
@@ -386,7 +386,7 @@ fn a_night_with_another_build_than_its_baseline_gets_the_page_and_its_answers_ar
         assert_eq!(compared["run"].is_null(), paired, "{compared}");
         let ran = ran.exits(1).shows("worse: engine=sim,");
         if paired {
-            ran.shows("reference: the baseline, started in turn");
+            ran.shows("reference: the baseline, started in alternation");
             // The cell is invalid by its answers, and its row says so.
             assert_eq!(page["speed"]["rows"][0]["refused"], "invalid", "{page}");
         }

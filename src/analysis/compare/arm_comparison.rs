@@ -19,7 +19,7 @@ pub(crate) enum ArmsError {
         reason: String,
     },
     #[error(
-        "`{run}` has no two cells that differ in `{axis}={},{}` alone\n  = help: its cells have {axis} {known}",
+        "`{run}` has no two cells that differ only in `{axis}={},{}`\n  = help: values of {axis} in its cells: {known}",
         .values[0],
         .values[1]
     )]

@@ -91,7 +91,12 @@ impl<'a> PairedRun<'a> {
         let is_elsewhere = !is_same_host && names[0] != names[1];
         FreshStarts::Alternating(
             MetricQuestion { noise, ..question },
-            is_elsewhere.then(|| format!("on {}, where the nightly run was on {}", names[0], names[1])),
+            is_elsewhere.then(|| {
+                format!(
+                    "measured on {}, while the nightly run was measured on {}",
+                    names[0], names[1]
+                )
+            }),
         )
     }
 
@@ -99,7 +104,7 @@ impl<'a> PairedRun<'a> {
     pub(crate) fn question(&self, pairing: &PairedMetric<'_>) -> Result<MetricQuestion, String> {
         let twin = self
             .baseline_cell(pairing.cell)
-            .ok_or_else(|| "its baseline was not started in this nightly run".to_owned())?;
+            .ok_or_else(|| "the baseline of the cell was not started in this nightly run".to_owned())?;
         let candidate = self
             .side
             .cells
@@ -228,7 +233,7 @@ pub(crate) fn unknown_build_reason(baseline_cell: &CellStats, candidate: &CellSt
         |fact: &str| baseline_cell.engine.contains_key(fact) && candidate.engine.contains_key(fact);
     let is_one_command = baseline_cell.settings == candidate.settings;
     (is_one_command && !is_known("version") && !is_known("image")).then(|| {
-        "the baseline's build cannot be distinguished from that of this nightly run: the engine reports no version, and the same command starts both".to_owned()
+        "the builds of the baseline and of this nightly run cannot be distinguished: the engine reports no version, and the same command starts both".to_owned()
     })
 }
 
@@ -242,7 +247,7 @@ pub(crate) fn other_build_reason(baseline_cell: &CellStats, started: &CellStats)
     let changes: Vec<String> = differences.iter().map(Difference::in_words).collect();
     (!changes.is_empty()).then(|| {
         format!(
-            "the engine that starts now is not the baseline's build: {}",
+            "the engine that starts now is another build than the one that the baseline measured: {}",
             changes.join("; ")
         )
     })

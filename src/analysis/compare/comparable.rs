@@ -143,7 +143,7 @@ fn compare_definitions(
     };
     let (first_value, second_value) = (words(first), words(second));
     differences.incomparable.push(format!(
-        "metrics in the definitions {first_value} against {second_value}"
+        "the definitions of the metrics differ: {first_value} against {second_value}"
     ));
 }
 
@@ -153,7 +153,7 @@ fn compare_parallelism(
     second: &ComparedCell<'_>,
 ) {
     let (first_value, second_value) = (first.launch.gpus(), second.launch.gpus());
-    let is_unknown = "the number of GPUs is not known for both sides".to_owned();
+    let is_unknown = "the number of GPUs is unknown for at least one side".to_owned();
     match (first_value, second_value) {
         _ if first.is_unknown(UnknownFact::Gpus) || second.is_unknown(UnknownFact::Gpus) => {
             differences.incomparable.push(is_unknown)

@@ -42,8 +42,8 @@ impl Allotment {
     pub(crate) const fn shortfall_reason(self) -> Option<&'static str> {
         match (self.starts < self.wanted, self.is_limited_by_time) {
             (false, _) => None,
-            (true, true) => Some("`--budget` does not allow more"),
-            (true, false) => Some("`--confirm` does not allow more"),
+            (true, true) => Some("`--budget` does not allow more fresh starts"),
+            (true, false) => Some("`--confirm` does not allow more fresh starts"),
         }
     }
 }
@@ -185,13 +185,13 @@ mod tests {
     fn without_a_budget_each_gets_what_decides_and_no_more_than_is_allowed() {
         let screen_result = screen_result(&[("a", 5, 0.1), ("b", 3, 0.1), ("a", 4, 0.2)]);
         assert_eq!(allotments(&screen_result, 16, None), [(5, None), (3, None)]);
-        let short = Some("`--confirm` does not allow more");
+        let short = Some("`--confirm` does not allow more fresh starts");
         assert_eq!(allotments(&screen_result, 4, None), [(4, short), (3, None)]);
     }
 
     #[test]
     fn a_budget_goes_to_the_largest_loss_first_and_counts_a_shared_launch_once() {
-        let short = Some("`--budget` does not allow more");
+        let short = Some("`--budget` does not allow more fresh starts");
         // Starting the engine costs time: three starts of `c` take 210 s, and as many of `b` take the same.
         // `a` shares these starts and needs 10 s each.
         let screen_result = screen_result(&[("a", 3, 0.1), ("b", 3, 0.2), ("c", 3, 0.3)]);

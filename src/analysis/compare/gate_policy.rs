@@ -160,7 +160,7 @@ fn loss_evidence(
         && p / 2.0 <= level
     {
         why.push(format!(
-            "{} against the nightly runs since the baseline",
+            "a change of {} compared with the nightly runs since the baseline",
             percent(change)
         ));
     }

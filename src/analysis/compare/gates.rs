@@ -123,7 +123,7 @@ pub(crate) fn drain_reason<'a>(
     let drains = measurements.filter_map(of_one).filter(|_| stands_in);
     let (drain, responses) = drains.max_by(|one, other| one.0.total_cmp(&other.0))?;
     Some(format!(
-        "{:.0} % of the run is outside its steady state, which has only {responses:.1} requests per slot, so ramp and drain dominate the figure; raise `prompts`",
+        "beginning and end of the load dominate this figure: {:.0} % of the run is outside the steady state, which has only {responses:.1} requests per slot of the concurrency; raise `prompts`",
         100.0 * drain
     ))
 }
@@ -212,7 +212,7 @@ mod tests {
         let thin = figures(0.7, 350.0);
         let reason = why(&thin, 40, full).expect("its ends decide");
         assert!(
-            reason.starts_with("30 % of the run") && reason.contains("2.0 requests"),
+            reason.contains("30 % of the run") && reason.contains("2.0 requests"),
             "{reason}"
         );
         // Two waves without a drain, a steady state with enough requests, and a metric that is not affected.

@@ -188,7 +188,9 @@ fn first_alarm(course: SeriesModel, watched: usize, rng: &mut SeededRng) -> Opti
 #[test]
 fn wandering_and_switching_series_do_not_alarm_and_a_slow_leak_does() {
     let series = night_count();
-    println!("{series} series of {NIGHTS_BEFORE} quiet nights and up to {NIGHTS_WATCHED} more, seed {SEED}");
+    println!(
+        "{series} series of {NIGHTS_BEFORE} nights without a change and up to {NIGHTS_WATCHED} more nights, seed {SEED}"
+    );
     let courses = [
         SeriesModel::White,
         SeriesModel::Autocorrelated(0.6),
@@ -223,7 +225,7 @@ fn wandering_and_switching_series_do_not_alarm_and_a_slow_leak_does() {
         alarm_nights.sort_unstable();
         let median = alarm_nights.get(alarm_nights.len() / 2).copied();
         println!(
-            "{course:?}: {} of {series} found within 20 nights, the median on night {median:?}",
+            "{course:?}: {} of {series} series raised an alarm within 20 nights, the median on night {median:?}",
             alarm_nights.len()
         );
         if alarm_nights.len() * 100 < series * 95 {

@@ -9,7 +9,7 @@ pub(crate) enum GateError {
     #[error("`--gate {name}`: unknown metric\n  = help: the nearest name is `{nearest}`")]
     Unknown { name: String, nearest: String },
     #[error(
-        "`--gate {name}`: neither more nor less of this metric is better\n  = help: choose a throughput or a time, such as `output_throughput_tok_s` or `median_e2e_ms`"
+        "`--gate {name}`: for this metric neither a higher nor a lower value is better, so it cannot be a gate\n  = help: choose a throughput or a time, such as `output_throughput_tok_s` or `median_e2e_ms`"
     )]
     WithoutDirection { name: String },
 }

@@ -373,5 +373,5 @@ fn excluded_in_words<'a>(side: &'a str, cell: &'a CellStats) -> impl Iterator<It
         )
     });
     let replaced = cell.replaced.iter();
-    excluded.chain(replaced.map(move |result| format!("{side}, {result}; it was measured again")))
+    excluded.chain(replaced.map(move |result| format!("{side}, {result}; this measurement was repeated")))
 }

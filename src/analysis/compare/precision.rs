@@ -166,7 +166,9 @@ fn figure_precision(cell: &CellStats) -> Result<FigurePrecision, String> {
             .first_stage
             .map_or(means.len(), |stage| means.len().min(stage as usize));
         if stage < 2 {
-            return Err(format!("{stage} of its starts can be used, and two are needed"));
+            return Err(format!(
+                "only {stage} of the cell's starts can be used, but two are needed"
+            ));
         }
         let sigma = t_test::variance(&means[..stage]).sqrt();
         // Later starts may widen the interval, but request no further starts.
@@ -397,8 +399,8 @@ mod tests {
         );
         for (at, why) in [
             (0, "start 2: failed in launch"),
-            (1, "1 of its starts can be used"),
-            (2, "0 of its starts can be used"),
+            (1, "only 1 of the cell's starts can be used"),
+            (2, "only 0 of the cell's starts can be used"),
             (3, "is zero or missing on one of the starts"),
         ] {
             assert!(

@@ -109,7 +109,7 @@ fn raised_sample(cell: &CellStats, metric: Metric, min_value: Option<f64>) -> Re
         return Err(why);
     }
     let sample = Sample::from_starts(&resolution::raise_zeros(starts, min_value))
-        .ok_or_else(|| format!("{} is zero, so it has no ratio", metric.label()))?;
+        .ok_or_else(|| format!("{} is zero, so no ratio can be computed", metric.label()))?;
     Ok(Sample {
         counting_variance: resolution::counting_variance(metric, &sample.logs, min_value),
         launch: cell.launch.as_ref().map(ToString::to_string),

@@ -141,7 +141,7 @@ fn judge_rises(rises: &[FailureRise]) -> Vec<Option<bool>> {
 }
 
 /// Remark on a loss that may be chance.
-const CHANCE_NOTE: &str = "; not counted as a regression: it may be the chance of single starts";
+const CHANCE_NOTE: &str = "; not counted as a regression: a difference between so few starts may be chance";
 
 /// Starts that were lost more often than on the baseline.
 #[derive(Debug)]
@@ -194,7 +194,7 @@ impl FailureRise {
         };
         let why = match (is_regression, self.failures_by_start_of_sides()) {
             (true, _) => "",
-            (false, None) => "; not judged: this needs the requests of three starts on each side",
+            (false, None) => "; not judged: a verdict needs the requests of three starts on each side",
             (false, Some(_)) => CHANCE_NOTE,
         };
         format!(
@@ -271,7 +271,7 @@ fn lost_goodput_starts(
     let looks = (cells * after.len()) as f64;
     (by_chance * looks <= ALPHA).then(|| LostStarts {
         text: format!(
-            "{} 0 on {} of {} starts, baseline {} of {}",
+            "{} is 0 on {} of {} starts, baseline {} of {}",
             metric.label(),
             lost[1],
             tries[1],
@@ -489,8 +489,8 @@ mod tests {
     fn a_rise_in_one_start_is_told_with_the_number_of_starts() {
         assert_eq!(
             rise(&[0; 5], &[0, 0, 9, 0, 0]).in_words(false),
-            "9 of 5000 requests failed in 1 of 5 starts, baseline 0 of 5000 requests in 0 of 5 starts; not counted as a regression: it may be the chance of \
-             single starts"
+            "9 of 5000 requests failed in 1 of 5 starts, baseline 0 of 5000 requests in 0 of 5 starts; not counted as a regression: a difference between so few \
+             starts may be chance"
         );
     }
 }

@@ -175,7 +175,7 @@ fn question(
     };
     let (baseline, candidate) = (sample(0), sample(1));
     let no_verdict = (baseline.is_none() || candidate.is_none())
-        .then(|| NoVerdict::Missing("a value is zero, so it has no ratio".to_owned()));
+        .then(|| NoVerdict::Missing("a value is zero, so no ratio can be computed".to_owned()));
     Some(MetricQuestion {
         better: Direction::Lower,
         baseline: baseline.unwrap_or_default(),

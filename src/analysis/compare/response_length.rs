@@ -26,7 +26,7 @@ pub(crate) fn length_difference(first_value: Option<f64>, second_value: Option<f
     const MAX_LENGTH_DIFFERENCE: f64 = 0.02;
     let (first_value, second_value) = (first_value?, second_value?);
     let is_apart = (first_value - second_value).abs() > MAX_LENGTH_DIFFERENCE * first_value.min(second_value);
-    is_apart.then(|| format!("answers of {first_value:.1} tokens against {second_value:.1}"))
+    is_apart.then(|| format!("mean answer lengths of {first_value:.1} against {second_value:.1} tokens"))
 }
 
 /// Returns whether a metric depends on the length of answers. Only times of tokens, and rates derived from

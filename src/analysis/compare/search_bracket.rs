@@ -7,9 +7,10 @@ use crate::results::record::search::SearchRecord;
 pub(crate) fn unreliable_search_reason(record: &SearchRecord) -> Option<String> {
     let Some(capacity) = record.capacity else {
         return Some(match record.resolution {
-            Some(_) => "the search did not bracket its result".to_owned(),
+            Some(_) => "the search did not find both a lower and an upper limit of its result".to_owned(),
             None => {
-                "the search is of a version of `matrix` that gave no interval; measure it again".to_owned()
+                "the search was made by an older version of `matrix`, which gave no interval; measure again"
+                    .to_owned()
             }
         });
     };

@@ -89,7 +89,7 @@ fn unusable_reason(varies: &NoiseEstimate) -> Option<String> {
     let (df, starts) = (degrees_of_freedom(varies), varies.starts);
     if df.is_nan() || df >= f64::from(starts.max(1)) {
         return Some(format!(
-            "{df} degrees of freedom from {}",
+            "{df} degrees of freedom are not possible with {}",
             pluralize(starts as usize, "start", "starts")
         ));
     }

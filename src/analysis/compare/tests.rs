@@ -522,7 +522,7 @@ fn an_attainment_that_falls_to_zero_is_a_loss_as_a_goodput_is() {
         comparison
             .failures
             .iter()
-            .any(|failure| failure.text.contains("SLO attainment 0 on 5 of 5 starts"))
+            .any(|failure| failure.text.contains("SLO attainment is 0 on 5 of 5 starts"))
     );
     // One start that fell to zero does not prevent a verdict.
     let one = compare_sides(

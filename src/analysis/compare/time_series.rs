@@ -280,7 +280,7 @@ fn missing_reason(night: &NightlyRun, night_cell: Option<(&CellKey, &NightlyCell
         return "the matrix did not contain the cell".to_owned();
     };
     if !cell.figures.contains_key(figure) {
-        return "it was not a gating metric".to_owned();
+        return "the metric was not a gating metric".to_owned();
     }
     let is_reason = |kind| matches!(kind, FindingKind::Failed | FindingKind::Invalid);
     let mut findings = night.findings.iter();

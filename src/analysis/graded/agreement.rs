@@ -177,7 +177,10 @@ fn versus(ours: &[&ProbeAnswers], theirs: &[&ProbeAnswers]) -> Result<Agreement,
         .chain(theirs)
         .any(|probes| probes.probes_hash != ours[0].probes_hash)
     {
-        return Err("the probes differ, as in another version of `matrix`".to_owned());
+        return Err(
+            "the greedy probes of the two sides differ, perhaps because of different versions of `matrix`"
+                .to_owned(),
+        );
     }
     let pairs = ours.iter().zip(theirs);
     Ok(Agreement::sum(pairs.map(|(ours, theirs)| {

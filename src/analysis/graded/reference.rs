@@ -169,7 +169,7 @@ pub(super) fn reference_side<'a>(
 ) -> Option<Result<Vec<&'a GradedAnswers>, String>> {
     if plan.stored_reference.is_some() {
         let cell = stored.and_then(|stored| stored.cell(reference));
-        let missing = "the answers of the stored run that were copied when this run began are missing";
+        let missing = "this run copied the answers of the stored run when it began, but the copy is missing";
         return Some(match cell {
             Some(cell) => Ok(cell.measurements.iter().collect()),
             None => Err(missing.to_owned()),
@@ -200,7 +200,7 @@ pub(super) fn adjust(found: Vec<Paired>, run: Option<&RunId>) -> Vec<AnswerCompa
                 let smallest_loss = paired.smallest_loss(level).filter(|_| p_adjusted > ALPHA);
                 if p_adjusted > ALPHA && !paired.can_find_a_loss(level) {
                     return Err(format!(
-                        "the reference answers {:.1} % of {} right, with which no loss can be found; use more items",
+                        "the reference answers {:.1} % of {} correctly, which is not enough to find a loss; use more items",
                         100.0 * paired.reference_share(),
                         pluralize(paired.items as usize, "item", "items"),
                     ));
@@ -224,7 +224,7 @@ pub(crate) fn pair(
 ) -> Result<PairedItems, String> {
     if ours.len() != theirs.len() {
         return Err(format!(
-            "{} graded, and {} of the reference: give both as many starts and repeats",
+            "{} graded, but {} of the reference; give both cells the same number of starts and repeats",
             pluralize(ours.len(), "measurement was", "measurements were"),
             theirs.len()
         ));
@@ -249,7 +249,7 @@ pub(crate) fn pair(
         .map(|score| score.items_hash.as_ref())
         .collect();
     if hashes.contains(&None) {
-        return Err("it is unknown whether the items are the same (measured by an older version)".to_owned());
+        return Err("it is unknown whether the items of both sides are the same, because an older version of `matrix` measured a side".to_owned());
     }
     if hashes.iter().any(|hash| *hash != hashes[0]) {
         return Err("the items differ: other prompts, expected answers or graders".to_owned());

@@ -103,7 +103,7 @@ impl<'a> SidePair<'a> {
             }
         }
         if let Some(difference) = plan::item_difference(self.candidate.cell, baseline.cell, task) {
-            return Err(format!("the baseline was graded otherwise: {difference}"));
+            return Err(format!("the baseline was graded in another way: {difference}"));
         }
         pair(&all_graded_answers(&ours)?, &reference_answers(&theirs)?, task)
     }

@@ -214,7 +214,7 @@ impl LatencyKind {
             Self::E2e => "E2E",
             Self::E2eLine => "E2E to the last line",
             Self::E2eDue => "E2E from due",
-            Self::E2eLineDue => "E2E from due to the last line",
+            Self::E2eLineDue => "E2E from due time to the last line",
             Self::Tpot => "TPOT",
             Self::Itl => "ITL",
             Self::ChunkGap => "chunk gap",

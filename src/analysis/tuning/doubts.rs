@@ -77,7 +77,7 @@ impl SideDoubts {
         let reasons = self.fault_reasons[..named].join("; ");
         let starts = pluralize(self.measured, "fresh start", "fresh starts");
         Some(format!(
-            "{} of {starts} failed or measured something else ({reasons}{more})",
+            "{} of {starts} failed or gave no usable result ({reasons}{more})",
             self.faults
         ))
     }
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(
             doubts.in_words().as_deref(),
             Some(
-                "1 of 3 fresh starts failed or measured something else (invalid: answers-wrong-under-load); invalid: answers-wrong-under-load in 1 of 3 starts; suspect: host-busy in 1 of 3 starts; 3 of 150 requests failed"
+                "1 of 3 fresh starts failed or gave no usable result (invalid: answers-wrong-under-load); invalid: answers-wrong-under-load in 1 of 3 starts; suspect: host-busy in 1 of 3 starts; 3 of 150 requests failed"
             )
         );
         assert_eq!(
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(
             faults(&[again(&errors), again(&crashed), summary(Verdict::Valid, &[])]).as_deref(),
             Some(
-                "2 of 3 fresh starts failed or measured something else (invalid: errors; failed in launch: it ended)"
+                "2 of 3 fresh starts failed or gave no usable result (invalid: errors; failed in launch: it ended)"
             )
         );
         let retried = |reason: &str| {
@@ -209,7 +209,7 @@ mod tests {
         assert!(faults(&[retried("invalid: errors: 1 of 24 requests failed (4.2 %)")]).is_some());
         assert_eq!(
             faults(&[crashed]).as_deref(),
-            Some("1 of 1 fresh start failed or measured something else (failed in launch: it ended)")
+            Some("1 of 1 fresh start failed or gave no usable result (failed in launch: it ended)")
         );
     }
 }

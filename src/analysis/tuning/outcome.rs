@@ -78,11 +78,11 @@ impl Goal<'_> {
         match (self.objective, &self.scenario.search) {
             (Objective::Capacity, Some(search)) => Ok(Metric::Found(search.by, Tier::FIRST)),
             (Objective::Capacity, None) => Err(format!(
-                "`objective: capacity` needs a load that is searched for, and the scenario `{}` has no `search`",
+                "`objective: capacity` needs a scenario with `search`, but the scenario `{}` has no `search`",
                 self.scenario.name
             )),
             (Objective::Throughput, Some(_)) => Err(format!(
-                "the throughput of the scenario `{}` depends on the load that its `search` finds",
+                "`objective: throughput` is not possible: the throughput of the scenario `{}` depends on the load that its `search` finds",
                 self.scenario.name
             )),
             (Objective::Throughput, None) => Ok(Metric::Throughput(Quantity::Output)),
@@ -181,7 +181,7 @@ impl Goal<'_> {
                     Some(TrialFinding::infeasible("no load met the SLO"))
                 }
                 _ => Some(TrialFinding::unknown(
-                    "it is not shown that any load met the SLO; more `prompts` may decide",
+                    "it is unknown whether any load meets the SLO; more `prompts` may decide this",
                 )),
             };
         }
@@ -189,7 +189,7 @@ impl Goal<'_> {
         let attainment = figure(summary, Metric::Attainment).filter(|_| is_under_slo)?;
         (self.scenario.slo.is_some() && attainment < SLO_TARGET).then(|| {
             TrialFinding::infeasible(format!(
-                "{:.1} % of the requests met the SLO, fewer than {:.0} %",
+                "only {:.1} % of the requests met the SLO, but {:.0} % are required",
                 100.0 * attainment,
                 100.0 * SLO_TARGET
             ))
@@ -223,7 +223,7 @@ pub(crate) fn has_moved(trials: f64, fresh: f64) -> bool {
 /// How tokens are counted otherwise than with the default; `None` if they are counted alike.
 fn counted_otherwise(summary: &MeasurementSummary, default: &MeasurementSummary) -> Option<String> {
     if has_uncounted_tokens(summary) != has_uncounted_tokens(default) {
-        return Some("its output tokens are counted otherwise than those of the default (tokens-uncounted or tokens-disagree on one side)".to_owned());
+        return Some("its output tokens are not counted in the same way as with the default (`tokens-uncounted` or `tokens-disagree` on one side)".to_owned());
     }
     let prompts = |answers: &AnswerStats| (answers.reported_prompt_tokens, answers.prompt_tokens);
     let outputs = |answers: &AnswerStats| (answers.reported_tokens, answers.counted_tokens);
@@ -239,7 +239,7 @@ fn counted_otherwise(summary: &MeasurementSummary, default: &MeasurementSummary)
         });
         (!is_alike).then(|| {
             format!(
-                "its engine counts other {what} tokens than with the default: {own} of our own count, {of_default} with the default"
+                "its engine counts {what} tokens differently than with the default: {own} of our own count, but {of_default} with the default"
             )
         })
     };

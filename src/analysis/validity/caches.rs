@@ -102,7 +102,7 @@ fn missed_cache_reason(evidence: &CacheEvidence<'_>) -> Option<Reason> {
     let bound = expected - evidence.bounds.max_cache_hits;
     (share < bound).then(|| {
         let told_bound = format!(
-            "{}, because the prompts share {} of their tokens with each other",
+            "at least {}, because the prompts share {} of their tokens with each other",
             percent(bound),
             percent(expected)
         );
@@ -119,7 +119,7 @@ fn counted_hits(evidence: &CacheEvidence<'_>) -> Option<(f64, f64)> {
 
 fn counted_hits_in_words(hits: f64, queries: f64) -> String {
     format!(
-        "{hits} cache hits of {queries} by the engine's counters ({})",
+        "the engine's counters show {hits} cache hits in {queries} cache queries ({})",
         percent(hits / queries)
     )
 }
@@ -143,7 +143,7 @@ fn judge_points(record: &SearchRecord, reasons: &mut Vec<Reason>) {
         let (value, reason) = worst.expect("the heaviest is one of them");
         reasons.push(Reason {
             measured: format!(
-                "{} of {} points, first at {value} {}: {}",
+                "{} of {} points of the search, first at {value} {}: {}",
                 reasons_of_points.len(),
                 record.points.len(),
                 record.by.unit(),
@@ -177,7 +177,8 @@ pub(crate) fn cache_reasons(evidence: &CacheEvidence<'_>, is_unseen: bool) -> Ve
             format!("the engine did not empty its caches: {status}{answer}")
         }
         (None, true) => {
-            "the engine reports success, but no counts of cache hits that would prove it".to_owned()
+            "the engine reports that it emptied its caches, but it does not report cache hits, so this is not proven"
+                .to_owned()
         }
         (None, false) => {
             "the engine has no way to empty its caches, and reports no counts of cache hits".to_owned()
@@ -190,7 +191,7 @@ pub(crate) fn cache_reasons(evidence: &CacheEvidence<'_>, is_unseen: bool) -> Ve
     let mut reason = new_reason(
         ReasonCode::ResetUnproven,
         refusal,
-        Some("cache hits near zero over the window".to_owned()),
+        Some("cache hits near zero during the measurement".to_owned()),
     );
     if hits.is_some_and(|(share, _)| share <= bound) {
         reason.measured.push_str("; but cache hits were near zero");
@@ -216,7 +217,7 @@ fn warm_cache_reason(evidence: &CacheEvidence<'_>, hits: Option<&(f64, String)>)
     let (bound, (share, source)) = (evidence.max_cached_share()?, hits?);
     let told_bound = || {
         format!(
-            "{}, because the prompts share {} of their tokens with each other",
+            "at most {}, because the prompts share {} of their tokens with each other",
             percent(bound),
             percent(evidence.shared_share.unwrap_or_default())
         )
@@ -279,7 +280,7 @@ impl ReportedTokens {
 
     fn in_words(&self) -> String {
         format!(
-            "{} of {} prompt tokens cached by its answers ({})",
+            "{} of {} prompt tokens were cached, by the server's answers ({})",
             self.cached,
             self.counted,
             percent(self.share())

@@ -101,9 +101,8 @@ fn events_per_arrival(evidence: &Evidence<'_>) -> Option<(f64, String, String)> 
     }
     let events = events as f64 / arrivals as f64;
     if events > MAX_EVENTS_PER_ARRIVAL {
-        let measured = format!(
-            "{events:.1} events arrive at the same time on average, as from a proxy that collects them"
-        );
+        let measured =
+            format!("{events:.1} events arrive at the same time on average, as if a proxy collected them");
         return Some((events, measured, format!("{MAX_EVENTS_PER_ARRIVAL}")));
     }
     let completed = evidence.completed_requests();
@@ -111,10 +110,10 @@ fn events_per_arrival(evidence: &Evidence<'_>) -> Option<(f64, String, String)> 
     Some((
         events,
         format!(
-            "{flushed} of {judged} answers arrive in flushes, as from a proxy that collects events: {events:.2} events at the same time on average"
+            "{flushed} of {judged} answers arrive as groups of events, as if a proxy collected them: on average {events:.2} events at the same time"
         ),
         format!(
-            "several events at {} of the arrival times, in half of the answers",
+            "half of the answers with several events at {} of their arrival times",
             percent(MAX_FLUSH_SHARE)
         ),
     ))

@@ -121,17 +121,17 @@ pub(super) fn judge_read_lateness(
         let off = late.p90_ms;
         (
             format!(
-                "the client read several events at once: the time of one event in ten may be off by {off:.2} ms, with {gap:.2} ms between events"
+                "the client read several events at once: the time of one event in ten may be wrong by {off:.2} ms; events are {gap:.2} ms apart"
             ),
             format!("{:.2} ms", bound(gap)),
         )
     } else if late.events_per_s > f64::from(MAX_EVENTS_PER_S) {
         (
             format!(
-                "one of ten events arrived at {:.0} events/s or more",
+                "a tenth of the events arrived at a rate of {:.0} events/s or more",
                 late.events_per_s
             ),
-            format!("{MAX_EVENTS_PER_S} events/s of one client"),
+            format!("{MAX_EVENTS_PER_S} events/s for one client"),
         )
     } else {
         return;
@@ -145,7 +145,10 @@ pub(super) fn judge_read_lateness(
 /// Judges the processor use of the client, and jumps of its clock.
 pub(super) fn judge_cpu_use(client: &ClientFacts, bounds: &ValidityBounds, reasons: &mut Vec<Reason>) {
     if let Some(share) = client.cpu_share.filter(|share| *share > bounds.client_cpu) {
-        let measured = format!("the busiest thread used {} of a processor", percent(share));
+        let measured = format!(
+            "the client's busiest thread used {} of a processor",
+            percent(share)
+        );
         reasons.push(new_reason(
             ReasonCode::ClientSaturated,
             measured,
@@ -154,7 +157,7 @@ pub(super) fn judge_cpu_use(client: &ClientFacts, bounds: &ValidityBounds, reaso
     }
     if let Some(late) = client.late.filter(|late| late.pauses > 0) {
         let measured = format!(
-            "the client was stopped, or had no processor, {} for 0.3 s or longer, at most {:.1} s; events that arrived in that time have later timestamps",
+            "the client was stopped, or had no processor, {} for 0.3 s or longer (at most {:.1} s); events that arrived then have timestamps that are too late",
             times_in_words(late.pauses),
             late.longest_pause_s
         );
@@ -166,7 +169,7 @@ pub(super) fn judge_cpu_use(client: &ClientFacts, bounds: &ValidityBounds, reaso
     }
     if client.clock_jumps > 0 {
         let measured = format!(
-            "the wall clock was set {} by a millisecond or more",
+            "the wall clock was changed by a millisecond or more, {}",
             times_in_words(client.clock_jumps)
         );
         reasons.push(new_reason(
@@ -203,7 +206,7 @@ pub(super) fn judge_shared_cpus(
     let waited = host.client_wait_s.filter(|_| time > 0.0).map(|wait| wait / time);
     let wait_note = waited.map_or_else(String::new, |share| {
         format!(
-            ", the client's threads waited {} of the time for one",
+            "; the client's threads waited for a processor {} of the time",
             percent(share)
         )
     });
@@ -283,7 +286,7 @@ fn drawn_rate_reason(requests: &[Request], rates: &Rates, arrival: &Arrival) -> 
     let due = rates.due;
     ((due / arrival.rate.per_second() - 1.0).abs() > DRAWN_RATE_TOLERANCE).then(|| {
         let measured = format!(
-            "the {} drawn arrivals have a rate of {due:.2}/s, and {}/s was requested",
+            "the arrival times of the {} requests have a rate of {due:.2}/s, but {}/s was requested",
             requests.len(),
             arrival.rate
         );
@@ -313,11 +316,11 @@ fn reached_rate_reason(
     }
     let requested = match arrival.pace.is_none() && !arrival.rate.is_infinite() {
         true => format!("{}/s was requested", arrival.rate),
-        false => "the rate changes over the load".to_owned(),
+        false => "the requested rate changes during the load".to_owned(),
     };
     let late = |lag: &SendLag| {
         format!(
-            ", and the client sent 99 of 100 requests within {:.1} ms of their due time",
+            "; the client sent 99 of 100 requests within {:.1} ms of their due time",
             lag.p99_ms
         )
     };
@@ -325,7 +328,7 @@ fn reached_rate_reason(
     let own = 1000.0 * bounds.send_lag.duration().as_secs_f64();
     let lag = lag.filter(|lag| arrival.concurrency.is_none() || lag.p99_ms > own);
     let measured = format!(
-        "{sent:.2} requests/s were sent; {requested}, the {} drawn arrivals have a rate of {due:.2}/s{}",
+        "{sent:.2} requests/s were sent ({requested}), but the arrival times of the {} requests have a rate of {due:.2}/s{}",
         requests.len(),
         lag.map(late).unwrap_or_default()
     );
@@ -337,14 +340,14 @@ fn reached_rate_reason(
     let means = code_entry(ReasonCode::RateNotReached).meaning;
     reason.advice = match (arrival.concurrency, lag) {
         (Some(limit), lag) => format!(
-            "{means} Raise the concurrency limit of {limit} or lower the rate: a closed loop of that concurrency was measured.{}",
+            "{means} Raise the concurrency limit of {limit} or lower the rate: with this limit the load was a closed loop.{}",
             lag.map_or(
                 "",
-                |_| " The client itself sent late too: give it processors of its own."
+                |_| " The client itself sent requests late, too: give it processors of its own."
             )
         ),
         (None, _) => format!(
-            "{means} The scenario has no concurrency limit, so the client sent them late: give it processors of its own (`taskset`, `cpuset` for the \
+            "{means} The scenario has no concurrency limit, so the client itself sent the requests late. Give it processors of its own (`taskset`, `cpuset` for the \
              engine), or lower the rate."
         ),
     };
@@ -376,7 +379,7 @@ mod tests {
         assert!(
             reason
                 .measured
-                .contains("have a rate of 6.99/s, and 4/s was requested"),
+                .contains("have a rate of 6.99/s, but 4/s was requested"),
             "{reason:?}"
         );
         assert_eq!(drawn(250, 21), None);
@@ -488,12 +491,15 @@ mod tests {
         let reason = judged(25, open, Some(&lag)).unwrap();
         assert_eq!(
             reason.measured,
-            "16.67 requests/s were sent; 8/s was requested, the 25 drawn arrivals have a rate of 20.00/s, \
-             and the client sent 99 of 100 requests within 200.0 ms of their due time"
+            "16.67 requests/s were sent (8/s was requested), but the arrival times of the 25 requests have a rate of 20.00/s; \
+             the client sent 99 of 100 requests within 200.0 ms of their due time"
         );
         assert_eq!(reason.bound.as_deref(), Some("19.00/s"));
         assert!(!reason.advice.contains("Raise the concurrency"), "{reason:?}");
-        assert!(reason.advice.contains("client sent them late"), "{reason:?}");
+        assert!(
+            reason.advice.contains("client itself sent the requests late"),
+            "{reason:?}"
+        );
         let judged_reason = judged(
             25,
             r#"{"rate": 8.0, "concurrency": 4}"#,

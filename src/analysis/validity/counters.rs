@@ -121,7 +121,7 @@ fn ignored_cancellation(counter: f64, reported: &ReportedTokens) -> Option<Reaso
         new_reason(
             ReasonCode::CancelIgnored,
             format!(
-                "{wasted} of {rest} output tokens were generated after the client had cancelled their requests, by the engine's counter"
+                "by the engine's counter, {wasted} of {rest} output tokens were generated after the client had cancelled their requests"
             ),
             Some(percent(MAX_WASTED_SHARE)),
         )
@@ -163,7 +163,7 @@ fn output_mismatch(
         new_reason(
             ReasonCode::TokensDisagree,
             format!(
-                "{reported_tokens} output tokens in answers{}, {counter} by the engine's counter ({})",
+                "{reported_tokens} output tokens in answers{}, but {counter} by the engine's counter (a difference of {})",
                 unfinished_in_words(unfinished),
                 percent(apart)
             ),
@@ -197,9 +197,9 @@ fn prompt_mismatch(
     if let Some(min_prompts) = min_prompts.filter(|min_prompts| counter < *min_prompts) {
         return Some(new_reason(
             ReasonCode::PromptTokensDisagree,
-            format!("{reported_tokens} prompt tokens in answers, {counter} by the engine's counter"),
+            format!("{reported_tokens} prompt tokens in answers, but {counter} by the engine's counter"),
             Some(format!(
-                "at least {min_prompts:.0}, without tokens that caches held or prompts have in common"
+                "at least {min_prompts:.0} tokens, not counting those that were cached or that prompts have in common"
             )),
         ));
     }
@@ -211,7 +211,7 @@ fn prompt_mismatch(
         new_reason(
             ReasonCode::TokensDisagree,
             format!(
-                "{reported_tokens} prompt tokens in answers{}, {counter} by the engine's counter ({} more)",
+                "{reported_tokens} prompt tokens in answers{}, but {counter} by the engine's counter ({} more)",
                 unfinished_in_words(unfinished),
                 percent(beyond / reported_tokens)
             ),
@@ -223,7 +223,7 @@ fn prompt_mismatch(
 /// Returns a text about the tokens that failed and cancelled requests may have added.
 fn unfinished_in_words(unfinished: f64) -> String {
     match unfinished > 0.0 {
-        true => format!(" and up to {unfinished:.0} of requests that failed or were cancelled"),
+        true => format!(" and up to {unfinished:.0} more tokens in requests that failed or were cancelled"),
         false => String::new(),
     }
 }

@@ -38,7 +38,7 @@ fn judge_host(telemetry: &Telemetry, host: &HostWindow, bounds: &ValidityBounds,
     let stolen = host.stolen_cpus.unwrap_or(0.0) / f64::from(host.cpus.max(1));
     if stolen > bounds.stolen && is_long {
         let measured = format!(
-            "{} of the processors' time went to other machines",
+            "{} of the processors' time went to other virtual machines",
             percent(stolen)
         );
         reasons.push(new_reason(
@@ -62,7 +62,7 @@ fn judge_host(telemetry: &Telemetry, host: &HostWindow, bounds: &ValidityBounds,
     if host.is_numa_remote == Some(true) {
         reasons.push(new_reason(
             ReasonCode::NumaRemote,
-            "the engine may run on no processor of its GPUs' NUMA nodes".to_owned(),
+            "the engine is allowed to run only on processors outside the NUMA nodes of its GPUs".to_owned(),
             None,
         ));
     }

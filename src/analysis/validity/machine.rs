@@ -116,10 +116,10 @@ fn judge_engine(evidence: &Evidence<'_>, telemetry: &Telemetry, reasons: &mut Ve
     }
     if !engine.mixed.is_empty() {
         let (how, weight) = match engine.is_in_turn {
-            true => ("fell and returned to earlier values", Verdict::Valid),
-            false => ("fell, but not to zero", Verdict::Suspect),
+            true => ("counters fell and returned to earlier values", Verdict::Valid),
+            false => ("counters fell, but not to zero", Verdict::Suspect),
         };
-        let measured = format!("counters {how}: {}", engine.mixed.join(", "));
+        let measured = format!("{how}: {}", engine.mixed.join(", "));
         let mut reason = new_reason(
             ReasonCode::MetricsMixed,
             measured,
@@ -146,7 +146,10 @@ fn judge_engine(evidence: &Evidence<'_>, telemetry: &Telemetry, reasons: &mut Ve
         let waiting = engine.gauges.get("waiting").map_or_else(String::new, |waiting| {
             format!("; {:.1} requests waited on average", waiting.mean)
         });
-        let measured = format!("full for {} of the samples{waiting}", percent(share));
+        let measured = format!(
+            "the KV cache was full in {} of the samples{waiting}",
+            percent(share)
+        );
         reasons.push(new_reason(
             ReasonCode::KvCacheFull,
             measured,
@@ -195,7 +198,7 @@ fn judge_clocks(
         ),
         (None, Some(highest)) => (
             format!(
-                "{}: busy with a clock of {clock:.0} of {highest:.0} MHz",
+                "{}: the clock of the busy GPU was {clock:.0} MHz, its maximum is {highest:.0} MHz",
                 gpu.id()
             ),
             percent(NORMAL_CLOCK_SHARE),
@@ -214,9 +217,12 @@ fn judge_device_faults(gpu: &GpuWindow, machine_gpu: Option<&Gpu>, reasons: &mut
     for (count, what) in [
         (
             grown("ecc_uncorrected"),
-            "uncorrectable memory errors within the window",
+            "uncorrectable memory errors during the measurement",
         ),
-        (grown("rows_remapped"), "memory rows remapped within the window"),
+        (
+            grown("rows_remapped"),
+            "memory rows remapped during the measurement",
+        ),
     ] {
         if count > 0.0 {
             faults.push(format!("{count} {what}"));
@@ -249,7 +255,7 @@ fn judge_device_faults(gpu: &GpuWindow, machine_gpu: Option<&Gpu>, reasons: &mut
         reasons.push(new_reason(
             ReasonCode::PcieDowntrained,
             format!("{}: {}", gpu.id(), slower.join(", ")),
-            Some("the highest that device and slot support".to_owned()),
+            Some("the highest PCIe speed and number of lanes that GPU and slot support".to_owned()),
         ));
     }
 }
@@ -279,7 +285,11 @@ fn judge_other_users(
         let desktop = if draws { ", a desktop included" } else { "" };
         let mut reason = new_reason(
             ReasonCode::GpuNotAtRest,
-            format!("{}: {} in use before the start{desktop}", gpu.id(), Bytes(bytes)),
+            format!(
+                "{}: {} of GPU memory were in use before the engine started{desktop}",
+                gpu.id(),
+                Bytes(bytes)
+            ),
             Some(format!("{rest}")),
         );
         if draws {
@@ -302,18 +312,21 @@ fn judge_unexplained_memory(gpu: &GpuWindow, bounds: &ValidityBounds, reasons: &
     let (bytes, what) = match own {
         Some(own) => {
             let rest = gpu.rest_memory_bytes.unwrap_or(0) as f64;
-            (taken.max - own.max - rest, "belongs to no process of the engine")
+            (
+                taken.max - own.max - rest,
+                "memory that belongs to no process of the engine",
+            )
         }
         None => (
             taken.max - taken.min,
-            "was allocated within the window by an unknown process",
+            "memory that an unknown process allocated during the measurement",
         ),
     };
     if bytes > bound.0 as f64 {
         let bytes = Bytes(bytes as u64);
         reasons.push(new_reason(
             ReasonCode::GpuMemoryUnexplained,
-            format!("{}: {bytes} of its memory {what}", gpu.id()),
+            format!("{}: {bytes} of {what}", gpu.id()),
             Some(format!("{bound}")),
         ));
     }

@@ -121,7 +121,7 @@ pub(crate) fn text_count_reason(
     let bound = match (is_agreed, padded.filter(|_| factor <= bound)) {
         (true, _) => format!("factor {MAX_COUNT_FACTOR}"),
         (false, Some(factor)) => format!(
-            "{:.0} % above text and events in half of the answers",
+            "at most {:.0} % more tokens than text and events show, in half of the answers",
             (factor - 1.0) * 100.0
         ),
         (false, None) => format!("factor {bound}"),
@@ -129,7 +129,7 @@ pub(crate) fn text_count_reason(
     Some(new_reason(
         ReasonCode::TokensDisagree,
         format!(
-            "{reported_tokens} output tokens by the engine, {counted_tokens} by our tokenizer{in_events} (factor {factor:.2})"
+            "{reported_tokens} output tokens reported by the engine, but {counted_tokens} counted by our tokenizer{in_events} (factor {factor:.2})"
         ),
         Some(bound),
     ))
@@ -153,7 +153,7 @@ fn textless_reason(requests: &[Request]) -> Option<Reason> {
         new_reason(
             ReasonCode::TokensDisagree,
             format!(
-                "{reported} output tokens by the engine, and no text in any of {} answers",
+                "{reported} output tokens reported by the engine, but no text in any of {} answers",
                 claimed.len()
             ),
             Some("text in some answers".to_owned()),

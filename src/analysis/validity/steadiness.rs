@@ -60,7 +60,7 @@ pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
             ReasonCode::FewSamples,
             format!("{} of {completed} requests are beyond P99", beyond.floor()),
             Some(format!(
-                "{} beyond it, which needs {} requests",
+                "{} requests beyond P99, for which {} requests are needed",
                 bounds.tail,
                 f64::from(bounds.tail) / BEYOND_SHARE
             )),
@@ -112,7 +112,7 @@ fn never_steady_reason(
         .filter(|share| *share < bounds.steady)
         .map(|share| {
             (
-                format!("steady for {} of the time", percent(share)),
+                format!("the load was steady for {} of the time", percent(share)),
                 percent(bounds.steady),
             )
         });
@@ -371,9 +371,9 @@ fn growth_reason(requests: &[Request], bounds: &ValidityBounds) -> Option<Reason
         let [first, second, third, last] = backlog.quarters;
         new_reason(
             ReasonCode::QueueGrowing,
-            format!("{first:.1}, {second:.1}, {third:.1}, {last:.1} requests in flight in the quarters of the sending"),
+            format!("{first:.1}, {second:.1}, {third:.1} and {last:.1} requests were in flight on average in the four quarters of the sending time"),
             Some(format!(
-                "a factor of {factor} from each to the next, or of {} to the last",
+                "growth by a factor of {factor} from each quarter to the next, or of {} to the last quarter",
                 factor.max(LATE_GROWTH_FACTOR)
             )),
         )

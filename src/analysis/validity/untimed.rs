@@ -46,7 +46,7 @@ pub(super) fn unstreamed_reason(
         return None;
     }
     let measured =
-        "answers were asked for whole, not as streams, so that nothing is known of the times of their tokens";
+        "the client requested complete answers instead of streams, so the times of their tokens are unknown";
     let bound = Some("answers that stream".to_owned());
     let mut reason = new_reason(ReasonCode::ChunkedTokens, measured.to_owned(), bound);
     let slo = scenario.slo.as_ref();
@@ -189,8 +189,8 @@ fn held_back_responses(completed: &[&Request]) -> Option<MeasuredAndBound> {
         && ms_per_token >= HELD_BACK_DELAY_FACTOR * pace_ms;
     is_held.then(|| {
         let measured = format!(
-            "{} of {} answers arrived within the last {} of their time, after a wait that grows by {ms_per_token:.1} ms with each output token, as if held \
-             back until they were complete",
+            "{} of {} answers arrived within the last {} of their time, as if they were held back until complete; the wait before grows by {ms_per_token:.1} ms \
+             with each output token",
             late.len(),
             completed.len(),
             percent(MAX_LATE_SHARE)
@@ -288,7 +288,7 @@ fn faster_than_engine(
     let longer_ms = (own_ms - gap_ms) * gaps / total as f64;
     (own_ms >= factor * gap_ms && longer_ms >= ENGINE_EXCESS_MS).then(|| {
         let measured = format!(
-            "{own_ms:.2} ms between tokens by the engine's metrics, but {gap_ms:.2} ms between received events: answers were held back"
+            "tokens are {own_ms:.2} ms apart by the engine's metrics, but received events are {gap_ms:.2} ms apart: answers were held back"
         );
         (measured, format!("factor {factor}"))
     })

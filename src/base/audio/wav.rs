@@ -61,7 +61,7 @@ impl Wav {
             // Chunks begin at even places.
             at = end + ((end - content) & 1);
         }
-        let (samples, format) = samples.ok_or("it has no samples: there is no `data` chunk")?;
+        let (samples, format) = samples.ok_or("the WAV file has no samples: there is no `data` chunk")?;
         Self::with_format(format, samples)
     }
 
@@ -81,7 +81,7 @@ impl Wav {
         };
         let (code, channels, rate, stated, bits) = fields().ok_or_else(no_format)?;
         if channels == 0 || rate == 0 {
-            return Err("its `fmt ` chunk has no channels or no sample rate".to_owned());
+            return Err("the `fmt ` chunk of the WAV file has no channels or no sample rate".to_owned());
         }
         let bits = match code {
             A_LAW | MU_LAW => 8,
@@ -98,9 +98,9 @@ impl Wav {
             && u64::from(byte_rate) != bytes_per_second
         {
             return Err(format!(
-                "its `fmt ` chunk contradicts itself: {bits} bits, {channels} channels and {rate} Hz make {frame} bytes for all \
-                 channels and {bytes_per_second} per second, but it says {block_align} (block align) and {byte_rate} (byte rate); \
-                 convert it"
+                "the `fmt ` chunk of the WAV file contradicts itself; convert the file. {bits} bits, {channels} channels and {rate} Hz \
+                 make {frame} bytes for all channels and {bytes_per_second} per second, but the chunk says {block_align} (block \
+                 align) and {byte_rate} (byte rate)"
             ));
         }
         Ok(Self {
@@ -155,11 +155,13 @@ pub(crate) fn wav_file(channels: u16, rate: u32, samples: &[i16]) -> Vec<u8> {
 }
 
 fn no_format() -> String {
-    "its `fmt ` chunk is missing or cut".to_owned()
+    "the `fmt ` chunk of the WAV file is missing or incomplete".to_owned()
 }
 
 fn several(chunk: &str) -> String {
-    format!("it has several `{chunk}` chunks, and decoders do not agree which one counts; convert it")
+    format!(
+        "the WAV file has several `{chunk}` chunks, and decoders do not agree which one to use; convert the file"
+    )
 }
 
 /// Returns where the samples end that begin here.
@@ -169,7 +171,7 @@ fn samples_end(file: &[u8], begin: usize, length: u32) -> Result<usize, String> 
         // A program that writes to a pipe does not know the length.
         _ if matches!(length, 0 | u32::MAX) => Ok(open_end(file, begin)),
         length if length > rest => Err(format!(
-            "it is cut: its head says {length} bytes of samples, and {rest} follow"
+            "the WAV file is cut off: its header says {length} bytes of samples, but only {rest} follow"
         )),
         length => Ok(begin + length),
     }
@@ -297,7 +299,7 @@ mod tests {
                 8,
                 2,
                 32_000,
-                "1 bytes for all channels and 16000 per second, but it says 2",
+                "1 bytes for all channels and 16000 per second, but the chunk says 2",
             ),
             (3, 32, 8, 128_000, "contradicts itself"),
             (A_LAW, 16, 2, 32_000, "8 bits, 1 channels"),
@@ -363,7 +365,10 @@ mod tests {
             ),
             // An empty one that a real one follows.
             ([&empty[..], &samples].concat(), "several `data` chunks"),
-            ([&plain[..12], &samples, &format].concat(), "missing or cut"),
+            (
+                [&plain[..12], &samples, &format].concat(),
+                "missing or incomplete",
+            ),
         ] {
             let error = Wav::read(&file).unwrap_err();
             assert!(error.contains(says), "{error}");
@@ -382,7 +387,7 @@ mod tests {
             (&file[..20], "no `data` chunk"),
             (
                 &file[..file.len() - 2],
-                "says 3200 bytes of samples, and 3198 follow",
+                "says 3200 bytes of samples, but only 3198 follow",
             ),
         ] {
             let error = Wav::read(bytes).unwrap_err();

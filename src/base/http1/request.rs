@@ -249,7 +249,9 @@ impl ChunkedBody {
                     size => ChunkState::Bytes(size),
                 },
                 ChunkState::End if line.is_empty() => ChunkState::Size,
-                ChunkState::End => return Err(HttpRequestError::Chunk("a chunk longer than its size")),
+                ChunkState::End => {
+                    return Err(HttpRequestError::Chunk("a chunk is longer than its stated size"));
+                }
                 ChunkState::Trailer | ChunkState::Bytes(_) => ChunkState::Trailer,
             };
             position += end + 1;
@@ -273,7 +275,7 @@ fn chunk_size(line: &[u8]) -> Result<usize, HttpRequestError> {
         .ok()
         .filter(|text| text.bytes().all(|byte| byte.is_ascii_hexdigit()));
     text.and_then(|text| usize::from_str_radix(text, 16).ok())
-        .ok_or(HttpRequestError::Chunk("a size that is not hex"))
+        .ok_or(HttpRequestError::Chunk("a chunk size is not hexadecimal"))
 }
 
 /// The end of a chunked body without trailers.

@@ -73,7 +73,7 @@ pub enum HttpResponseError {
     #[error("a chunk of the response is malformed")]
     Chunk,
     /// The connection ended before the answer did.
-    #[error("the connection ended {0}")]
+    #[error("{0}")]
     Truncated(TruncatedIn),
 }
 
@@ -91,9 +91,9 @@ pub enum TruncatedIn {
 impl std::fmt::Display for TruncatedIn {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::BeforeHead => "before the response began",
-            Self::InHead => "inside the head of the response",
-            Self::InBody => "before the response was complete",
+            Self::BeforeHead => "the connection ended before the response began",
+            Self::InHead => "the connection ended inside the head of the response",
+            Self::InBody => "the connection ended before the response was complete",
         })
     }
 }
@@ -397,7 +397,7 @@ fn next_state(between: ChunkState, byte: u8) -> Result<ReaderState, HttpResponse
                 line_is_empty: byte == b'\n' || byte == b'\r' && line_is_empty,
             },
         },
-        ChunkState::Data(_) => unreachable!("data is taken in slices"),
+        ChunkState::Data(_) => unreachable!("the data of a chunk is read in slices"),
     };
     Ok(ReaderState::Chunked(next))
 }

@@ -139,7 +139,7 @@ fn suggest_backend(mut error: clap::Error) -> clap::Error {
         .find(|(foreign, _)| is_backend && requested.as_deref() == Some(*foreign));
     if let Some((foreign, ours)) = ours {
         error.remove(ContextKind::SuggestedValue);
-        let tip = format!("the backend '{ours}' sends the requests of '{foreign}'");
+        let tip = format!("the backend '{ours}' sends the same requests as '{foreign}'");
         error.insert(
             ContextKind::Suggested,
             ContextValue::StyledStrs(vec![StyledStr::from(tip)]),
@@ -233,10 +233,10 @@ mod tests {
         for (foreign, ours) in FOREIGN_BACKENDS {
             let actual = error_text(&["--backend", foreign]);
             assert!(
-                actual.contains(&format!("'{ours}' sends the requests of '{foreign}'")),
+                actual.contains(&format!("'{ours}' sends the same requests as '{foreign}'")),
                 "{actual}"
             );
         }
-        assert!(!error_text(&["--backend", "other"]).contains("sends the requests of"));
+        assert!(!error_text(&["--backend", "other"]).contains("sends the same requests as"));
     }
 }

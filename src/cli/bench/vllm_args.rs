@@ -368,6 +368,6 @@ fn parse_object(text: &str) -> Result<Map<String, Value>, String> {
         Ok(Value::Object(object)) => Ok(object),
         Ok(Value::Null) => Ok(Map::new()),
         Ok(_) => Err("write a JSON object, such as `{\"top_k\": 3}`".to_owned()),
-        Err(error) => Err(format!("it is no JSON: {error}")),
+        Err(error) => Err(format!("this is not valid JSON: {error}")),
     }
 }

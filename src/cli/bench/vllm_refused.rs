@@ -5,7 +5,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
 /// Reasons that several entries share.
 const HUB: &str = "data sets of Hugging Face's hub are not supported; convert the rows to JSON lines with `prompt`, and use \
                    `--dataset-name custom`";
-const MEDIA: &str = "prompts with images or video of vLLM are not supported; use `--dataset-name image` of `matrix bench` \
+const MEDIA: &str = "vLLM's prompts with images or video are not supported; use `--dataset-name image` of `matrix bench` \
                      without `--like`";
 const PLOTS: &str = "no plot is drawn; `--save-result --save-detailed` writes the values of every request";
 
@@ -31,7 +31,7 @@ pub(crate) const REFUSED_FLAGS: &[RefusedFlag] = &[
     (
         "use-beam-search",
         false,
-        "it changes no request of vLLM's tool either; request beam search with `--extra-body '{\"use_beam_search\": true}'`",
+        "the flag changes no request of vLLM's tool either; request beam search with `--extra-body '{\"use_beam_search\": true}'`",
     ),
     (
         "skip-tokenizer-init",
@@ -41,7 +41,7 @@ pub(crate) const REFUSED_FLAGS: &[RefusedFlag] = &[
     (
         "probe-request-rate",
         true,
-        "probes are not sent beside the load; run a second `matrix bench --like vllm --output-len 1` at the same time",
+        "probes are not sent during the load; run a second `matrix bench --like vllm --output-len 1` at the same time",
     ),
     ("plot-timeline", false, PLOTS),
     ("timeline-itl-thresholds", true, PLOTS),

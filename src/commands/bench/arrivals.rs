@@ -195,7 +195,7 @@ fn too_few_prompts(search: &Search, prompts: u32) -> Option<String> {
     let (lowest, highest) = (needed(search.from), needed(search.to));
     (f64::from(prompts) < lowest).then(|| {
         format!(
-            "a point of {duration} at {} req/s needs {lowest} prompts, and there are {prompts}; raise `--num-prompts` (the highest rate needs {highest}), or lower `--search-from` or `--search-seconds`",
+            "the first point of the search, {duration} at {} req/s, needs {lowest} prompts, but there are {prompts}; raise `--num-prompts` (the highest rate needs {highest}), or lower `--search-from` or `--search-seconds`",
             search.from
         )
     })
@@ -225,7 +225,7 @@ fn search_conflicts(args: &BenchArgs, by: SearchVariable) -> Vec<String> {
     );
     no(
         rates.len() > 1 || users.len() > 1,
-        "`--search` accepts one value of the rate or concurrency that it does not vary, not several",
+        "`--search` varies the rate or the concurrency; give one value for the other, not several",
     );
     no(
         args.arrival.ramp_up_strategy.is_some() || args.arrival.stages.is_some(),

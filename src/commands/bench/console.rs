@@ -210,7 +210,7 @@ impl<'a> Console<'a> {
                 true => format!("note: the data set has {rows} requests, but {requested} were requested\n"),
                 false => {
                     format!(
-                        "note: only {rows} of {requested} prompts are sent, because the schedule ends before\n"
+                        "note: only {rows} of {requested} prompts are sent, because the schedule has no times for the others\n"
                     )
                 }
             });

@@ -74,14 +74,12 @@ fn server_not_ready(config: &BenchConfig, url: &str, base_url: &str, error: &Con
             config.ready_timeout_s
         ));
         print_line(&format!("Server at {url} is not ready. Exiting."));
-        let what = match error.has_answered() {
-            true => "if this is another server than you mean,",
-            false => "start the server, or",
+        let flags = address_flags(base_url, "`--host` and `--port`, or `--base-url`");
+        let help = match error.has_answered() {
+            true => format!("if this is not the server that you mean, give the right address with {flags}"),
+            false => format!("start the server, or give its address with {flags}"),
         };
-        return host_not_ready(format!(
-            "{error}\n  = help: {what} give its address with {}",
-            address_flags(base_url, "`--host` and `--port` or with `--base-url`")
-        ));
+        return host_not_ready(format!("{error}\n  = help: {help}"));
     }
     print_line(&format!("Server at {url} is not ready. Exiting."));
     let help = match base_url.strip_suffix("/v1") {
@@ -136,7 +134,7 @@ async fn warm_up_help(
 ) -> Option<String> {
     if config.asks_for_usage() && failure.message.contains("stream_options") {
         return Some(
-            "leave the token counts out with `--extra-request-body '{\"stream_options\": null}'`".to_owned(),
+            "send requests that do not ask for token counts, with `--extra-request-body '{\"stream_options\": null}'`".to_owned(),
         );
     }
     if failure.class != RequestFailureClass::Status {

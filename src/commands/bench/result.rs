@@ -157,7 +157,7 @@ impl BenchResult<'_> {
         let each = each.unwrap_or_default();
         let tokens = match &each.tokens {
             Some(tokens) => plot("Output tokens per second", tokens),
-            None => "\nOutput tokens per second are unknown: nobody counted the tokens of every answer\n"
+            None => "\nOutput tokens per second are unknown, because not every answer has a token count\n"
                 .to_owned(),
         };
         tokens + &plot("Concurrent requests per second", &each.requests)

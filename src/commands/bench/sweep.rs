@@ -22,7 +22,7 @@ pub(super) fn arrival_heading(
     let arrival = session.arrival();
     let users = arrival.concurrency.map_or_else(
         || "no concurrency limit".to_owned(),
-        |users| format!("at most {users} in flight"),
+        |users| format!("at most {users} requests in flight"),
     );
     let prompts = match (config.continues_draws, &config.cache_reset) {
         (false, None) => format!("the prompts of seed {}", session.seed()),
@@ -63,7 +63,7 @@ fn point_word(point: &Point, holds: &'static str, fails: &'static str) -> &'stat
         (PointDecision::Fails, ..) => fails,
         (_, Some(_), _) => "ran out of prompts",
         (_, _, Some(_)) => "was not reached",
-        (_, None, None) => "is too close to call",
+        (_, None, None) => "is undecided",
     }
 }
 

@@ -68,14 +68,14 @@ fn check_plan(args: &BisectArgs, plan: &Plan) -> Result<(Vec<String>, Vec<Metric
     let versions = bisection::versions(plan);
     if versions.len() < 3 {
         return Err(CommandError::usage(format!(
-            "error: a search needs at least three versions, and {} are selected\n  = help: list them in order, such as `sglang: {{ version: [v0.5.0, v0.5.1, v0.5.2] }}`, the first is good, the last is bad\n",
+            "error: a search needs at least three versions, but {} are selected\n  = help: list them in order, such as `sglang: {{ version: [v0.5.0, v0.5.1, v0.5.2] }}`; the first must be the good one, the last the bad one\n",
             versions.len()
         )));
     }
     let gates = gating_metrics(&args.judging.gate)?;
     if let Some((cell, why)) = bisection::too_few_requests(plan, &gates) {
         return Err(CommandError::usage(format!(
-            "error: nothing could be judged: {why}\n  = help: raise `prompts` of `{}`\n",
+            "error: nothing could be judged: {why}\n  = help: raise `prompts` of the scenario `{}`\n",
             cell.scenario.name
         )));
     }
@@ -100,18 +100,18 @@ fn search(versions: &[String], mut probe: Probe<'_>) -> Outcome {
         };
         if let Some(machines) = step.elsewhere {
             print(&format!(
-                "{} was not judged: {} and it were measured on {machines}; the first bad version is after {} and not after {}; a new search on one machine finds it\n",
+                "{} was not judged, because its machine differs from that of {}: {machines}. The first bad version is after {} and not after {}. To find it, start a new search on one machine\n",
                 versions[middle], ends[1], versions[search.good], versions[search.bad]
             ));
             return Ok(Exit::NotJudged);
         }
         let Some(is_bad) = step.compared.has_loss(&loss, &compared) else {
             let why = match step.compared.comparison().is_less_reliable() {
-                true => "it fails, and the first version does not",
+                true => "the version fails, but the first version does not",
                 false => "more `--starts` may decide",
             };
             print(&format!(
-                "{} is unclear against {} by {}: the first bad version is after {} and not after {}; {why}\n",
+                "it is unclear whether {} is worse than {} in {}: the first bad version is after {} and not after {}; {why}\n",
                 versions[middle],
                 ends[0],
                 loss.label(),
@@ -123,7 +123,7 @@ fn search(versions: &[String], mut probe: Probe<'_>) -> Outcome {
         search = search.after(middle, is_bad);
     }
     print(&format!(
-        "first bad version: {} (last good: {}), by {} of {}\n",
+        "first bad version: {} (last good: {}), judged by {} of {}\n",
         versions[search.bad],
         versions[search.good],
         loss.label(),
@@ -146,7 +146,7 @@ fn report_no_loss(comparison: &Comparison, [good, bad]: [&str; 2]) -> Exit {
             Exit::NotJudged,
         ),
         None if comparison.rows.iter().any(is_unclear) => (
-            format!("{bad} is unclear against {good}: more `--starts` may decide"),
+            format!("it is unclear whether {bad} is worse than {good}: more `--starts` may decide"),
             Exit::NotJudged,
         ),
         None => (

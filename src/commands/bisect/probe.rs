@@ -174,7 +174,7 @@ impl Probe<'_> {
         if let (None, None) = (&earlier_run, &self.began) {
             let [first, last] = versions;
             return Err(CommandError::usage(format!(
-                "error: no run in {} that `--resume {resume}` selects measures {first} and {last}, the first and the last version of the search\n  = help: give `--resume` without a name for the newest search, or leave it out to start a search\n",
+                "error: `--resume {resume}` selects no run in {} that measures {first} and {last}, the first and the last version of the search\n  = help: give `--resume` without a name for the newest search, or leave it out to start a search\n",
                 root.display()
             )));
         }

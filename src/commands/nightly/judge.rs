@@ -99,8 +99,12 @@ fn describe_suspect(suspect: &SuspectedLoss, granted: Option<&Allotment>) -> Str
         .and_then(|granted| granted.shortfall_reason())
         .filter(|_| starts < wanted);
     let then = match (starts, short) {
-        (0, Some(why)) => format!("it stays undecided: it needs {wanted} fresh starts, and {why}"),
-        (_, Some(why)) => format!("{starts} of the {wanted} fresh starts that it needs: {why}"),
+        (0, Some(why)) => format!(
+            "no fresh starts will follow, because {why}; the loss stays undecided (a decision needs {wanted} fresh starts)"
+        ),
+        (_, Some(why)) => format!(
+            "only {starts} of the {wanted} fresh starts that a decision needs will follow, because {why}"
+        ),
         (1, None) => "1 fresh start decides".to_owned(),
         (_, None) => format!("{starts} fresh starts decide"),
     };

@@ -117,7 +117,7 @@ pub(super) fn why_unconfirmed(budget: TuneBudget, more_starts: u32, costs: &Tria
         TuneBudget::Starts(starts) => {
             let needed = costs.count() as u32 + costs.confirming_starts + more_starts;
             return (needed > starts).then(|| {
-                format!("its confirmation would exceed the budget of {starts} starts; continue with {needed} starts")
+                format!("the confirmation would exceed the budget of {starts} starts; continue with a budget of {needed} starts")
             });
         }
     };
@@ -126,7 +126,7 @@ pub(super) fn why_unconfirmed(budget: TuneBudget, more_starts: u32, costs: &Tria
     let needed = costs.total() + f64::from(more_starts) * start;
     (needed > TOLERANCE * minutes).then(|| {
         format!(
-            "its confirmation would exceed the budget of {minutes} gpu-min, because starts became slower or an earlier confirmation was spent; continue with about {:.1} gpu-min",
+            "the confirmation would exceed the budget of {minutes} gpu-min, because starts became slower or an earlier confirmation used a part of the budget; continue with a budget of about {:.1} gpu-min",
             (10.0 * needed).ceil() / 10.0
         )
     })
@@ -153,7 +153,7 @@ pub(super) fn check_minutes(
     Err(CommandError {
         exit: Exit::NotJudged,
         message: format!(
-            "error: a budget of {minutes} gpu-min is too small: about {rounded} are needed, as a start takes about {full:.2}: 2 x {confirm_starts} starts for the confirmation, and {MIN_TRIALS} trials\n  = help: give `--budget '{rounded} gpu-min'` or more, with `--resume` to keep the first trial\n"
+            "error: a budget of {minutes} gpu-min is too small: about {rounded} are needed for 2 x {confirm_starts} starts of the confirmation and {MIN_TRIALS} trials, because a start takes about {full:.2}\n  = help: give `--budget '{rounded} gpu-min'` or more; add `--resume` to keep the first trial\n"
         ),
     })
 }
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(why(24, &spent), None);
         assert_eq!(larger(TuneBudget::Starts(14), 5, &spent), TuneBudget::Starts(24));
         assert_eq!(larger(TuneBudget::Starts(40), 5, &spent), TuneBudget::Starts(60));
-        assert!(why(23, &spent).is_some_and(|why| why.contains("continue with 24 starts")));
+        assert!(why(23, &spent).is_some_and(|why| why.contains("a budget of 24 starts")));
     }
 
     #[test]

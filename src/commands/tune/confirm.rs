@@ -15,7 +15,6 @@ use crate::analysis::tune::Point;
 use crate::analysis::tuning::doubts::SideDoubts;
 use crate::analysis::tuning::outcome::{self, Goal};
 use crate::analysis::upgrade::{TUNED, Upgrade};
-use crate::base::text::pluralize;
 use crate::commands::error::CommandError;
 use crate::commands::measure::{MeasuredRun, measure, run_request};
 use crate::commands::output::eprint;
@@ -88,12 +87,17 @@ pub(super) fn confirm(
             // Which of two configurations that fail is better is not decided by the starts that did not.
             (_, [Some(of_default), Some(of_winner)], ..) => (
                 TuneResultKind::NotDecided,
-                format!("with these settings {of_winner}, with the default {of_default}"),
+                format!(
+                    "both sides have problems: with these settings {of_winner}, with the default {of_default}"
+                ),
             ),
             // What is left out may say otherwise.
             (_, [of_default, _], Some(unpaired), _) => {
-                let why = of_default.map(|of_default| format!("with the default {of_default}, so "));
-                (TuneResultKind::NotDecided, why.unwrap_or_default() + &unpaired)
+                let reason = match of_default {
+                    Some(of_default) => format!("with the default {of_default}, so {unpaired}"),
+                    None => unpaired,
+                };
+                (TuneResultKind::NotDecided, reason)
             }
             ((TuneResultKind::Confirmed, _), .., Some(why)) => (TuneResultKind::NotDecided, why),
             (judged, ..) => judged,
@@ -143,7 +147,7 @@ fn measure_both(
     request.extra_starts = ExtraStarts::None;
     if !search.args.run.json {
         eprint(&format!(
-            "confirming {name} against the default: {starts} starts of each, in turn\n"
+            "comparing {name} with the default to confirm it: each is started {starts} times, in turn\n"
         ));
     }
     let of_trials = trials.run.as_ref().map_or("latest", |run| run.as_str());
@@ -210,7 +214,7 @@ fn why_moved(trials: &Trials<'_>, winner: &str, row: &Row) -> Option<String> {
     sides.into_iter().enumerate().find_map(|(side, (set, who))| {
         let (tried, fresh) = (trials.full_figure(set)?, row.value(side)?);
         outcome::has_moved(tried, fresh).then(|| {
-            format!("{who} had {tried:.2} in the trials and {fresh:.2} in its fresh starts, so something else than the settings changed")
+            format!("{who} had {tried:.2} in the trials but {fresh:.2} in its fresh starts, so something other than the settings changed")
         })
     })
 }
@@ -231,7 +235,7 @@ fn earlier_run(trials: &Trials<'_>, name: &str) -> Result<Option<Run>, CommandEr
         if let Some(lost) = earlier.find(|earlier| name == format!("{}-{}", trials.search.name, earlier.set))
         {
             eprint(&format!(
-                "note: the run {} of the earlier confirmation is gone, so it is measured again\n",
+                "note: the run {} of the earlier confirmation is gone, so the confirmation is measured again\n",
                 lost.run
             ));
         }
@@ -266,10 +270,13 @@ fn unpaired(sides: &[Vec<&MeasurementSummary>; 2], row: Option<&Row>) -> Option<
     let counted = row.map_or([0, 0], |row| row.answer.starts);
     let valid = [0, 1].map(|side| sides[side].iter().filter(is_valid).count());
     let left_out: usize = (0..2).map(|side| valid[side].saturating_sub(counted[side])).sum();
-    (left_out > 0).then(|| {
-        let starts = pluralize(left_out, "valid start has", "valid starts have");
-        format!("{starts} no counterpart to be compared with")
-    })
+    match left_out {
+        0 => None,
+        1 => Some("1 valid start has no counterpart to be compared with".to_owned()),
+        count => Some(format!(
+            "{count} valid starts have no counterpart to be compared with"
+        )),
+    }
 }
 
 /// Why the winner cannot win: starts of it fail, and those of the default do not.
@@ -308,14 +315,17 @@ fn disqualification(upgrade: &Upgrade) -> Option<String> {
         return Some(format!("it is less reliable: {}", failure.text));
     }
     if let Some((_, why)) = upgrade.wrong_answers.first() {
-        return Some(format!("its answers are wrong: {why}"));
+        return Some(format!("the answers of the tuned configuration are wrong: {why}"));
     }
     let mut compared = upgrade.answers.iter();
     compared.find_map(|answers| {
         let result = answers.result.as_ref().ok()?;
-        result
-            .is_worse()
-            .then(|| format!("its answers to {} got worse", answers.task))
+        result.is_worse().then(|| {
+            format!(
+                "the answers of the tuned configuration to {} got worse",
+                answers.task
+            )
+        })
     })
 }
 

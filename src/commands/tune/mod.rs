@@ -95,9 +95,10 @@ fn found(trials: &Trials<'_>, tuner: &Tuner) -> Result<(Point, TuneResult), Box<
             .map(|earlier| earlier.set.as_str())
             .collect();
         let reason = match rejected.as_slice() {
-            [] => "by the trials no configuration is expected to be better than the default".to_owned(),
+            [] => "according to the trials, no configuration is expected to be better than the default"
+                .to_owned(),
             rejected => format!(
-                "what was better in the trials was rejected in its fresh starts ({}), and of the rest none is expected to be better",
+                "configurations that were better in the trials were rejected by their fresh starts ({}), and none of the others is expected to be better",
                 rejected.join(", ")
             ),
         };
@@ -117,7 +118,7 @@ fn found(trials: &Trials<'_>, tuner: &Tuner) -> Result<(Point, TuneResult), Box<
     };
     if let Some(reason) = trials.why_default_fails() {
         return Err(Box::new(TuneResult {
-            reason: format!("the default configuration cannot be compared with: {reason}"),
+            reason: format!("nothing can be compared with the default configuration: {reason}"),
             ..found
         }));
     }
@@ -176,13 +177,13 @@ fn next_step(trials: &Trials<'_>) -> Option<String> {
         let fewest = confirmation.starts.into_iter().min().unwrap_or(0) as u32;
         if confirmation.failed_starts.iter().all(|failed| *failed > 0) {
             return Some(
-                "starts of both sides failed, which further ones do not undo: repair what fails, and start a new search without `--resume`"
+                "starts of both sides failed, and further starts do not change that: repair what fails, and start a new search without `--resume`"
                     .to_owned(),
             );
         }
         if fewest < search.confirm_starts {
             let failed = command_line::resume_command_with_flag(run, "--failed");
-            return Some(format!("to measure starts that do not count again: {failed}"));
+            return Some(format!("repeat the starts that do not count with: {failed}"));
         }
         let needed = confirmation
             .starts_to_decide
@@ -201,7 +202,7 @@ fn next_step(trials: &Trials<'_>) -> Option<String> {
     }
     (is_open || !trials.has_tried_all()).then(|| {
         format!(
-            "to continue with a larger budget: {}",
+            "continue with a larger budget: {}",
             with(&[("--budget", &larger())])
         )
     })

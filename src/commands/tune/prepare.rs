@@ -35,7 +35,12 @@ pub(super) fn prepare(args: &TuneArgs, colors: Colors) -> Result<Search<'_>, Com
         scenario: &cell.scenario,
         has_gpus,
     };
-    let refused = |why: String| usage(&why, "choose another `--objective`, or a scenario that has it");
+    let refused = |why: String| {
+        usage(
+            &why,
+            "choose another `--objective`, or a scenario that has this one",
+        )
+    };
     let metric = goal.metric().map_err(refused)?;
     let gates = [metric];
     let flag = "--confirm-starts";
@@ -122,12 +127,12 @@ fn objective(
             "give it with `--gpu-hour-price 2.5`, or as `price: { gpu_hour: 2.5 }` in the matrix; without a price, `--objective throughput` has the same winner on the same GPUs",
         )),
         Some(price) if !(price.is_finite() && price > 0.0) => Err(usage(
-            &format!("the price of a GPU is {price}"),
-            "give a price above 0 for an hour",
+            &format!("the price of a GPU must be above 0, not {price}"),
+            "give the price of a GPU for one hour",
         )),
         Some(_) => {
             if !has_gpus {
-                eprint("note: the engine has no GPUs; it counts as one\n");
+                eprint("note: the engine has no GPUs; its cost is computed as for one GPU\n");
             }
             Ok(objective)
         }

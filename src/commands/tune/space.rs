@@ -193,7 +193,7 @@ fn known_knobs(
                 let near = unknown.nearest.as_ref();
                 let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
                 notes.push(format!(
-                    "`{}` is left out of the space: `{}` has no such flag{near}",
+                    "`{}` is left out of the search space: `{}` has no such flag{near}",
                     unknown.flag, unknown.source
                 ));
             }

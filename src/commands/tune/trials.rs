@@ -82,7 +82,7 @@ impl<'a> Trials<'a> {
             .find(|entry| entry.info.matrix == search.name && is_named(&entry.info.run));
         let Some(entry) = found else {
             return Err(CommandError::usage(format!(
-                "error: no run in {} that `--resume {resume}` selects belongs to this search, `{}`\n  = help: a search with another space, objective, load or seed is another one; leave `--resume` out to start it\n",
+                "error: `--resume {resume}` selects no run in {} that belongs to this search, `{}`\n  = help: other settings to try, or another objective, load or seed, make a new search; leave `--resume` out to start it\n",
                 args.results.display(),
                 search.name
             )));
@@ -410,7 +410,7 @@ pub(super) fn damaged(why: &str) -> CommandError {
     // What the store advises is for other commands.
     let why = why.split("; ").next().unwrap_or_default();
     CommandError::cannot_continue(format!(
-        "error: the search cannot be continued, because what it spent is not known: {why}\n  = help: restore the file from a backup, or leave `--resume` out to start the search anew\n"
+        "error: the search cannot be continued, because it is unknown how much of the budget is used: {why}\n  = help: restore the file from a backup, or leave `--resume` out to start the search anew\n"
     ))
 }
 

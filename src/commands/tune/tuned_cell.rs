@@ -42,7 +42,7 @@ pub(super) fn read(args: &TuneArgs, colors: Colors) -> Result<TunedMatrix, Comma
     if launch.is_attached() {
         let name = &launch.engine.name;
         return Err(usage(
-            &format!("`{name}` is attached, so `matrix` does not start it"),
+            &format!("the engine `{name}` is attached, so `matrix` does not start it"),
             "tune an engine that `matrix` starts",
         ));
     }
@@ -76,7 +76,7 @@ fn default_cell(args: &TuneArgs, entry: &TuneEntry, plan: &mut Plan) -> Result<C
             let keys: Vec<&str> = cells.iter().take(3).map(|cell| cell.key.as_str()).collect();
             Err(usage(
                 &format!(
-                    "{} cells could be tuned, such as:\n  {}",
+                    "only one cell can be tuned, but {} are selected, such as:\n  {}",
                     cells.len(),
                     keys.join("\n  ")
                 ),

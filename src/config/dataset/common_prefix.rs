@@ -42,7 +42,7 @@ impl CommonPrefix {
         }
         let max = max_input.filter(|max| self.shared_tokens(*max) == 0)?;
         Some(format!(
-            "of prompts of at most {max} tokens, no whole block is common; raise the share or the prompt length, or make blocks shorter"
+            "the common part of prompts of at most {max} tokens is shorter than one block; raise the share or the prompt length, or make blocks shorter"
         ))
     }
 }
@@ -50,13 +50,15 @@ impl CommonPrefix {
 impl fmt::Display for CommonPrefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let percent = (self.share * 1e4).round() / 100.0;
-        write!(f, "{percent} % of each prompt common in ")?;
         match self.groups() {
-            1 => f.write_str("all prompts")?,
-            groups => write!(f, "each of {groups} groups")?,
+            1 => write!(f, "{percent} % of each prompt is the same in all prompts")?,
+            groups => write!(
+                f,
+                "{percent} % of each prompt is the same within each of {groups} groups"
+            )?,
         }
         match self.block_tokens {
-            Some(block) => write!(f, ", in blocks of {block} tokens"),
+            Some(block) => write!(f, ", rounded down to blocks of {block} tokens"),
             None => Ok(()),
         }
     }
@@ -79,7 +81,7 @@ mod tests {
         );
         assert_eq!(
             blocks.to_string(),
-            "50 % of each prompt common in each of 3 groups, in blocks of 16 tokens"
+            "50 % of each prompt is the same within each of 3 groups, rounded down to blocks of 16 tokens"
         );
         assert_eq!(prefix(r#"{"share": 1}"#).shared_tokens(7), 7);
     }

@@ -233,8 +233,8 @@ impl FromStr for Resolution {
         }
         let wrong = || {
             format!(
-                "`{text}` is not a resolution; write `4k`, `1080p`, `720p`, `360p`, height x width as in `480x640`, or two of these to \
-                 draw between as in `random:240x320-480x640`, each from 1 to 16384"
+                "`{text}` is not a resolution; write `4k`, `1080p`, `720p`, `360p`, or height x width such as `480x640`, each from 1 to \
+                 16384; `random:240x320-480x640` draws sizes between two resolutions"
             )
         };
         let Some(bounds) = text.strip_prefix("random:") else {

@@ -115,11 +115,11 @@ impl LengthDistribution {
     pub(crate) fn transform(self) -> Result<LengthTransform, String> {
         let positive = |name: &str, value: f64| match value.is_finite() && value > 0.0 {
             true => Ok(value),
-            false => Err(format!("its `{name}` is {value}; write a number above 0")),
+            false => Err(format!("`{name}` is {value}; write a number above 0")),
         };
         let spread = |name: &str, value: f64| match value.is_finite() && value >= 0.0 {
             true => Ok(value),
-            false => Err(format!("its `{name}` is {value}; write a number of at least 0")),
+            false => Err(format!("`{name}` is {value}; write a number of at least 0")),
         };
         let Lognormal {
             median,
@@ -157,7 +157,7 @@ impl LengthDistribution {
                 })
             }
             _ => {
-                Err("it needs `median` and `sigma`, or `mean` and `stddev`, or `mean` and `sigma`".to_owned())
+                Err("a log-normal distribution needs `median` and `sigma`, or `mean` and `stddev`, or `mean` and `sigma`".to_owned())
             }
         }
     }
@@ -169,8 +169,10 @@ impl LengthDistribution {
         }
         let min = self.min();
         match max {
-            _ if min == 0 => Some("its `min` is 0; write at least 1".to_owned()),
-            Some(max) if min > max => Some(format!("its `min` is {min}, above the maximum of {max} tokens")),
+            _ if min == 0 => Some("`min` is 0; write at least 1".to_owned()),
+            Some(max) if min > max => Some(format!(
+                "`min` is {min}, above the maximum length of {max} tokens"
+            )),
             _ => None,
         }
     }
@@ -244,11 +246,13 @@ impl Lengths {
         match (&self.file, draws) {
             (Some(_), true) => errors
                 .push("lengths come from a file or from distributions, not from both; remove one".to_owned()),
-            (None, false) => errors.push("there is neither a distribution nor a file; give one".to_owned()),
+            (None, false) => {
+                errors.push("lengths need a distribution or a file; give one of them".to_owned())
+            }
             _ => {}
         }
         if self.file.is_none() && self.order.is_some() {
-            errors.push("an order has no effect without a file with pairs of lengths; remove it".to_owned());
+            errors.push("an order has no effect without a file of length pairs; remove the order".to_owned());
         }
         errors
     }

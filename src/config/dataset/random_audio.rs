@@ -104,8 +104,8 @@ impl Rules for RandomAudio {
         let audio = self.recordings();
         let low = audio.seconds * audio.range_ratio;
         match audio.range_ratio < 1.0 {
-            true => format!("recordings of {low} to {} s in", audio.seconds),
-            false => format!("recordings of {} s in", audio.seconds),
+            true => format!("recordings of {low} to {} s as input", audio.seconds),
+            false => format!("recordings of {} s as input", audio.seconds),
         }
     }
 

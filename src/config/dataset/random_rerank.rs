@@ -72,7 +72,7 @@ impl Rules for RandomRerank {
         let documents = self.documents();
         let drawn = |longest: u32| lengths::range(longest, documents.range_ratio, 1);
         format!(
-            "query of {} + {} documents of {} in",
+            "a query of {} tokens and {} documents of {} tokens as input",
             drawn(documents.query_len),
             documents.documents,
             drawn(documents.document_len)

@@ -39,7 +39,7 @@ pub(crate) trait Rules {
         let facts = self.facts();
         let drawn = facts.drawn.and_then(|drawn| drawn.in_words(profile));
         drawn.unwrap_or_else(|| match facts.output_len {
-            Some(output) => format!("prompts of the data set / {output} out"),
+            Some(output) => format!("prompts of the data set / {output} tokens out"),
             None => "lengths of the data set".to_owned(),
         })
     }

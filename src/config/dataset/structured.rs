@@ -68,12 +68,12 @@ impl UnsupportedDemand {
     pub(crate) const fn in_matrix(self) -> [&'static str; 2] {
         match self {
             Self::Tools => [
-                "cannot offer tools, which `tools_share` of `structured` needs",
+                "cannot send tools, but `tools_share` of the data set `structured` needs a protocol with tools",
                 "use the protocol `chat`, `messages` or `responses`, or set `tools_share: 0`",
             ],
             Self::Schemas => [
-                "cannot send a JSON schema for answers, which `structured` needs",
-                "use the protocol `chat`, `completions` or `responses`; `messages` can offer tools: `tools_share: 1`",
+                "cannot send a JSON schema for answers, but the data set `structured` needs a protocol with schemas",
+                "use the protocol `chat`, `completions` or `responses`; with `messages`, set `tools_share: 1`",
             ],
         }
     }
@@ -147,7 +147,7 @@ impl Demands {
         }
         if self.plain_share >= 1.0 {
             report(
-                "`plain_share` is 1, so that no request demands anything; use `random-ids`, or lower it"
+                "`plain_share` is 1, so no request asks for tools or a JSON schema; lower it, or use `random-ids`"
                     .to_owned(),
             );
         }
@@ -160,7 +160,7 @@ impl Demands {
         }
         if self.schemas > MAX_SCHEMAS {
             report(format!(
-                "`schemas` is {}; write at most {MAX_SCHEMAS}, or 0 for one of each request",
+                "`schemas` is {}; write at most {MAX_SCHEMAS}, or 0 to give each request its own schema",
                 self.schemas
             ));
         }
@@ -190,7 +190,7 @@ impl Rules for Structured {
         let demands = self.demands();
         let percent = |share: f64| (share * 1e4).round() / 100.0;
         format!(
-            "{input} / at most {} out; {} % tools, {} % plain, the rest JSON schemas",
+            "{input} / at most {} tokens out; {} % with tools, {} % plain text, the rest with JSON schemas",
             self.output_tokens(),
             percent(demands.tools_share),
             percent(demands.plain_share)

@@ -272,7 +272,7 @@ impl Rules for VllmServe {
                 if prefix_len + suffix_len == 0 {
                     report(
                         "vllm_serve",
-                        "prefix and suffix have no token; write at least 1".to_owned(),
+                        "prefix and suffix have 0 tokens together; write at least 1".to_owned(),
                     );
                 }
             }
@@ -302,12 +302,12 @@ impl Rules for VllmServe {
 impl RerankTokens {
     fn find_error(&self) -> Option<&'static str> {
         if !(0.0..1.0).contains(&self.range_ratio) {
-            return Some("the range ratio is not from 0 to below 1");
+            return Some("the range ratio must be at least 0 and below 1");
         }
         match (self.is_reranker, self.batch_size) {
             (_, 0) => Some("the batch size is 0; write at least 1"),
             (false, 1) => Some(
-                "a request of a model that is no reranker has a query and documents; write a batch size of at least 2",
+                "without a reranker model, a request contains a query and at least one document; write a batch size of at least 2",
             ),
             (true, _) if self.input_len < 4 => Some(
                 "the input length has no room for a query, a document and two separators; write at least 4",

@@ -143,8 +143,8 @@ impl QualityEntry {
                 .any(|other| other.name.value == named.name.value);
             let error = match is_repeated {
                 true => Some((
-                    "this name was used before".to_owned(),
-                    "give each task a name of its own".to_owned(),
+                    "another task has the same name".to_owned(),
+                    "give each task its own name".to_owned(),
                 )),
                 false => task_error(named),
             };
@@ -166,7 +166,7 @@ fn task_error(named: &Named<TaskEntry>) -> Option<(String, String)> {
                     .chain(PublicTask::ALL.iter().map(|task| task.name()))
                     .collect();
                 return error(
-                    "not a generated or public task, and no `path` of items".to_owned(),
+                    "this is not the name of a generated or public task, and `path` is not set".to_owned(),
                     &format!("use one of {}, or add `path` and `grader`", backtick_list(names)),
                 );
             };
@@ -176,8 +176,8 @@ fn task_error(named: &Named<TaskEntry>) -> Option<(String, String)> {
         }
         (Some(_), Some(_)) => {
             return error(
-                "the name of a generated task, but `path` is set".to_owned(),
-                "give the task of the file another name",
+                "this is the name of a generated task, but `path` is set".to_owned(),
+                "give the task that reads the file another name",
             );
         }
         (Some(_), None) if task.grader.is_some() || task.pattern.is_some() => {
@@ -188,14 +188,13 @@ fn task_error(named: &Named<TaskEntry>) -> Option<(String, String)> {
         }
         (Some(generated), None) if task.input_len.is_some() && generated.default_input_len().is_none() => {
             return error(
-                "`input_len` has no effect, because the length of its prompts follows from the task"
-                    .to_owned(),
-                "remove `input_len`; `copy` and `recall` have it",
+                "`input_len` has no effect, because this task decides the length of its prompts".to_owned(),
+                "remove `input_len`; only `copy` and `recall` support it",
             );
         }
         (None, Some(_)) if task.grader.is_none() => {
             return error(
-                "a file of items needs a `grader`".to_owned(),
+                "a task that reads its items from a file needs a `grader`".to_owned(),
                 &format!("add one of {}", backtick_list(Grader::NAMES.iter().copied())),
             );
         }
@@ -215,7 +214,7 @@ fn task_error(named: &Named<TaskEntry>) -> Option<(String, String)> {
             if let Err(why) = regex::Regex::new(pattern) {
                 return error(
                     format!("`pattern` is no regular expression: {why}"),
-                    "correct it; the syntax is that of the crate `regex`",
+                    "correct the pattern; its syntax is that of the Rust crate `regex`",
                 );
             }
         }
@@ -246,20 +245,20 @@ fn public_task_error(public: PublicTask, task: &TaskEntry) -> Option<(String, St
     if task.grader.is_some_and(|grader| !graders.contains(&grader)) {
         let names = graders.iter().map(|grader| grader.name());
         return Some((
-            "its answers cannot be graded so".to_owned(),
+            "this grader cannot grade the answers of the task".to_owned(),
             format!("use one of {}", backtick_list(names)),
         ));
     }
     if task.input_len.is_some() {
         return Some((
-            "`input_len` has no effect on public items".to_owned(),
+            "`input_len` has no effect on a public task".to_owned(),
             "remove it".to_owned(),
         ));
     }
     let items = public.items();
     task.items.is_some_and(|asked| asked.get() > items).then(|| {
         (
-            format!("it has {items} items that can be graded"),
+            format!("this task has only {items} items that can be graded"),
             format!("set `items: {items}` or fewer"),
         )
     })
@@ -313,18 +312,18 @@ impl Quality {
         let facts = scenario.workload.facts();
         if scenario.search.is_some() {
             return Some([
-                "a search has no load of its own under which answers could be graded",
+                "a search measures several loads, so there is no single load at which answers could be graded",
                 "set `quality: false` here, and grade answers in a scenario with a fixed rate or concurrency",
             ]);
         }
         if facts.has_turns() {
             return Some([
-                "the requests of its conversations or sessions wait for one another",
-                "set `quality: false` here, and grade beside a data set of single requests",
+                "the requests of a conversation or session wait for one another",
+                "set `quality: false` here, and grade answers in a scenario whose data set has single requests",
             ]);
         }
         (scenario.arrival.pace.is_some() || facts.slowdown.is_some()).then_some([
-            "its request rate changes over time, so that there is no single load at which answers could be graded",
+            "the request rate changes over time, so there is no single load at which answers could be graded",
             "set `quality: false` here, and grade at a fixed rate or concurrency",
         ])
     }
@@ -334,7 +333,7 @@ impl Quality {
         let facts = protocol.facts();
         if !facts.generates_text || !facts.fixes_length {
             return Some([
-                "answers without generated text, which cannot be graded".to_owned(),
+                "does not generate text, so its answers cannot be graded".to_owned(),
                 "remove `quality`, or use a protocol that generates text".to_owned(),
             ]);
         }
@@ -353,7 +352,10 @@ impl Quality {
         let task = self.tasks.iter().find(needs_chat)?;
         (protocol != Protocol::Chat).then(|| {
             [
-                format!("has no tools, which the task `{}` needs", task.name),
+                format!(
+                    "cannot be used for the task `{}` of `quality`, which needs tools",
+                    task.name
+                ),
                 "use the protocol `chat`, or remove the task".to_owned(),
             ]
         })
@@ -378,7 +380,7 @@ mod tests {
     #[test]
     fn tasks_that_cannot_be_graded_are_refused_with_the_fix() {
         for (tasks, error) in [
-            (r#"["arithmetics"]"#, "no `path`"),
+            (r#"["arithmetics"]"#, "`path` is not set"),
             (r#"[{"copy": {"path": "a"}}]"#, "another name"),
             (r#"[{"copy": {"grader": "exact"}}]"#, "has its own grader"),
             (r#"[{"arithmetic": {"input_len": 5}}]"#, "has no effect"),
@@ -396,9 +398,9 @@ mod tests {
                 "only the grader `regex`",
             ),
             (r#"[{"copy": {"min_correct": 2}}]"#, "not between 0 and 1"),
-            (r#"["copy", "copy"]"#, "used before"),
+            (r#"["copy", "copy"]"#, "the same name"),
             (r#"[{"gsm8k": {"grader": "choice"}}]"#, "use one of `numeric`"),
-            (r#"[{"gpqa": {"items": 199}}]"#, "it has 198 items"),
+            (r#"[{"gpqa": {"items": 199}}]"#, "has only 198 items"),
             (r#"[{"mmlu": {"input_len": 5}}]"#, "has no effect"),
             (r#"[{"mmlu": {"path": "a"}}]"#, "needs a `grader`"),
         ] {

@@ -84,7 +84,7 @@ impl<'de> Visitor<'de> for ReferenceVisitor {
                         place: key.place,
                     })
                 }
-                (true, _) => return Err(A::Error::custom("`run` names one stored run")),
+                (true, _) => return Err(A::Error::custom("`run` must name exactly one stored run")),
                 (false, _) => reference.cells.0.push((key, texts)),
             }
         }

@@ -113,7 +113,7 @@ pub(crate) fn knobs(space: &TuneSpace, default: &DefaultSettings) -> Result<Vec<
             (_, ByEngine::Each(_)) => {
                 return Err(error(
                     name,
-                    &format!("`{name}` has a map instead of values"),
+                    &format!("`{name}` must have a list of values, not a map"),
                     &format!("write a list, such as `{name}: [64, 128, 256]`"),
                 ));
             }
@@ -153,7 +153,7 @@ impl<'a> Setting<'a> {
             return Err(error(
                 name,
                 &format!("`{name}` has no value"),
-                "list its values, or remove it",
+                "list the values to try, or remove this setting",
             ));
         }
         if values.len() > MAX_VALUES {
@@ -196,7 +196,7 @@ impl<'a> Setting<'a> {
             &format!("`{flag}` cannot be varied: the recipe sets it to `{{{placeholder}}}`"),
             match placeholder.as_str() {
                 TP => "write `tp: [1, 2]`, with sizes that the host has GPUs for",
-                _ => "remove it from the space",
+                _ => "remove this flag from the search space",
             },
         ))
     }
@@ -259,8 +259,8 @@ impl<'a> Setting<'a> {
         if is_set && self.values.iter().any(is_off) {
             return Err(error(
                 self.name,
-                &format!("`{flag}` cannot be switched off, because the engine's arguments have it"),
-                "remove it from the arguments of the engine, or write the flag that undoes it, such as `prefill: [default, --no-enable-chunked-prefill]`",
+                &format!("`{flag}` cannot be switched off, because the arguments of the engine contain it"),
+                "remove the flag from the arguments of the engine, or write its opposite flag, such as `prefill: [default, --no-enable-chunked-prefill]`",
             ));
         }
         let value = |value: &&str| KnobValue {
@@ -280,11 +280,11 @@ impl<'a> Setting<'a> {
             return Err(error(
                 self.name,
                 &format!(
-                    "`{}` is a choice between arguments, and none of its values begins with `-`",
+                    "the values of `{}` must be arguments, but none of them begins with `-`",
                     self.name
                 ),
                 &format!(
-                    "if it is a flag, write `--{}`; the values of a choice are whole arguments, such as `--flag 1`",
+                    "to vary a flag, write `--{}`; otherwise write whole arguments as values, such as `--flag 1`",
                     self.name.value.trim_start_matches('-')
                 ),
             ));
@@ -336,7 +336,7 @@ impl<'a> Setting<'a> {
         let Some(current) = default.precision.as_deref() else {
             return Err(error(
                 self.name,
-                "`precision` cannot be varied: the default configuration has none",
+                "`precision` cannot be varied: the default configuration sets no precision",
                 "give the engine its precision, such as `vllm: { precision: bf16 }`",
             ));
         };
@@ -481,8 +481,8 @@ mod tests {
             ("{ --graphs: [on, off] }", "`--graphs` cannot be switched off"),
             ("{ tp: [0] }", "`0` is not a tensor-parallel size"),
             ("{ env: [A] }", "`env` has no variables"),
-            ("{ --seqs: { a: [1] } }", "`--seqs` has a map"),
-            ("{ seqs: [1, 2] }", "none of its values begins with `-`"),
+            ("{ --seqs: { a: [1] } }", "`--seqs` must have a list"),
+            ("{ seqs: [1, 2] }", "none of them begins with `-`"),
             (
                 "{ --port: [1, 2] }",
                 "`--port` cannot be varied: the recipe sets it to `{port}`",
@@ -502,7 +502,9 @@ mod tests {
         };
         let error = knobs(&read("{ precision: [bf16, fp8] }"), &without).unwrap_err();
         assert!(
-            error.message.contains("the default configuration has none"),
+            error
+                .message
+                .contains("the default configuration sets no precision"),
             "{error:?}"
         );
         let many: Vec<String> = (0..65).map(|value| value.to_string()).collect();

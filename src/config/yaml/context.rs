@@ -90,7 +90,7 @@ impl<'n> YamlContext<'n> {
                     "the file has more than {MAX_VISITS} values after aliases are expanded"
                 ))
                 .with_place(&self.place(range), "limit reached here")
-                .with_help("aliases of lists of aliases multiply the values; write the values out"),
+                .with_help("nested aliases multiply the number of values; write the values without aliases"),
             ));
         }
         Ok(())

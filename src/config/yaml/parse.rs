@@ -117,7 +117,7 @@ impl Builder<'_> {
                     return Err(Box::new(Diagnostic::new("this line is read as part of the value above")
                         .with_place(&place, "indented too deep for a new list item")
                         .with_help(
-                            "give its `-` the same indent as the `-` above, or put the value above in quotes",
+                            "indent the `-` of this line like the `-` above, or put the value above in quotes",
                         )));
                 }
                 // The parser returns `~` for an empty value.
@@ -175,10 +175,10 @@ impl Builder<'_> {
             file: self.file.clone(),
             range,
         };
-        Diagnostic::new("a URL contains a password or key, which looks like a secret and would be stored with the results")
+        Diagnostic::new("a URL contains what looks like a password or key, which would be stored with the results")
             .with_place(&place, "use an environment variable")
             .with_hidden_source()
-            .with_help("export it as an environment variable and refer to it in `args`, `env` or `headers`, as in `${PASSWORD}`")
+            .with_help("export the secret as an environment variable, and refer to it in `args`, `env` or `headers`, as in `${PASSWORD}`")
     }
 
     fn open_collection(
@@ -291,7 +291,9 @@ impl Builder<'_> {
                 Err(Box::new(
                     Diagnostic::new(format!("the tag `{}` is not supported", tag.original()))
                         .with_place(&self.place(range), "not supported")
-                        .with_help("remove it, or put the value in quotes if `!` belongs to it"),
+                        .with_help(
+                            "remove the tag, or put the value in quotes if the `!` belongs to the value",
+                        ),
                 ))
             }
         }

@@ -83,7 +83,7 @@ impl<'n, 'c> NodeDeserializer<'n, 'c> {
             let instead = scalar::suggest_number(text, whole);
             let help = match &instead {
                 Some(_) if scalar::has_odd_zero(text) => {
-                    Some("some tools read a number with a leading 0 as octal; write".to_owned())
+                    Some("remove the leading 0, because some tools read such a number as octal".to_owned())
                 }
                 Some(_) => Some("write".to_owned()),
                 None => None,
@@ -101,7 +101,8 @@ impl<'n, 'c> NodeDeserializer<'n, 'c> {
         let expected = suggest::describe_expected(&(&visitor as &dyn serde::de::Expected).to_string());
         self.locate(match &self.child.node.value {
             Value::Scalar { text, .. } if self.child.is_null() => {
-                let help = (!text.is_empty()).then(|| "put it in quotes if it is meant as text".to_owned());
+                let help =
+                    (!text.is_empty()).then(|| "put the value in quotes if it is meant as text".to_owned());
                 let instead = help.as_ref().map(|_| format!("\"{text}\""));
                 Err(ReadError::unplaced(ReadErrorKind::Expected {
                     expected,
@@ -111,7 +112,7 @@ impl<'n, 'c> NodeDeserializer<'n, 'c> {
             }
             Value::Scalar { text, .. } => visitor.visit_str(text),
             Value::Map(map) if !map.is_empty() && map.iter().all(|(_, value)| value.is_null()) => {
-                let help = Some("put the value in quotes if the braces belong to it".to_owned());
+                let help = Some("put the value in quotes if the braces belong to the value".to_owned());
                 Err(ReadError::unplaced(ReadErrorKind::Expected {
                     expected,
                     help,

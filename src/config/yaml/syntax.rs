@@ -40,11 +40,14 @@ pub(super) fn syntax_diagnostic(
         if let Some(variable) = unquoted_variable(text, open.start) {
             let written = text[variable.clone()].to_owned();
             return Diagnostic::new(format!("`{written}` needs quotes inside brackets"))
-                .with_place(&place(variable.clone()), "its `{` is read as a bracket of YAML")
+                .with_place(
+                    &place(variable.clone()),
+                    "the `{` of this text is read as a bracket of YAML",
+                )
                 .with_help("write")
                 .with_replacement(&place(variable), format!("\"{written}\""));
         }
-        diagnostic.with_help(format!("add a `{close}` where it ends"))
+        diagnostic.with_help(format!("add a `{close}` where the list or map ends"))
     };
     match error.kind() {
         ErrorKind::UnclosedFlowCollection { open } => unclosed(one_char(text, offset), *open),
@@ -67,7 +70,7 @@ pub(super) fn syntax_diagnostic(
                 .map_or(offset..offset, |open| open..open + 1);
             Diagnostic::new("a quoted text is never closed")
                 .with_place(&place(open), "opened here")
-                .with_help("close it on the same line with the same quote")
+                .with_help("close the text on the same line with the same quote")
         }
         ErrorKind::TabInIndentation | ErrorKind::TabInBlockIndentation | ErrorKind::TabNotAllowed => {
             tab_error(text, offset, place)
@@ -88,7 +91,7 @@ pub(super) fn syntax_diagnostic(
                 Some(near) => diagnostic
                     .with_help("did you mean")
                     .with_replacement(&alias, format!("*{near}")),
-                None => diagnostic.with_help("put the text in quotes if the `*` belongs to it"),
+                None => diagnostic.with_help("put the text in quotes if the `*` belongs to the text"),
             }
         }
         ErrorKind::UnexpectedCharacter { character } => {
@@ -98,13 +101,18 @@ pub(super) fn syntax_diagnostic(
         }
         ErrorKind::UnknownQuotedScalarEscape => {
             Diagnostic::new("an unknown escape sequence in a text in double quotes")
-                .with_place(&place(one_char(text, offset)), "in the text that begins here")
+                .with_place(
+                    &place(one_char(text, offset)),
+                    "the escape sequence is in the text that begins here",
+                )
                 .with_help("write `\\\\` for a backslash, or use single quotes")
         }
         kind => match &stop.bracket {
             Some(open) if is_about_brackets(kind) => {
-                unclosed(open.clone(), text[open.start..].chars().next().unwrap_or('['))
-                    .with_secondary(&place(one_char(text, offset)), "not valid inside the bracket")
+                unclosed(open.clone(), text[open.start..].chars().next().unwrap_or('[')).with_secondary(
+                    &place(one_char(text, offset)),
+                    "this is not allowed before the bracket is closed",
+                )
             }
             _ => layout_error(text, offset, line, kind, place),
         },
@@ -157,12 +165,12 @@ fn layout_error(
             let before = text.get(line.start..offset).unwrap_or("");
             if before.contains(": ") {
                 Diagnostic::new("a second `: ` in one value")
-                    .with_place(&place(one_char(text, offset)), "read as the end of a key")
-                    .with_help("put the value in quotes if the colon belongs to it")
+                    .with_place(&place(one_char(text, offset)), "this colon is read as the end of a key")
+                    .with_help("put the value in quotes if the colon belongs to the value")
             } else {
                 Diagnostic::new("this line is indented as if it belonged to the value above")
                     .with_place(&place(line), "indented too deep")
-                    .with_help("indent it like the other keys of the same map")
+                    .with_help("indent this line like the other keys of the same map")
             }
         }
         ErrorKind::SimpleKeyExpected | ErrorKind::InvalidSimpleKey => match code.find(':') {
@@ -183,11 +191,11 @@ fn layout_error(
         | ErrorKind::BlockSequenceEntryNotAllowed
         | ErrorKind::ExpectedDocumentStart
         | ErrorKind::InvalidBlockScalarIndent => Diagnostic::new(
-            "this line does not fit the list or map above it",
+            "this line cannot continue the list or map above it",
         )
         .with_place(&place(line), "wrong indentation, or list items mixed with keys")
         .with_help(
-            "indent it exactly like the lines that it belongs to; one level has either list items or keys",
+            "indent this line exactly like the other lines of its list or map, and do not mix list items with keys",
         ),
         kind => Diagnostic::new(format!("invalid YAML: {kind}"))
             .with_place(&place(one_char(text, offset)), "stopped here"),

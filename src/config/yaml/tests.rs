@@ -304,7 +304,7 @@ fn numbers_spelled_elsewhere_are_respelled() {
     2 | repeats: 010
       |          ^^^ expected a whole number, 0 or above
       |
-    help: some tools read a number with a leading 0 as octal; write
+    help: remove the leading 0, because some tools read such a number as octal
       |
     2 - repeats: 010
     2 + repeats: 10
@@ -519,7 +519,7 @@ fn an_aliased_mistake_shows_its_use_and_its_writing() {
 fn a_merge_that_is_no_map_is_refused() {
     let drawn = diagnostics::<Sweep>("name: a\nscenarios:\n  chat: {<<: 3, rate: 1, tokens: 2}\n");
     insta::assert_snapshot!(drawn, @r#"
-    error: `<<` takes a map or a list of maps in `scenarios.chat`
+    error: the merge key `<<` needs a map or a list of maps in `scenarios.chat`
      --> m.yaml:3:14
       |
     3 |   chat: {<<: 3, rate: 1, tokens: 2}
@@ -607,9 +607,9 @@ fn an_open_bracket_is_shown_where_it_opens() {
     2 | engines: [a, b
       |          ^ opened here
     3 | repeats: 3
-      |        - not valid inside the bracket
+      |        - this is not allowed before the bracket is closed
       |
-      = help: add a `]` where it ends
+      = help: add a `]` where the list or map ends
     "#);
 }
 
@@ -623,7 +623,7 @@ fn an_open_brace_at_the_end_is_shown_where_it_opens() {
     2 | scenarios: {a: {rate: 1, tokens: 3}
       |            ^ opened here
       |
-      = help: add a `}` where it ends
+      = help: add a `}` where the list or map ends
     "#);
 }
 
@@ -651,7 +651,7 @@ fn an_open_quote_is_shown_where_it_opens() {
     1 | name: "a
       |       ^ opened here
       |
-      = help: close it on the same line with the same quote
+      = help: close the text on the same line with the same quote
     "#);
 }
 
@@ -665,7 +665,7 @@ fn a_line_indented_too_deep_is_shown() {
     2 |   repeats: 3
       |   ^^^^^^^^^^ indented too deep
       |
-      = help: indent it like the other keys of the same map
+      = help: indent this line like the other keys of the same map
     "#);
 }
 
@@ -673,13 +673,13 @@ fn a_line_indented_too_deep_is_shown() {
 fn a_line_that_fits_nowhere_is_shown() {
     let drawn = diagnostics::<Sweep>("name: a\nscenarios:\n    a: {rate: 1}\n  b: {rate: 2}\n");
     insta::assert_snapshot!(drawn, @r#"
-    error: this line does not fit the list or map above it
+    error: this line cannot continue the list or map above it
      --> m.yaml:4:3
       |
     4 |   b: {rate: 2}
       |   ^^^^^^^^^^^^ wrong indentation, or list items mixed with keys
       |
-      = help: indent it exactly like the lines that it belongs to; one level has either list items or keys
+      = help: indent this line exactly like the other lines of its list or map, and do not mix list items with keys
     "#);
 }
 
@@ -693,7 +693,7 @@ fn an_item_swallowed_by_the_one_above_is_shown() {
     4 |     - vllm
       |     ^^^^^^ indented too deep for a new list item
       |
-      = help: give its `-` the same indent as the `-` above, or put the value above in quotes
+      = help: indent the `-` of this line like the `-` above, or put the value above in quotes
     "#);
 }
 
@@ -722,9 +722,9 @@ fn a_second_colon_asks_for_quotes() {
      --> m.yaml:1:8
       |
     1 | name: a: b
-      |        ^ read as the end of a key
+      |        ^ this colon is read as the end of a key
       |
-      = help: put the value in quotes if the colon belongs to it
+      = help: put the value in quotes if the colon belongs to the value
     "#);
 }
 
@@ -738,7 +738,7 @@ fn a_template_in_braces_asks_for_quotes() {
     1 | name: {model}
       |       ^^^^^^^ expected a text
       |
-      = help: put the value in quotes if the braces belong to it
+      = help: put the value in quotes if the braces belong to the value
     "#);
 }
 
@@ -752,7 +752,7 @@ fn a_tag_is_refused() {
     1 | name: !secret a
       |       ^^^^^^^ not supported
       |
-      = help: remove it, or put the value in quotes if `!` belongs to it
+      = help: remove the tag, or put the value in quotes if the `!` belongs to the value
     "#);
 }
 
@@ -982,9 +982,7 @@ fn both_names_of_one_key_are_refused() {
     let drawn = diagnostics::<Waits>("timeouts: 1\npatience: 2\n");
     assert!(
         drawn.contains("unknown key `patience`")
-            && drawn.contains(
-                "`patience` is the earlier name of `timeouts`, which is also set; keep one of them"
-            ),
+            && drawn.contains("`patience` is the old name of `timeouts`, and both are set; keep one of them"),
         "{drawn}"
     );
 }

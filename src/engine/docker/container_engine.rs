@@ -146,7 +146,7 @@ impl ContainerEngine {
             .map(|liveness| liveness.clone())
         {
             Ok(Liveness::Exited(exit)) => exit,
-            Ok(_) | Err(_) => ContainerExit::external("it is no longer watched"),
+            Ok(_) | Err(_) => ContainerExit::external("`matrix` no longer watches the container"),
         }
     }
 
@@ -154,7 +154,7 @@ impl ContainerEngine {
         let before = self.liveness.borrow().clone();
         let (description, has_ended) = match before {
             Liveness::Exited(exit) => (
-                format!("it had already ended ({})", exit.description()),
+                format!("the container had already ended ({})", exit.description()),
                 exit.is_certain(),
             ),
             Liveness::Alive | Liveness::Unknown => self.terminate().await,
@@ -184,18 +184,24 @@ impl ContainerEngine {
         if sent.is_ok()
             && let Ok(words) = timeout(self.grace, self.exit_description()).await
         {
-            return (format!("it ended after SIGTERM from `matrix` ({words})"), true);
+            return (
+                format!("the container ended after SIGTERM from `matrix` ({words})"),
+                true,
+            );
         }
         if let Err(reason) = self.signal(Signal::KILL).await {
-            return (format!("it could not be signalled: {reason}"), false);
+            return (
+                format!("no signal could be sent to the container: {reason}"),
+                false,
+            );
         }
         match timeout(KILL_TIMEOUT, self.exit_description()).await {
             Ok(words) => (
-                format!("it was killed after a grace period of {grace} ({words})"),
+                format!("the container was killed after a grace period of {grace} ({words})"),
                 true,
             ),
             Err(_) => (
-                format!("SIGKILL was sent after a grace period of {grace}, and it has not ended"),
+                format!("SIGKILL was sent after a grace period of {grace}, but the container has not ended"),
                 false,
             ),
         }
@@ -219,7 +225,7 @@ impl ContainerEngine {
         tokio::select! {
             biased;
             exit = self.container_exit() => exit.description(),
-            () = gone => "its process has ended; the container daemon does not report its exit code".to_owned(),
+            () = gone => "the container has ended, but the container daemon does not report the exit code".to_owned(),
         }
     }
 

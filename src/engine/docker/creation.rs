@@ -62,7 +62,7 @@ impl Creation {
         let of_container = Arc::clone(unremoved);
         #[expect(
             clippy::disallowed_methods,
-            reason = "it goes on when whoever asked has gone; the orphans wait for its end"
+            reason = "the creation continues after its caller has gone; `UnremovedContainers` waits for its end"
         )]
         let asking = tokio::spawn(async move {
             let mut outcome = self.create_first_free(&names).await;

@@ -104,7 +104,8 @@ async fn ask_helper(
     let file = find_helper(&program, path).ok_or_else(|| {
         format!("`{program}`, which Docker's configuration names for {registry}, is not in PATH")
     })?;
-    let failed = |reason: String| format!("`{program} get` for {registry}: {reason}");
+    let failed =
+        |reason: String| format!("`{program} get` did not return the login for {registry}: {reason}");
     let mut child = Command::new(file)
         .arg("get")
         .stdin(Stdio::piped())
@@ -141,7 +142,7 @@ async fn ask_helper(
         };
     }
     let answer: HelperAnswer =
-        serde_json::from_slice(&output.stdout).map_err(|_| failed("its output is not a login".to_owned()))?;
+        serde_json::from_slice(&output.stdout).map_err(|_| failed("the output is not a login".to_owned()))?;
     Ok(Some(match answer.username.as_str() {
         TOKEN_USER => DockerCredentials {
             identitytoken: Some(answer.secret),

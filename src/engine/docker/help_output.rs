@@ -78,7 +78,10 @@ pub(crate) async fn container_help(
     let daemon = &creation.daemon;
     let text = match timeout(limit, run_help(&daemon.docker, &container.id)).await {
         Ok(text) => text,
-        Err(_) => Err(format!("its help was not printed within {} s", limit.as_secs())),
+        Err(_) => Err(format!(
+            "the program did not print its help within {} s",
+            limit.as_secs()
+        )),
     };
     container.is_removed = remove(&daemon.docker, &container.id, Instant::now() + REMOVE_TIMEOUT)
         .await
@@ -115,7 +118,7 @@ async fn run_help(docker: &Docker, id: &str) -> Result<String, String> {
         Some(Ok(_)) => {}
         Some(Err(Error::DockerContainerWaitError { code, .. })) => {
             return Err(format!(
-                "its program exited with code {code} instead of printing its help"
+                "the program exited with code {code} instead of printing its help"
             ));
         }
         Some(Err(error)) => return Err(error_text(&error)),
@@ -130,7 +133,12 @@ async fn run_help(docker: &Docker, id: &str) -> Result<String, String> {
     let mut lines = Box::pin(docker.logs(id, Some(options)));
     let mut text = Vec::new();
     while let Some(chunk) = lines.next().await {
-        let chunk = chunk.map_err(|error| format!("its help cannot be read: {}", error_text(&error)))?;
+        let chunk = chunk.map_err(|error| {
+            format!(
+                "the output of the help command cannot be read: {}",
+                error_text(&error)
+            )
+        })?;
         text.extend_from_slice(&chunk.into_bytes());
         if text.len() > MAX_OUTPUT {
             break;

@@ -134,7 +134,7 @@ impl Images {
             None if self.pull == PullPolicy::Never => return Err(pull_forbidden(image)),
             None if reference.starts_with("sha256:") => {
                 let raw = format!(
-                    "the image {reference}, to which `{image}` resolved when the run began, no longer exists"
+                    "the image {reference} no longer exists; `{image}` referred to it when the run began"
                 );
                 return Err(DockerError::from_message("inspect the image", raw));
             }
@@ -217,7 +217,7 @@ async fn ask_registry(
             .inspect_registry_image(&full_reference, login.clone());
         let lookup = report_if_slow(lookup, || {
             report_progress(format!(
-                "asking {} for the digest of `{image}`…",
+                "asking the registry {} for the digest of `{image}`…",
                 image_ref::registry(image)
             ));
         });
@@ -229,7 +229,7 @@ async fn ask_registry(
                 }
                 DockerError::from_message(
                     "ask the registry",
-                    format!("manifest unknown: no digest of {full_reference}"),
+                    format!("manifest unknown: the registry reports no digest of {full_reference}"),
                 )
             }
             Err(error) => DockerError::new("ask the registry", &error),

@@ -48,7 +48,7 @@ pub(super) async fn recent_signals(docker: &Docker, id: &str) -> Option<String> 
     let _ = timeout(QUERY_TIMEOUT, listen).await;
     (!signals.is_empty()).then(|| {
         format!(
-            "another program ended it through the container daemon (signal {})",
+            "another program ended the container through the container daemon (signal {})",
             signals.join(", ")
         )
     })

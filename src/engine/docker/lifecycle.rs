@@ -228,7 +228,7 @@ impl WatchedContainer {
         match &self.first_process {
             Some(first) if first.is_alive() => None,
             Some(_) => Some(ContainerExit::external(format!(
-                "its process ended while the container daemon was unreachable: {reason}"
+                "the container ended while the container daemon was unreachable: {reason}"
             ))),
             None if self.hints.was_active_within(DAEMON_TIMEOUT) => None,
             None => Some(ContainerExit::unknown(format!(
@@ -241,7 +241,7 @@ impl WatchedContainer {
     async fn attribute_exit(&self, exit: ContainerExit, was_away: bool) -> ContainerExit {
         // A daemon that stops ends its containers.
         if was_away {
-            return exit.caused_by("the container daemon was unreachable meanwhile");
+            return exit.caused_by("the container daemon was unreachable at that time");
         }
         let by_signal = exit.code.is_none_or(|code| code == 0 || code > 128);
         // An exit that `matrix` caused itself needs no explanation.

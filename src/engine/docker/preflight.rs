@@ -89,7 +89,7 @@ async fn check_runtimes(daemon: &Daemon, launches: &[(&Launch, &Container)], unm
                 DockerError::from_message("info", format!("unknown or invalid runtime name: {runtime}"));
             unmet.insert(Unmet {
                 problem: format!(
-                    "{}, needed by engine `{}`; it has {names:?}",
+                    "{}, needed by engine `{}`; the daemon has the runtimes {names:?}",
                     refusal.problem(),
                     launch.engine.name
                 ),

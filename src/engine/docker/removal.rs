@@ -29,7 +29,7 @@ pub(super) async fn remove(docker: &Docker, id: &str, deadline: Instant) -> Resu
             Ok((removed, _)) => {
                 reason = removed.map_or_else(
                     |error| error_text(&error),
-                    |()| "its removal is not finished".to_owned(),
+                    |()| "the removal of the container is not finished".to_owned(),
                 );
             }
             Err(_) => return Err(reason),

@@ -111,7 +111,7 @@ impl UnansweredRequest {
             // The container is created but not started.
             may_run: false,
             reason: format!(
-                "the container daemon at {} has not responded to the request to create it",
+                "the container daemon at {} has not responded to the request to create the container",
                 self.address
             ),
             help: format!("docker rm -f {}", self.name),

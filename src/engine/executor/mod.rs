@@ -85,7 +85,7 @@ pub(crate) trait Launcher: Sync {
         _launch: &'a Launch,
         _asking: &'a HelpContext<'a>,
     ) -> BoxFuture<'a, Result<Packages, String>> {
-        Box::pin(async { Err("they are read of processes and of containers of Docker".to_owned()) })
+        Box::pin(async { Err("packages can be read only of processes and Docker containers".to_owned()) })
     }
 
     /// The long flags that the engine's `--help` lists, or the reason that it cannot be asked.

@@ -76,7 +76,9 @@ impl Launcher for Process {
     ) -> BoxFuture<'a, Result<Packages, String>> {
         Box::pin(async move {
             match &self.container {
-                Some(_) => Err("the image of a container in a job is not read".to_owned()),
+                Some(_) => {
+                    Err("packages in the image of a container in a cluster job cannot be read".to_owned())
+                }
                 None => help_check::program_packages(launch, self, asking),
             }
         })
@@ -103,7 +105,7 @@ fn unmet_runtime(launch: &Launch, runtime: &str, path: Option<&str>) -> Option<U
                 "the program `{runtime}`, which starts the container of engine `{}`, is not in PATH of the node `{node}`",
                 launch.engine.name
             ),
-            help: "install it on the nodes, or name its module in `modules` of the profile of the cluster".to_owned(),
+            help: "install the program on the nodes, or add its module to `modules` of the cluster profile".to_owned(),
         }
     })
 }

@@ -91,8 +91,8 @@ pub(super) struct NodeGpus {
     pub(super) count: u32,
 }
 
-/// What [`serve`] says of a port on which somebody else listens.
-const PORT_IN_USE: &str = "is in use on this node by another process";
+/// The end of what [`serve`] says of a port on which somebody else listens.
+const PORT_IN_USE: &str = "by another process";
 
 /// A process on another node, as seen from this one.
 pub(super) struct RemoteProcess {
@@ -164,19 +164,19 @@ impl RemoteProcess {
     pub(super) async fn stop(&mut self) -> String {
         if let Ok(Some(status)) = self.srun.try_wait() {
             self.is_gone = true;
-            return format!("it had already ended ({status})");
+            return format!("the process had already ended ({status})");
         }
         drop(self.stdin.take());
         if let Ok(Ok(status)) = timeout(self.grace + SRUN_TIMEOUT, self.srun.wait()).await {
             self.is_gone = true;
-            return format!("it ended after it was asked to ({status})");
+            return format!("the process ended after `matrix` asked it to end ({status})");
         }
         self.signal(Signal::TERM);
         if let Ok(Ok(status)) = timeout(ABORT_TIMEOUT, self.srun.wait()).await {
             self.is_gone = true;
-            return format!("the scheduler ended it ({status})");
+            return format!("the scheduler ended the process ({status})");
         }
-        "`srun` is still running, and so may be the process on its node".to_owned()
+        "`srun` is still running, and the process on the node may be running too".to_owned()
     }
 
     fn signal(&self, signal: Signal) {
@@ -215,7 +215,9 @@ mod tests {
         let away = "srun: error: Unable to confirm allocation for job 95: Unable to contact slurm controller (connect failure)";
         assert_eq!(host_error(&format!("[rank 1] {away}")), Some(away));
         assert!(host_error("[rank 1] srun: error: Node failure on node2").is_some());
-        let port = format!("matrix: cannot start a process on this node: port 20100 {PORT_IN_USE}");
+        let port = format!(
+            "matrix: cannot start a process on this node: port 20100 is in use on this node {PORT_IN_USE}"
+        );
         assert_eq!(host_error(&format!("[rank 1] {port}")), Some(&*port));
         let own = "[rank 1] srun: error: node2: task 0: Exited with exit code 1";
         assert_eq!(host_error(own), None);

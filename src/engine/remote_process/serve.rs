@@ -28,7 +28,7 @@ pub(crate) async fn serve(matrix: PathBuf, variable: impl Fn(&str) -> Option<Str
     if let Some(port) = start.ports.iter().find(|port| !port::is_free(**port)) {
         return Err(io::Error::new(
             io::ErrorKind::AddrInUse,
-            format!("port {port} {PORT_IN_USE}"),
+            format!("port {port} is in use on this node {PORT_IN_USE}"),
         ));
     }
     let grace = Duration::from_millis(start.grace_ms);
@@ -71,7 +71,7 @@ fn read_stdin() -> io::Result<(oneshot::Receiver<io::Result<RemoteStart>>, onesh
 fn ended_early() -> io::Error {
     io::Error::new(
         io::ErrorKind::UnexpectedEof,
-        "the standard input did not describe a program; `matrix` starts this itself, inside a job of a cluster",
+        "the standard input did not describe a program; only `matrix` itself uses this command, inside a cluster job",
     )
 }
 

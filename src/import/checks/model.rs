@@ -55,7 +55,7 @@ impl Checks<'_> {
                 Some(_) => "the client's arguments name",
                 None => "the command serves",
             };
-            let message = format!("the heading says `{heading}`, {who} `{model}`");
+            let message = format!("the heading says `{heading}`, but {who} `{model}`");
             self.warn(*line, WarningSubject::Identity, message);
         }
     }

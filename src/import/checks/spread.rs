@@ -84,7 +84,7 @@ impl Checks<'_> {
                 let allowed = std.high / (share / (1.0 - share)).sqrt();
                 (allowed < MAX_SPREAD_SHARE * distance).then(|| {
                     format!(
-                        "a standard deviation of {:.2} ms allows a difference of at most {allowed:.2} ms",
+                        "with a standard deviation of {:.2} ms these two can differ by at most {allowed:.2} ms",
                         std.midpoint()
                     )
                 })

@@ -101,7 +101,7 @@ impl Checks<'_> {
         if itl.low > 0.0 && rest > 0.0 && gaps > MAX_GAPS_PER_TOKEN * rest {
             let message = format!(
                 "mean ITL is {:.2} ms, but the answers took {:.2} ms on average after their first token: \
-                 that is time for {:.0} further tokens each, and they have {:.0}",
+                 at this ITL they would have {:.0} further tokens each, but they have {:.0}",
                 itl.midpoint(),
                 e2e - ttft,
                 gaps / completed,

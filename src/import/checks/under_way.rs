@@ -144,7 +144,7 @@ impl Checks<'_> {
             .divided_by(self.range(Metric::Duration)?)?;
         (peak.high < MIN_PEAK_SHARE * under_way.low).then(|| {
             let message = format!(
-                "{} is {:.0}, but by their latencies {:.2} requests were in flight on average",
+                "{} is {:.0}, but the latencies show that {:.2} requests were in flight on average",
                 Metric::PeakConcurrency.label(),
                 peak.midpoint(),
                 under_way.midpoint(),
@@ -199,8 +199,8 @@ impl Checks<'_> {
         };
         if itl.low > 0.0 && tpot.low > MAX_GAPS_PER_TOKEN * itl.high {
             let message = format!(
-                "mean ITL is {:.2} ms, but mean TPOT is {:.2} ms: that is time for more than {:.1} events \
-                 per token",
+                "mean ITL is {:.2} ms, but mean TPOT is {:.2} ms: each token would have more than {:.1} \
+                 events",
                 itl.midpoint(),
                 self.range(time(Mean, LatencyKind::Tpot))
                     .map_or(tpot.low, Range::midpoint),

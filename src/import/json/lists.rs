@@ -94,7 +94,8 @@ fn check_totals(result: &mut ResultBlock, object: &Map<String, Value>, has_error
             let sum: f64 = values.iter().sum();
             if (printed - sum).abs() > MAX_MEAN_DIFFERENCE * printed.max(sum) {
                 let label = metric.label();
-                let message = format!("{label} are {printed}, but those of the requests add up to {sum}");
+                let message =
+                    format!("{label} are {printed}, but the values of the requests add up to {sum}");
                 result.warn(line, WarningSubject::Figures, message);
             }
         }

@@ -99,7 +99,8 @@ pub(super) fn read(document: &Value) -> Result<Parsed, String> {
     read_options(&mut result, document);
     warn_about_counts(&mut result);
     if document.get("was_cancelled") == Some(&Value::Bool(true)) {
-        let message = "the benchmark was cancelled before its end, so its figures are those of a part of it";
+        let message =
+            "the benchmark was cancelled before its end, so its figures cover only a part of the load";
         result.warn(1, WarningSubject::Figures, message);
     }
     if result.figure(Metric::Completed).is_none() {
@@ -146,9 +147,9 @@ fn warn_about_counts(result: &mut ResultBlock) {
         && !are_close(counted, reported, MAX_COUNT_DIFFERENCE)
     {
         let message = format!(
-            "AIPerf's tokenizer counts {counted} output tokens, from which throughput and TPOT are computed, but \
-             the server reports {reported}; measure with `--use-server-token-count`, or name the tokenizer of \
-             the model"
+            "AIPerf's tokenizer counts {counted} output tokens, but the server reports {reported}; AIPerf computes \
+             throughput and TPOT from its own count. Measure with `--use-server-token-count`, or name the \
+             tokenizer of the model"
         );
         result.warn(1, WarningSubject::Figures, message);
     }
@@ -174,13 +175,14 @@ fn read_options(result: &mut ResultBlock, document: &Value) {
     let profiling = phases.map_or(1, |phases| phases.iter().filter(is_profiling).count());
     if models.len() > 1 {
         let message = format!(
-            "the requests went to {} models, whose figures AIPerf does not tell apart",
+            "the requests went to {} models, but AIPerf reports their figures together",
             models.len()
         );
         result.warn(1, WarningSubject::Figures, message);
     }
     if profiling > 1 {
-        let message = format!("the figures are of {profiling} phases; the load is that of the first");
+        let message =
+            format!("the figures cover {profiling} phases, but the load is known only for the first");
         result.warn(1, WarningSubject::Figures, message);
     }
     let options = &mut result.options;

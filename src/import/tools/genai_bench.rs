@@ -25,7 +25,7 @@ pub(super) fn read(document: &Value) -> Result<Parsed, String> {
     let unit = text(document, "/_time_unit").unwrap_or_else(|| "s".to_owned());
     let Some(factor) = ms_per_unit(&unit) else {
         return Err(format!(
-            "`_time_unit` is `{unit}`, which is no unit of time; `s` and `ms` are known"
+            "`_time_unit` is `{unit}`, which is not a known unit of time such as `s` or `ms`"
         ));
     };
     let mut result = ResultBlock::new(1, Tool::GenaiBench, Profile::Current);
@@ -83,8 +83,8 @@ fn put_tokens(result: &mut ResultBlock, document: &Value, metrics: &Value) {
             .is_some_and(|(sum, all)| !are_close(sum, all, MAX_SUM_DIFFERENCE))
     });
     if is_partial {
-        let message = "a warm-up or cool-down is left out of the latencies and of the token sums, but not of the \
-            duration; token sums and token throughput are left out";
+        let message = "genai-bench leaves a warm-up or cool-down out of the latencies and token sums, but not out of \
+            the duration; token sums and token throughput are not imported";
         result.warn(1, WarningSubject::Nothing, message);
         return;
     }

@@ -109,8 +109,8 @@ fn read_benchmark(document: &Value, benchmark: &Value, line: u32) -> ResultBlock
         let times = successful("inter_token_latency_ms");
         put_times(&mut result, LatencyKind::Tpot, times, 1.0);
     } else {
-        let message = "GuideLLM weights inter-token latency by tokens, which is no TPOT if answers differ in \
-            length; it is left out";
+        let message = "GuideLLM weights inter-token latency by tokens; this is not TPOT if answers differ in \
+            length, so it is not imported";
         result.warn(line, WarningSubject::Nothing, message);
     }
     read_options(&mut result, document, benchmark);
@@ -197,8 +197,8 @@ fn align_rates(result: &mut ResultBlock) {
     ] {
         result.figures.remove(&metric);
     }
-    let message = "throughput is that of a part of the load (warm-up or cool-down), requests are those that touch \
-        it; token sums and duration are left out";
+    let message = "throughput is that of the load without warm-up and cool-down, but requests at its edges are counted \
+        as a whole; token sums and duration are not imported";
     result.warn(result.line, WarningSubject::Nothing, message);
 }
 

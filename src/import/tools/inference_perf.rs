@@ -119,9 +119,9 @@ fn put_tokens(result: &mut ResultBlock, document: &Value, completed: f64) {
         && !are_close(counted, reported, 0.1)
     {
         let message = format!(
-            "inference-perf's tokenizer counts {counted} output tokens, from which throughput and TPOT are \
-             computed, but the server reports {reported}; set `use_server_output_tokens`, or name the tokenizer \
-             of the model"
+            "inference-perf's tokenizer counts {counted} output tokens, but the server reports {reported}; \
+             throughput and TPOT are computed from the tokenizer's count. Set `use_server_output_tokens`, or name \
+             the tokenizer of the model"
         );
         result.warn(1, WarningSubject::Figures, message);
     }

@@ -66,7 +66,7 @@ pub(super) fn read(document: &Value) -> Result<Parsed, String> {
             }
             None => {
                 let message =
-                    format!("row {at} is ignored: it is no aggregate of InferenceX, or names no GPUs");
+                    format!("row {at} is ignored: it is not an aggregate of InferenceX, or it names no GPUs");
                 warnings.push(Warning::new(1, WarningSubject::Nothing, message));
             }
         }

@@ -72,7 +72,7 @@ pub(super) fn read(document: &Value) -> Result<Parsed, String> {
         version if version == "0.2" || version.starts_with("0.2.") => VERSION_2,
         _ => {
             return Err(format!(
-                "the benchmark report has version `{version}`; versions 0.1 and 0.2 are read"
+                "the benchmark report has version `{version}`; only versions 0.1 and 0.2 can be read"
             ));
         }
     };
@@ -122,8 +122,8 @@ fn put_requests(result: &mut ResultBlock, figures: &Value, harness: &str) {
     if harness == "aiperf" {
         put(result, Metric::Completed, Some(total));
         if failures.is_some_and(|failures| failures > 0.0) {
-            let message = "a report of AIPerf counts kinds of errors as failures, so the number of failed requests \
-                is unknown";
+            let message = "a report of AIPerf counts the kinds of errors, not the failed requests, so the number of \
+                failed requests is unknown";
             result.warn(1, WarningSubject::Nothing, message);
         } else {
             put(result, Metric::Failed, failures);
@@ -144,7 +144,8 @@ fn put_requests(result: &mut ResultBlock, figures: &Value, harness: &str) {
         incomplete.filter(|incomplete| *incomplete > 0.0),
     );
     if completed < 0.0 {
-        let message = format!("more requests failed or stayed incomplete than the {total} of the load");
+        let message =
+            format!("more requests failed or stayed incomplete than the load has in total ({total})");
         result.warn(1, WarningSubject::Figures, message);
     }
 }
@@ -204,9 +205,11 @@ fn put_latencies(result: &mut ResultBlock, figures: &Value, harness: &str) {
     if !left_out.is_empty() {
         let names = left_out.join("` and `");
         let message = match harness {
-            "" => format!("the report names no harness that defines `{names}`; they are left out"),
+            "" => format!(
+                "the report does not name its benchmark tool (harness), so the definition of `{names}` is unknown; not imported"
+            ),
             _ => format!(
-                "`{names}` of {harness}: no TPOT and ITL by the definitions of bench_serving; left out"
+                "`{names}` of {harness} do not follow bench_serving's definitions of TPOT and ITL, so they are not imported"
             ),
         };
         result.warn(1, WarningSubject::Nothing, message);

@@ -51,7 +51,7 @@ pub(super) fn read_yaml(text: &str) -> Option<Result<Parsed, String>> {
     }
     match serde_yaml::from_str::<Value>(text) {
         Ok(document) => read(&document, text),
-        Err(error) => Some(Err(format!("it is not valid YAML: {error}"))),
+        Err(error) => Some(Err(format!("the file is not valid YAML: {error}"))),
     }
 }
 

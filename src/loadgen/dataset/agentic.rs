@@ -31,7 +31,7 @@ impl MakeRows for AgenticTrace {
         let conversations = file
             .get("conversations")
             .and_then(Value::as_array)
-            .ok_or_else(|| malformed_error("it has no list of `conversations`".to_owned()))?;
+            .ok_or_else(|| malformed_error("the file has no list of `conversations`".to_owned()))?;
         let output_tokens = self.output_len.unwrap_or(DEFAULT_OUTPUT_TOKENS);
         let longest = spec.max_turns.map_or(usize::MAX, |turns| turns as usize);
         let offset = spec.offset as usize % conversations.len().max(1);
@@ -49,7 +49,7 @@ impl MakeRows for AgenticTrace {
                 if self.trace_timestamps {
                     let begins = conversation.get(0).and_then(|turn| turn.get("timestamp"));
                     let at = jsonl::row_timestamp(begins)
-                        .map_err(|_| of_this("its first turn has no `timestamp` in milliseconds"))?;
+                        .map_err(|_| of_this("the first turn has no `timestamp` in milliseconds"))?;
                     prompt.extras_mut().at = Some(at);
                 }
                 prompts.push(prompt);
@@ -70,7 +70,7 @@ fn conversation_prompt(
 ) -> Result<Option<(Prompt, usize)>, String> {
     let list = conversation
         .as_array()
-        .ok_or_else(|| "it is not a list of turns".to_owned())?;
+        .ok_or_else(|| "the conversation is not a list of turns".to_owned())?;
     let mut turns: Vec<Vec<Value>> = Vec::new();
     for turn in list {
         let messages = turn
@@ -90,7 +90,7 @@ fn conversation_prompt(
         .get("prompt_tokens")
         .and_then(Value::as_u64)
         .and_then(|tokens| u32::try_from(tokens).ok())
-        .ok_or_else(|| "its first turn has no `prompt_tokens`".to_owned())?;
+        .ok_or_else(|| "the first turn has no `prompt_tokens`".to_owned())?;
     let first = turns.remove(0);
     let mut prompt = Prompt::new(Content::Messages(first), prompt_tokens, output_tokens);
     prompt.extras = Some(Arc::new(Extras {

@@ -113,12 +113,18 @@ pub(super) fn folder_rows(folder: &Path) -> Result<Vec<Row>, DatasetError> {
     }
     paths.sort();
     if paths.is_empty() {
-        let reason = format!("no file in it has one of the endings {}", AudioFormat::endings());
+        let reason = format!(
+            "no file in this folder has one of the endings {}",
+            AudioFormat::endings()
+        );
         return Err(malformed(
             folder,
             &match lines {
                 None => reason,
-                Some(lines) => format!("{reason}; name JSON lines as a file: `{}`", shown_path(&lines)),
+                Some(lines) => format!(
+                    "{reason}; to use the JSON lines file of the folder, write its path: `{}`",
+                    shown_path(&lines)
+                ),
             },
         ));
     }
@@ -146,16 +152,16 @@ fn line_rows(path: &Path) -> Result<Vec<Row>, DatasetError> {
 fn line_row(row: &Value, file: &Path) -> Result<Row, String> {
     let get = |key: &str| row.get(key).filter(|value| !value.is_null());
     let Some(path) = PATH_KEYS.iter().find_map(|key| get(key)) else {
-        return Err("it has no `audio` with the path of a recording".to_owned());
+        return Err("the row has no `audio` with the path of a recording".to_owned());
     };
     let path = path
         .as_str()
-        .ok_or("its `audio` is not the path of a file; name a WAV, FLAC or MP3 file")?;
+        .ok_or("`audio` is not the path of a file; write the path of a WAV, FLAC or MP3 file")?;
     let text = |key: &'static str, name: &'static str| {
         let value = get(key)?;
         Some(match value.as_str() {
             Some(_) => Ok((name, value.clone())),
-            None => Err(format!("its `{key}` is not a text")),
+            None => Err(format!("`{key}` must be a string")),
         })
     };
     let fields = [
@@ -165,10 +171,10 @@ fn line_row(row: &Value, file: &Path) -> Result<Row, String> {
     ];
     let seconds = get("duration").map(|value| {
         let seconds = value.as_f64().filter(|seconds| *seconds > 0.0);
-        let seconds = seconds.ok_or("its `duration` is not a number of seconds above 0")?;
+        let seconds = seconds.ok_or("`duration` must be a number of seconds above 0")?;
         match seconds > MAX_SECONDS {
             true => Err(format!(
-                "its `duration` is {value} s; a recording has at most {MAX_SECONDS} s (7 days)"
+                "`duration` is {value} s, but a recording may have at most {MAX_SECONDS} s (7 days)"
             )),
             false => Ok(seconds),
         }
@@ -177,7 +183,7 @@ fn line_row(row: &Value, file: &Path) -> Result<Row, String> {
         let tokens = value.as_u64().and_then(|tokens| u32::try_from(tokens).ok());
         tokens
             .filter(|tokens| *tokens > 0)
-            .ok_or("its `output_tokens` is not a whole number above 0")
+            .ok_or("`output_tokens` must be a whole number above 0")
     });
     Ok(Row {
         path: file.with_file_name("").join(path),
@@ -209,7 +215,7 @@ impl Clips {
                 let (link, target) = (shown_path(path), shown_path(&target));
                 malformed(
                     data_file,
-                    &format!("`{link}` is a link to a missing file, `{target}`"),
+                    &format!("`{link}` is a symbolic link to `{target}`, which does not exist"),
                 )
             }
             _ => unreadable(error),
@@ -223,7 +229,7 @@ impl Clips {
         self.bytes += about.len();
         if self.bytes > MAX_AUDIO_BYTES {
             let reason = format!(
-                "its first {} recordings would take {:.1} GiB of memory together, more than {} GiB; request fewer",
+                "the first {} recordings together need {:.1} GiB of memory, more than the limit of {} GiB; request fewer prompts",
                 self.read.len() + 1,
                 self.bytes as f64 / f64::from(1 << 30),
                 MAX_AUDIO_BYTES >> 30
@@ -361,30 +367,27 @@ mod tests {
         for (row, reason) in [
             (json!({"audio": "missing.wav"}), "missing.wav"),
             (json!({"audio": "bad.wav"}), "bad.wav`: it is not a WAV file"),
-            (json!({"audio": "cut.wav"}), "cut.wav`: it is cut"),
+            (json!({"audio": "cut.wav"}), "cut.wav`: the WAV file is cut off"),
             (json!({"audio": "empty.mp3"}), "empty.mp3`: it is empty"),
             (json!({"audio": "a.aiff"}), "none of the endings `.wav`"),
-            (
-                json!({"audio": {"bytes": ""}}),
-                "line 1: its `audio` is not the path",
-            ),
-            (json!({"file": "a.wav"}), "line 1: it has no `audio`"),
-            (json!({"audio": "a.wav", "duration": 0}), "its `duration`"),
+            (json!({"audio": {"bytes": ""}}), "line 1: `audio` is not the path"),
+            (json!({"file": "a.wav"}), "line 1: the row has no `audio`"),
+            (json!({"audio": "a.wav", "duration": 0}), "line 1: `duration`"),
             (
                 json!({"audio": "a.wav", "duration": 1e300}),
-                "line 1: its `duration` is 1e+300 s; a recording has at most 604800 s (7 days)",
+                "line 1: `duration` is 1e+300 s, but a recording may have at most 604800 s (7 days)",
             ),
             (
                 json!({"audio": "slow.wav"}),
-                "slow.wav`: its head says 604801 s, longer than 604800 s",
+                "slow.wav`: the header of the file says 604801 s, longer than 604800 s",
             ),
             (
                 json!({"audio": "a.wav", "output_tokens": -1}),
-                "its `output_tokens`",
+                "line 1: `output_tokens` must be",
             ),
             (
                 json!({"audio": "a.wav", "prompt": 5}),
-                "its `prompt` is not a text",
+                "line 1: `prompt` must be a string",
             ),
         ] {
             let error = refused(row.clone());
@@ -395,19 +398,19 @@ mod tests {
             rows(nothing.path(), 0)
                 .unwrap_err()
                 .to_string()
-                .contains("no file in it")
+                .contains("no file in this folder")
         );
         let only_lines = folder(&[("b.jsonl", b"{}"), ("a.jsonl", b"{}")]);
         let error = rows(only_lines.path(), 0).unwrap_err().to_string();
         assert!(
-            error.contains("name JSON lines as a file: `") && error.ends_with("a.jsonl`"),
+            error.contains("write its path: `") && error.ends_with("a.jsonl`"),
             "{error}"
         );
         let linked = folder(&[]);
         std::os::unix::fs::symlink("gone.wav", linked.path().join("a.wav")).unwrap();
         let error = rows(linked.path(), 0).unwrap_err().to_string();
         assert!(
-            error.ends_with("a.wav` is a link to a missing file, `gone.wav`"),
+            error.ends_with("a.wav` is a symbolic link to `gone.wav`, which does not exist"),
             "{error}"
         );
         let named = folder(&[("a\nb\u{1b}[31m.wav", b"no")]);
@@ -428,8 +431,7 @@ mod tests {
         // The file takes no space on disk.
         huge.set_len(MAX_AUDIO_BYTES).unwrap();
         let error = rows(folder.path(), 0).unwrap_err().to_string();
-        let says =
-            "its first 2 recordings would take 4.0 GiB of memory together, more than 4 GiB; request fewer";
+        let says = "the first 2 recordings together need 4.0 GiB of memory, more than the limit of 4 GiB; request fewer prompts";
         assert!(error.contains(says), "{error}");
         assert_eq!(rows(folder.path(), 1).unwrap().prompts.len(), 1);
     }

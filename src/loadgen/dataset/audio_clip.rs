@@ -32,7 +32,7 @@ impl AudioClip {
             .file_name()
             .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         let format = AudioFormat::from_name(&name)
-            .ok_or_else(|| format!("its name has none of the endings {}", AudioFormat::endings()))?;
+            .ok_or_else(|| format!("the file name has none of the endings {}", AudioFormat::endings()))?;
         if bytes.is_empty() {
             return Err("it is empty".to_owned());
         }

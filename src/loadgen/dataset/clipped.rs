@@ -58,13 +58,23 @@ fn note(side: &str, distribution: LengthDistribution, longest: u32, drawn: &[f64
     }
     let percent = |share: f64| format!("{:.1} %", 100.0 * share);
     let parts = [
-        (above > 0.0).then(|| format!("{} above the maximum of {max} tokens", percent(above))),
-        (below > 0.0).then(|| format!("{} below the minimum of {min}", percent(below))),
+        (above > 0.0).then(|| {
+            format!(
+                "{} of the drawn lengths were above the maximum of {max} tokens",
+                percent(above)
+            )
+        }),
+        (below > 0.0).then(|| {
+            format!(
+                "{} of the drawn lengths were below the minimum of {min} tokens",
+                percent(below)
+            )
+        }),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     Some(format!(
-        "{side} lengths of `{distribution}` were clipped: {}; so the lengths that were sent do not follow it. \
-         Choose a wider range or a smaller spread",
+        "{side} lengths of `{distribution}` were clipped: {}. The lengths in the requests do not follow \
+         this distribution; choose a wider range or a smaller spread",
         parts.join(" and ")
     ))
 }
@@ -83,7 +93,10 @@ mod tests {
         drawn[2] = 12.0;
         let note = note("input", distribution, 12, &drawn).unwrap();
         assert!(
-            note.contains("1.0 % above the maximum of 12 tokens and 1.0 % below the minimum of 8"),
+            note.contains(
+                "1.0 % of the drawn lengths were above the maximum of 12 tokens and 1.0 % of the drawn lengths were below the \
+                 minimum of 8 tokens"
+            ),
             "{note}"
         );
     }

@@ -45,7 +45,7 @@ impl TurnText<'_> {
             Self::Plain(text) => text,
             Self::Quoted(json) => match serde_json::from_str(json) {
                 Ok(LenientText(text)) => text,
-                Err(_) => unreachable!("the file was read with this string in it"),
+                Err(_) => unreachable!("this string was already parsed when the file was read"),
             },
         }
     }

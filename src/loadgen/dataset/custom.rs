@@ -23,13 +23,13 @@ fn read(custom: &Custom, inputs: &RowInputs<'_>) -> Result<Vec<TurnPair<'static>
     for (number, record) in Lines::read(path)?.values() {
         let malformed_row = |reason: &str| malformed_line(DatasetName::Custom, path, number, reason);
         let Value::Object(record) = record else {
-            return Err(malformed_row("it is not an object with `conversations`"));
+            return Err(malformed_row("the row is not a JSON object with `conversations`"));
         };
         let turns = record.get("conversations").or_else(|| record.get("conversation"));
         let turns = match turns {
             None | Some(Value::Null) => continue,
             Some(Value::Array(turns)) => turns,
-            Some(_) => return Err(malformed_row("its `conversations` are not a list of turns")),
+            Some(_) => return Err(malformed_row("`conversations` must be a list of turns")),
         };
         if let [first, second, ..] = &turns[..] {
             let silent = "a turn has no text in `content` or `value`";

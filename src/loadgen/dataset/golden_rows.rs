@@ -402,7 +402,7 @@ fn an_agents_conversations_begin_at_the_offset_and_are_cut() {
         .unwrap_err()
         .to_string();
     assert!(
-        error.contains("`agentic-trace`: it has no list of `conversations`"),
+        error.contains("the data set `agentic-trace`: the file has no list of `conversations`"),
         "{error}"
     );
 }
@@ -443,7 +443,7 @@ fn a_trace_is_sorted_and_its_rounds_grow() {
     let error = prepare_from(&workload, &Tokenizer::bytes(), &wrong)
         .unwrap_err()
         .to_string();
-    assert!(error.contains("line 1: it has no `timestamp`"), "{error}");
+    assert!(error.contains("line 1: the row has no `timestamp`"), "{error}");
 }
 
 #[test]

@@ -53,7 +53,7 @@ impl Caches {
             0 => searched.push(pattern.display().to_string()),
             1 => return having.pop(),
             several => searched.push(format!(
-                "{} ({several} revisions have it, but none is called `main`: use the path of one)",
+                "{} ({several} revisions have this file, but none is the revision `main`; use the path of one file)",
                 pattern.display()
             )),
         }
@@ -129,7 +129,7 @@ mod tests {
         let (_home, caches) = cache(&["one", "two"], None);
         let (path, searched) = find(&caches);
         assert_eq!(path, None);
-        assert!(searched[0].contains("2 revisions have it"), "{searched:?}");
+        assert!(searched[0].contains("2 revisions have this file"), "{searched:?}");
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub(super) fn row_timestamp(timestamp: Option<&Value>) -> Result<Duration, &'sta
     timestamp
         .and_then(Value::as_f64)
         .and_then(|at_ms| Duration::try_from_secs_f64(at_ms / 1000.0).ok())
-        .ok_or("it has no `timestamp` in milliseconds")
+        .ok_or("the row has no `timestamp` in milliseconds")
 }
 
 /// Parses JSON in which lone surrogates are allowed.

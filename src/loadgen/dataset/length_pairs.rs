@@ -78,7 +78,7 @@ fn parse(text: &str, max: LengthPair) -> Result<Vec<LengthPair>, String> {
             if length > max {
                 return Err(format!(
                     "line {number}: the {side} has {length} tokens, more than the maximum of {max} (`{option}`, `--random-{}`); raise \
-                     that, or remove the line",
+                     the maximum, or remove the line",
                     option.replace('_', "-")
                 ));
             }
@@ -86,7 +86,7 @@ fn parse(text: &str, max: LengthPair) -> Result<Vec<LengthPair>, String> {
         pairs.push(pair);
     }
     match pairs.is_empty() {
-        true => Err("it has no pair of lengths".to_owned()),
+        true => Err("the file has no pair of lengths".to_owned()),
         false => Ok(pairs),
     }
 }

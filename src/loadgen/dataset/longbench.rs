@@ -29,7 +29,7 @@ impl MakeRows for LongbenchV2 {
                     prompt_text(&records[at]).map_err(|field| DatasetError::Malformed {
                         dataset: DatasetName::LongbenchV2,
                         path: path.to_owned(),
-                        reason: format!("row {at} has no text as its `{field}`"),
+                        reason: format!("row {at} has no text in the field `{field}`"),
                     })
                 })
                 .collect::<Result<_, _>>()?;

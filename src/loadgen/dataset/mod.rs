@@ -92,7 +92,7 @@ pub enum DatasetError {
         error: std::io::Error,
     },
     /// The data set's file does not contain rows of its format.
-    #[error("`{}` does not contain valid rows of `{}`: {reason}", shown_path(path), dataset.bench_serving_name())]
+    #[error("`{}` does not contain valid rows for the data set `{}`: {reason}", shown_path(path), dataset.bench_serving_name())]
     Malformed {
         /// The data set that was expected.
         dataset: DatasetName,
@@ -136,7 +136,7 @@ pub enum DatasetError {
         requested: usize,
     },
     /// No record yields a prompt.
-    #[error("no conversation of the data file yields a prompt under the rules of `{}`", dataset.bench_serving_name())]
+    #[error("the data file has no conversation that the data set `{}` can use as a prompt", dataset.bench_serving_name())]
     Empty {
         /// The data set that was asked for.
         dataset: DatasetName,
@@ -286,7 +286,7 @@ pub(crate) fn locate(
     }
     let mut at = |path: PathBuf| {
         let note = if path.is_dir() {
-            " (a folder; name a file in it)"
+            " (this is a folder; write the path of a file in it)"
         } else {
             ""
         };
@@ -445,15 +445,17 @@ fn searched_paths(searched: &[String]) -> String {
 
 /// How to get the file of a data set.
 fn fix(dataset: DatasetName) -> String {
-    let named = "set the scenario's `path` (in `matrix bench`, `--dataset-path`) to a file of its format";
+    let named = "set the scenario's `path` (in `matrix bench`, `--dataset-path`) to a file in the format of this data set";
     match dataset.fetched_as() {
         Some(fetched) => {
             let name = fetched.bench_serving_name();
-            let no_file = match dataset {
-                DatasetName::Random => ", or use the data set `random-ids`, which needs no file",
-                _ => "",
-            };
-            format!("fetch it with `matrix fetch --dataset {name}`, or {named}{no_file}")
+            let fetch = format!("fetch it with `matrix fetch --dataset {name}`, or {named}");
+            match dataset {
+                DatasetName::Random => {
+                    format!("{fetch}; or use the data set `random-ids`, which needs no file")
+                }
+                _ => fetch,
+            }
         }
         None => named.to_owned(),
     }

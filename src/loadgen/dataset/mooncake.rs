@@ -99,16 +99,16 @@ fn parse_entries(path: &Path, count: usize, rounds: u32) -> Result<Vec<Entry>, D
         let tokens = entry.tokens(rounds);
         if tokens > MAX_ENTRY_TOKENS {
             return Err(malformed_entry(&format!(
-                "its prompts would have up to {tokens} tokens in {}, more than {MAX_ENTRY_TOKENS}; shorten `output_length` or \
-                 `hash_ids`, or ask for fewer rounds",
+                "the prompts of this entry would have up to {tokens} tokens in {}, more than the maximum of \
+                 {MAX_ENTRY_TOKENS}; shorten `output_length` or `hash_ids`, or set fewer rounds",
                 pluralize(rounds as usize, "round", "rounds")
             )));
         }
         sum += tokens;
         if sum > MAX_DRAWN_TOKENS {
             return Err(malformed_entry(&format!(
-                "up to this line the prompts would have up to {sum} tokens together, more than {MAX_DRAWN_TOKENS}; ask for fewer \
-                 prompts or rounds"
+                "the prompts up to this line would have up to {sum} tokens in total, more than the maximum of \
+                 {MAX_DRAWN_TOKENS}; request fewer prompts or rounds"
             )));
         }
         entries.push(entry);
@@ -134,7 +134,7 @@ fn parse_entry(line: &Value) -> Result<Entry, &'static str> {
         None => Vec::new(),
         Some(ids) => ids
             .as_array()
-            .ok_or("its `hash_ids` are not a list")?
+            .ok_or("`hash_ids` must be a list")?
             .iter()
             .map(ToString::to_string)
             .collect(),
@@ -145,14 +145,14 @@ fn parse_entry(line: &Value) -> Result<Entry, &'static str> {
         .and_then(Value::as_f64)
         .is_some_and(|length| length < 0.0)
     {
-        return Err("its `input_length` is negative");
+        return Err("`input_length` is negative");
     }
     let output_tokens = match line.get("output_length") {
         None => DEFAULT_OUTPUT_TOKENS,
         Some(length) => length
             .as_u64()
             .and_then(|length| u32::try_from(length).ok())
-            .ok_or("its `output_length` is not a number of tokens")?,
+            .ok_or("`output_length` must be a whole number of tokens")?,
     };
     Ok(Entry {
         timestamp: at,
@@ -239,14 +239,16 @@ mod tests {
         assert_eq!(reason(&line(99_999_856), 1), "1 entries");
         let long = reason(&(line(1) + &line(99_999_857)), 1);
         assert!(
-            long.starts_with("line 2: its prompts would have up to 100000001 tokens in 1 round"),
+            long.starts_with(
+                "line 2: the prompts of this entry would have up to 100000001 tokens in 1 round"
+            ),
             "{long}"
         );
         let rounds = reason(&line(1), u32::MAX);
         assert!(rounds.contains("tokens in 4294967295 rounds"), "{rounds}");
         let many = reason(&line(99_999_856).repeat(41), 1);
         assert!(
-            many.starts_with("line 41: up to this line the prompts would have up to 4100000000 tokens"),
+            many.starts_with("line 41: the prompts up to this line would have up to 4100000000 tokens"),
             "{many}"
         );
     }
@@ -254,10 +256,10 @@ mod tests {
     #[test]
     fn a_negative_length_is_refused_with_its_line() {
         for (key, why) in [
-            ("input_length", "line 1: its `input_length` is negative"),
+            ("input_length", "line 1: `input_length` is negative"),
             (
                 "output_length",
-                "line 1: its `output_length` is not a number of tokens",
+                "line 1: `output_length` must be a whole number of tokens",
             ),
         ] {
             let text = format!("{{\"timestamp\": 0, \"{key}\": -5}}");

@@ -78,12 +78,12 @@ impl MakeRows for Openai {
 
 fn parse_record(line: Value, output_len: Option<u32>) -> Result<Record, String> {
     let Value::Object(mut record) = line else {
-        return Err("it is not an object with `messages`".to_owned());
+        return Err("the row is not a JSON object with `messages`".to_owned());
     };
     let messages = match record.shift_remove("messages") {
         None | Some(Value::Null) => Vec::new(),
         Some(Value::Array(messages)) => messages,
-        Some(_) => return Err("its `messages` are not a list".to_owned()),
+        Some(_) => return Err("`messages` must be a list of messages".to_owned()),
     };
     let row_limit = match record.shift_remove("max_tokens") {
         None | Some(Value::Null) => None,
@@ -91,7 +91,7 @@ fn parse_record(line: Value, output_len: Option<u32>) -> Result<Record, String> 
             count
                 .as_u64()
                 .and_then(|count| u32::try_from(count).ok())
-                .ok_or_else(|| format!("its `max_tokens` is {count}; write a whole number"))?,
+                .ok_or_else(|| format!("`max_tokens` is {count}; write a whole number"))?,
         ),
     };
     for key in ["max_completion_tokens", "model"] {

@@ -37,7 +37,7 @@ impl Record {
             return Some(
                 STANDARD
                     .decode(encoded)
-                    .map_err(|error| format!("its `{field}` is not valid base64: {error}")),
+                    .map_err(|error| format!("the field `{field}` is not valid base64: {error}")),
             );
         }
         let path = data_file.with_file_name("").join(text);
@@ -71,7 +71,7 @@ pub(super) fn read(dataset: DatasetName, path: &Path) -> Result<Vec<Record>, Dat
             reason: error.to_string(),
         })?;
         let Value::Array(rows) = list else {
-            unreachable!("a text that begins with a bracket is a list");
+            unreachable!("JSON that begins with `[` is a list");
         };
         return Ok(rows.into_iter().map(to_record).collect());
     }

@@ -156,7 +156,7 @@ impl ChatTemplate {
         if environment.get_template(DEFAULT_TEMPLATE).is_err() {
             return Err(TemplateError::Invalid {
                 path: path.to_owned(),
-                reason: "none of its templates is called `default`".to_owned(),
+                reason: "the file has no template with the name `default`".to_owned(),
             });
         }
         Ok(Self {
@@ -296,7 +296,7 @@ fn strip_generation_tags(source: &str) -> String {
 
 /// Reads the templates of a `chat_template` field: one, or several with names.
 fn named_templates(template: Value) -> Result<BTreeMap<String, String>, String> {
-    let wrong_type = || "`chat_template` is neither a text nor a list of `{name, template}`".to_owned();
+    let wrong_type = || "`chat_template` must be a text or a list of objects `{name, template}`".to_owned();
     match template {
         Value::String(source) => Ok([(DEFAULT_TEMPLATE.to_owned(), source)].into()),
         Value::Array(items) => items
@@ -578,7 +578,7 @@ mod tests {
         let number = open(&[("tokenizer_config.json", json!({"chat_template": 3}))])
             .unwrap_err()
             .to_string();
-        assert!(number.contains("neither a text nor a list"), "{number}");
+        assert!(number.contains("must be a text or a list"), "{number}");
     }
 
     #[test]

@@ -151,7 +151,9 @@ pub(super) fn fill_record(
 fn unsent_record(pending: &PendingRequest, closed: CloseReason, at_ns: u64) -> Request {
     let message = match closed {
         CloseReason::Stopped => "the run was stopped before the request was sent",
-        CloseReason::TimeOver => "the sending time ended before a slot was free for the request",
+        CloseReason::TimeOver => {
+            "the time for sending requests ended before the concurrency limit allowed this request"
+        }
     };
     Request {
         end_ns: at_ns,

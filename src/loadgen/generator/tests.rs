@@ -238,7 +238,7 @@ async fn every_class_of_failure_is_told_from_the_others() {
         (
             write(format!("HTTP/1.1 200 OK\r\n\r\n{A}\n\n").into_bytes()),
             RequestFailureClass::Reset,
-            "before the response marked its end",
+            "before the end mark of the response arrived",
         ),
         (
             write(stream(&[A, r#"data: {"error":{"message":"oom"}}"#])),

@@ -129,7 +129,7 @@ impl ExpectedVectors {
         }
         let place = decoded.odd_base64.filter(|_| self.is_base64)?;
         Some(format!(
-            "vector {place} of the answer, from 0, is not the base64 text of 32-bit floats, which was requested"
+            "vector {place} of the answer (counted from 0) is not base64 of 32-bit floats, the requested format"
         ))
     }
 }
@@ -163,18 +163,18 @@ pub(super) fn read(json: &str, decoded: &mut Decoded) -> Result<Option<String>, 
     let vectors = embeddings.iter().filter(|one| one.has_vector()).count();
     decoded.vectors += vectors;
     decoded.odd_base64 = embeddings.iter().position(Embedding::is_odd_base64);
-    let wrong = |place, why| format!("vector {place} of the answer, from 0, {why}");
+    let wrong = |place, why| format!("vector {place} of the answer (counted from 0) is invalid: {why}");
     // An answer without any vector has no output.
     if vectors > 0
         && let Some(place) = embeddings.iter().position(|one| !one.has_vector())
     {
-        return Ok(Some(wrong(place, "is empty")));
+        return Ok(Some(wrong(place, "it is empty")));
     }
     if let Some(place) = embeddings.iter().position(Embedding::is_text) {
-        return Ok(Some(wrong(place, "is a text that is not base64")));
+        return Ok(Some(wrong(place, "it is a text, but not valid base64")));
     }
     let other = embeddings.iter().position(Embedding::has_no_number);
-    Ok(other.map(|place| wrong(place, "has values that are no numbers, such as null for NaN")))
+    Ok(other.map(|place| wrong(place, "some of its values are not numbers, such as null for NaN")))
 }
 
 #[cfg(test)]
@@ -213,12 +213,12 @@ mod tests {
             (
                 &ids,
                 vec![vector, empty],
-                Some("vector 1 of the answer, from 0, is empty"),
+                Some("vector 1 of the answer (counted from 0) is invalid: it is empty"),
             ),
             (
                 &json!({}),
                 vec![empty, vector],
-                Some("vector 0 of the answer, from 0, is empty"),
+                Some("vector 0 of the answer (counted from 0) is invalid: it is empty"),
             ),
             (&texts, vec![empty, empty], Some("the response has no output")),
         ] {

@@ -19,13 +19,13 @@ pub enum EncodeError {
     /// A row has messages, and the dialect has no field for them.
     #[error(
         "this protocol cannot carry chat messages; use the protocol `chat`, `messages` or `responses` (in \
-         `matrix bench`, a backend with one of these, such as a chat backend)"
+         `matrix bench`, use a backend with one of these protocols, such as a chat backend)"
     )]
     MessagesOutsideChat,
     /// A conversation has turns, and the dialect has no field for messages.
     #[error(
         "this protocol cannot carry conversations of several turns; use the protocol `chat`, `messages` or \
-         `responses` (in `matrix bench`, a backend with one of these, such as a chat backend)"
+         `responses` (in `matrix bench`, use a backend with one of these protocols, such as a chat backend)"
     )]
     TurnsOutsideChat,
     /// Pictures that the dialect has no field for.
@@ -44,10 +44,14 @@ pub enum EncodeError {
     )]
     ResponseFormat,
     /// The dialect has no field for an adapter.
-    #[error("this protocol cannot name a LoRA adapter; use another one, such as `chat` or `completions`")]
+    #[error(
+        "this protocol has no field for a LoRA adapter; use another protocol, such as `chat` or `completions`"
+    )]
     Lora,
     /// The dialect has no field for a routing key.
-    #[error("this protocol cannot carry a routing key; use another one, such as `chat` or `completions`")]
+    #[error(
+        "this protocol has no field for a routing key; use another protocol, such as `chat` or `completions`"
+    )]
     RoutingKey,
 }
 

@@ -78,7 +78,7 @@ impl ExpectedRanking {
         }
         let last = decoded.last_document.filter(|last| *last >= documents as u64)?;
         Some(format!(
-            "the ranking has document {last}, and {documents} were sent, from 0"
+            "the ranking has document {last} (counted from 0), but only {documents} documents were sent"
         ))
     }
 }
@@ -232,7 +232,10 @@ mod tests {
                 "has 3 results instead of 2",
             ),
             (json!([ranked(0), ranked(0)]), "document 0 is ranked twice"),
-            (json!([ranked(0), ranked(3)]), "has document 3, and 3 were sent"),
+            (
+                json!([ranked(0), ranked(3)]),
+                "has document 3 (counted from 0), but only 3 documents",
+            ),
             (
                 json!([ranked(0), {"index": 1, "relevance_score": null}]),
                 "no score",

@@ -298,7 +298,7 @@ impl InFlight {
                     return self.finish_read(failure(RequestFailureClass::Reset, error));
                 }
                 (Err(_), Some(error)) => {
-                    let message = format!("while the request was written: {error}");
+                    let message = format!("the connection failed while the request was written: {error}");
                     return self.finish_read(failure(RequestFailureClass::Reset, message));
                 }
                 (Err(error), None) => return self.finish_read(failure(RequestFailureClass::Reset, error)),
@@ -349,7 +349,7 @@ impl InFlight {
 
     /// Ends the request because epoll cannot watch its socket.
     pub(crate) fn fail_unwatched(&mut self, error: io::Error) -> Box<Response> {
-        let message = format!("its connection cannot be watched: {error}");
+        let message = format!("the connection of the request cannot be watched with epoll: {error}");
         self.finish(failure(RequestFailureClass::Connect, message))
     }
 

@@ -198,7 +198,9 @@ impl ResponseTrace {
             None | Some("" | "identity") => Ok(()),
             Some(encoding) => Err(failure(
                 RequestFailureClass::Garbled,
-                format!("{COMPRESSED_MESSAGE} (`{encoding}`), although the request does not allow it"),
+                format!(
+                    "{COMPRESSED_MESSAGE} (`{encoding}`), although the request does not allow compression"
+                ),
             )),
         }
     }
@@ -216,7 +218,7 @@ impl ResponseTrace {
             self.lines.push(line, at, &mut self.decoder, self.zero, at_once);
             if self.lines.plain_bytes > self.bounds.line_bytes {
                 let limit = self.bounds.line_bytes;
-                let message = format!("a response that is not an event stream exceeds {limit} bytes");
+                let message = format!("the response is not an event stream and exceeds {limit} bytes");
                 return Err(failure(RequestFailureClass::HugeLine, message));
             }
             if self.lines.event_count > self.unchecked_events {
@@ -328,7 +330,7 @@ impl ResponseTrace {
             .filter(|_| (300..400).contains(&head.status));
         let message = match location {
             Some(location) => format!(
-                "{reason}: redirects are not followed; the server names `{}`, so give the base URL of that address",
+                "{reason}: redirects are not followed; the server redirects to `{}`, so use the base URL of that address",
                 mask_redirect_secrets(location)
             ),
             None => format!("{reason}: {}", body.trim()),
@@ -379,7 +381,7 @@ impl ResponseTrace {
                 };
                 (
                     RequestFailureClass::Reset,
-                    format!("the {ended} ended before the response marked its end"),
+                    format!("the {ended} ended before the end mark of the response arrived"),
                 )
             }
             RequestEnd::CancelledAsPlanned => return None,

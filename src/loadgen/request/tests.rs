@@ -341,7 +341,7 @@ fn a_redirect_names_where_it_leads() {
     assert_eq!(failure.class, RequestFailureClass::Status);
     assert_eq!(
         failure.message,
-        "Temporary Redirect: redirects are not followed; the server names `http://other/v1`, so give the base URL of that address"
+        "Temporary Redirect: redirects are not followed; the server redirects to `http://other/v1`, so use the base URL of that address"
     );
 }
 

@@ -76,7 +76,9 @@ fn refuse_unused_keys(named: &Named<EngineEntry>, diagnostics: &mut Vec<Diagnost
                 place,
                 "has no effect",
             )
-            .with_help("remove it, or attach to a running server with `attach: { urls: […] }`"),
+            .with_help(format!(
+                "remove `{key}`, or attach to a running server with `attach: {{ urls: […] }}`"
+            )),
         );
     }
 }
@@ -113,13 +115,13 @@ fn check_several(named: &Named<EngineEntry>, diagnostics: &mut Vec<Diagnostic>) 
         diagnostics.push(
             with_place(
                 Diagnostic::new(format!(
-                    "`balance` of `{}` distributes requests over one server",
+                    "`balance` of `{}` distributes requests over several servers, but there is only one",
                     engine_name(named)
                 )),
                 balance.place.as_ref().or(named.name.place.as_ref()),
                 "has no effect",
             )
-            .with_help("give several addresses in `urls`, or remove it"),
+            .with_help("give several addresses in `urls`, or remove `balance`"),
         );
     }
 }
@@ -156,8 +158,8 @@ fn check_tls(named: &Named<EngineEntry>, diagnostics: &mut Vec<Diagnostic>) {
         diagnostics.push(with_place(message(), place, why));
     }
     if tls.value.is_default() {
-        let why = "sets nothing: certificates are checked against the CAs of this machine in any case";
-        let help = "remove it, or set `insecure: true`, `ca_file`, or `client_cert` and `client_key`";
+        let why = "`tls` sets nothing: by default, certificates are checked against the CAs of this machine";
+        let help = "remove `tls`, or set `insecure: true`, `ca_file`, or `client_cert` and `client_key`";
         diagnostics.push(with_place(message(), place, why).with_help(help));
         return;
     }
@@ -173,9 +175,8 @@ fn check_tls(named: &Named<EngineEntry>, diagnostics: &mut Vec<Diagnostic>) {
         let why = match set.is_empty() {
             true => "no address begins with `https://`".to_owned(),
             false => format!(
-                "{} {} no effect: no address begins with `https://`",
-                backtick_list(set.iter().copied()),
-                if set.len() == 1 { "has" } else { "have" }
+                "no address begins with `https://`, so this has no effect: {}",
+                backtick_list(set.iter().copied())
             ),
         };
         diagnostics.push(with_place(message(), place, why).with_help("correct the address, or remove `tls`"));

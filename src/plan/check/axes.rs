@@ -85,7 +85,12 @@ pub(super) fn check_models(matrix: &Matrix, diagnostics: &mut Vec<Diagnostic>) {
 fn check_engine_names<T>(value: &ByEngine<T>, engines: &[&str], diagnostics: &mut Vec<Diagnostic>) {
     for (name, _) in value.entries() {
         if name.value != "default" && !engines.contains(&name.as_str()) {
-            diagnostics.push(unknown_name("engine", name, engines, "an engine of this matrix"));
+            diagnostics.push(unknown_name(
+                "engine",
+                name,
+                engines,
+                "not an engine of this matrix",
+            ));
         }
     }
 }
@@ -113,7 +118,12 @@ pub(super) fn check_axes(matrix: &Matrix, diagnostics: &mut Vec<Diagnostic>) {
         .collect();
     for group in &matrix.zip {
         for name in group.iter().filter(|name| !known.contains(&name.as_str())) {
-            diagnostics.push(unknown_name("axis", name, &known, "an axis that can be zipped"));
+            diagnostics.push(unknown_name(
+                "axis",
+                name,
+                &known,
+                "not an axis that `zip` can combine",
+            ));
         }
         if let [only] = group.as_slice() {
             diagnostics.push(
@@ -171,6 +181,6 @@ fn check_selector(selector: &Spanned<Selector>, diagnostics: &mut Vec<Diagnostic
 pub(super) fn check_selector_axes(selector: &Selector, diagnostics: &mut Vec<Diagnostic>) {
     let axes = selector.0.iter().map(|(axis, _)| axis);
     for axis in axes.filter(|axis| !AXES.contains(&axis.as_str())) {
-        diagnostics.push(unknown_name("axis", axis, &AXES, "an axis of a cell"));
+        diagnostics.push(unknown_name("axis", axis, &AXES, "not an axis of a cell"));
     }
 }

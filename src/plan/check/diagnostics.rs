@@ -5,7 +5,7 @@ use crate::config::yaml::{Diagnostic, SourceSpan, Spanned, backtick_list, neares
 /// The error for a matrix with too many cells or measurements.
 pub(crate) fn too_many(things: &str, limit: u64) -> Diagnostic {
     Diagnostic::new(format!("the matrix has more than {limit} {things}"))
-        .with_help("remove values from its axes, lower `repeats`, or split it into several matrices")
+        .with_help("remove values from the axes of the matrix, lower `repeats`, or split the matrix")
 }
 
 pub(super) fn with_place(
@@ -24,7 +24,7 @@ pub(super) fn unknown_name(kind: &str, name: &Spanned<String>, known: &[&str], l
     let diagnostic = with_place(
         Diagnostic::new(format!("unknown {kind} `{name}`")),
         name.place.as_ref(),
-        format!("not {label}"),
+        label,
     );
     match (nearest_name(name, known.iter().copied()), name.place.as_ref()) {
         (Some(near), Some(place)) => diagnostic

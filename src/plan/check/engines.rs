@@ -18,7 +18,7 @@ pub(super) fn check_engines(matrix: &Matrix, recipes: &Recipes, diagnostics: &mu
     let known: Vec<&str> = recipes.keys().map(String::as_str).collect();
     for named in matrix.engines.iter() {
         let Some(recipe) = recipes.get(&named.name.value) else {
-            let mut diagnostic = unknown_name("engine", &named.name, &known, "a recipe in `engines/`");
+            let mut diagnostic = unknown_name("engine", &named.name, &known, "not a recipe in `engines/`");
             let tagged = named.name.value.split_once(':');
             if let (Some((engine, tag)), Some(place)) = (tagged, &named.name.place)
                 && known.contains(&engine)
@@ -27,7 +27,7 @@ pub(super) fn check_engines(matrix: &Matrix, recipes: &Recipes, diagnostics: &mu
                     .with_help("a version follows an `@`; write")
                     .with_replacement(place, format!("{engine}@{tag}"));
             }
-            diagnostics.push(diagnostic.with_note("an engine is a recipe: a file `engines/<name>.yaml` next to the folder of the matrix, or a shipped recipe"));
+            diagnostics.push(diagnostic.with_note("an engine has the name of its recipe: a shipped recipe, or a file `engines/<name>.yaml` next to the folder of the matrix"));
             continue;
         };
         if names.insert(recipe.name.as_str()) {
@@ -47,7 +47,7 @@ pub(super) fn check_engines(matrix: &Matrix, recipes: &Recipes, diagnostics: &mu
                     "variant",
                     variant,
                     &known,
-                    &format!("a variant of the recipe `{}`", recipe.name),
+                    &format!("not a variant of the recipe `{}`", recipe.name),
                 ));
             }
         }
@@ -86,8 +86,8 @@ fn check_cache_reset(recipe: &Recipe, diagnostics: &mut Vec<Diagnostic>) {
             recipe.name
         ));
         let diagnostic = with_place(diagnostic, place, format!("conflicts with `{first}`")).with_help(
-            "keep one: `reset` if the engine has an endpoint for it, else `unique_prefixes`; `restart_for_cells` if the engine \
-             finds cached prompts in spite of a unique prefix",
+            "keep one of them: `reset` if the engine has an endpoint that empties its caches, otherwise `unique_prefixes`. \
+             Use `restart_for_cells` if the engine finds cached prompts in spite of unique prefixes",
         );
         // A YAML anchor may bring the same line into several variants.
         if !diagnostics.contains(&diagnostic) {
@@ -103,7 +103,10 @@ fn check_metrics(recipe: &Recipe, diagnostics: &mut Vec<Diagnostic>) {
         .filter_map(|api| api.metrics.as_ref())
         .flat_map(|metrics| metrics.names.iter());
     let wrong = names.filter(|(name, _)| metrics::metric_kind(metrics::current_name(&name.value)).is_none());
-    let label = format!("a metric that `matrix` reads from the engine `{}`", recipe.name);
+    let label = format!(
+        "not a metric that `matrix` reads from the engine `{}`",
+        recipe.name
+    );
     for (name, _) in wrong {
         let diagnostic = unknown_name("metric", name, &known, &label);
         // A YAML anchor may bring the same line into several variants.
@@ -173,7 +176,7 @@ fn check_routing_key_header(named: &Named<EngineEntry>, diagnostics: &mut Vec<Di
     let is_fixed = |name: &str| name.eq_ignore_ascii_case(&header.value);
     let why = match routing_key_header_error(&header.value) {
         None if entry.headers.iter().any(|(name, _)| is_fixed(&name.value)) => {
-            Some("`headers` gives it one value for all requests")
+            Some("`headers` gives this header the same value in all requests")
         }
         why => why,
     };
@@ -233,7 +236,9 @@ fn check_declared_gpus(named: &Named<EngineEntry>, diagnostics: &mut Vec<Diagnos
                 place,
                 "not needed here",
             )
-            .with_help("remove it; the number of leased GPUs is `tp` × `pp` × `dp` of the model"),
+            .with_help(format!(
+                "remove `{key}`; `matrix` computes the number of GPUs as `tp` × `pp` × `dp` of the model"
+            )),
         );
     }
 }

@@ -62,7 +62,7 @@ fn check_gpus_of_nodes(site: &ResolveContext<'_>, point: &GridPoint) -> Option<D
         with_place(
             Diagnostic::new(message),
             nodes.place.as_ref(),
-            "the same number on each node",
+            "each node must have the same number of GPUs",
         )
         .with_help("choose `tp` × `pp` × `dp` of the model as a multiple of `nodes`")
     })
@@ -80,14 +80,14 @@ fn check_fixed_axes(site: &ResolveContext<'_>, point: &GridPoint) -> Vec<Diagnos
     let no = |axis: &str, value: String, place: Option<&SourceSpan>, says: &str| {
         with_place(
             Diagnostic::new(format!(
-                "the scenario `{}` {says}, but `{axis}` is {value}",
+                "`{axis}` is {value} in the scenario `{}`, but {says}",
                 site.scenario
             )),
             place,
             format!("`{axis}` cannot be set as well"),
         )
         .with_help(format!(
-            "remove `{axis}` from this scenario; if `axes` sets it for all scenarios, remove it there, and set it in each scenario that needs it"
+            "remove `{axis}` from this scenario. If `axes` sets it for all scenarios, remove it from `axes`, and set it in each scenario that needs it"
         ))
     };
     let mut diagnostics = Vec::new();
@@ -98,14 +98,19 @@ fn check_fixed_axes(site: &ResolveContext<'_>, point: &GridPoint) -> Vec<Diagnos
                 "rate",
                 rate.clone(),
                 None,
-                "takes its send times from a trace",
+                "this scenario takes its send times from a trace",
             ));
         }
         if let Some(place) = paced {
-            diagnostics.push(no("rate", rate.clone(), place, "changes its rate over time"));
+            diagnostics.push(no(
+                "rate",
+                rate.clone(),
+                place,
+                "this scenario changes its rate over time",
+            ));
         }
         if let Some((SearchVariable::Rate, place)) = by {
-            diagnostics.push(no("rate", rate, place, "searches for a rate"));
+            diagnostics.push(no("rate", rate, place, "this scenario searches for a rate"));
         }
     }
     if let (Some((SearchVariable::Concurrency, place)), Some(users)) = (by, point.concurrency) {
@@ -113,7 +118,7 @@ fn check_fixed_axes(site: &ResolveContext<'_>, point: &GridPoint) -> Vec<Diagnos
             "concurrency",
             users.to_string(),
             place,
-            "searches for a concurrency",
+            "this scenario searches for a concurrency",
         ));
     }
     diagnostics
@@ -146,7 +151,7 @@ pub(crate) fn redundant_inclusion(inclusion: &Spanned<Inclusion>, cell: &CellKey
         inclusion.place.as_ref(),
         cell.to_string(),
     )
-    .with_help("remove it, or change one of its values")
+    .with_help("remove the inclusion, or change one of its values")
 }
 
 /// Unknown names in an inclusion.
@@ -173,7 +178,7 @@ pub(crate) fn check_inclusion_names(matrix: &Matrix, inclusion: &Inclusion) -> V
     ]
     .into_iter()
     .filter(|(_, name, known)| !known.contains(&name.as_str()))
-    .map(|(kind, name, known)| unknown_name(kind, name, &known, &format!("a {kind} of this matrix")))
+    .map(|(kind, name, known)| unknown_name(kind, name, &known, &format!("not a {kind} of this matrix")))
     .collect()
 }
 
@@ -188,5 +193,5 @@ pub(crate) fn no_cells_error(matrix: &Matrix) -> Diagnostic {
         place,
         "nothing is left to measure",
     )
-    .with_help("remove one of them")
+    .with_help("remove one of the exclusions")
 }

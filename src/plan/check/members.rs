@@ -50,7 +50,7 @@ pub(super) fn check_members(
                 role.place.as_ref(),
                 "each role has its own nodes",
             )
-            .with_help("remove `nodes` of the engine, and give roles a `node`, such as `decode: { node: 1 }`, or `nodes` for processes over several"),
+            .with_help("remove `nodes` of the engine. Place each role with `node`, such as `decode: { node: 1 }`, or give it `nodes` if its process runs over several nodes"),
         ),
         (_, _) if other.is_some() => diagnostics.push(
             with_place(
@@ -61,7 +61,7 @@ pub(super) fn check_members(
                 place,
                 "needs `executor: process`",
             )
-            .with_help("set `executor: process`; or start containers as processes of a job, by `containers: { runtime: podman }` (`apptainer`, `enroot`) in the profile of its cluster"),
+            .with_help("set `executor: process`, or run the containers in a job: write `containers: { runtime: podman }` (or `apptainer`, `enroot`) into the profile of the cluster"),
         ),
         (Some(nodes), None) => check_nodes(named, recipe, nodes.place.as_ref(), diagnostics),
         (None, Some(_)) => check_roles(named, recipe, diagnostics),
@@ -81,11 +81,11 @@ fn check_nodes(
     let mut own = own.chain(entry.command.iter().flatten());
     if recipe.nodes.is_none() && !own.any(|word| has_placeholder(word, &["node_rank"])) {
         let message = format!(
-            "the recipe `{}` does not say how it runs over several nodes",
+            "the recipe `{}` does not say how to run the engine over several nodes",
             recipe.name
         );
         diagnostics.push(
-            with_place(Diagnostic::new(message), place, "needs arguments for its ranks").with_help(
+            with_place(Diagnostic::new(message), place, "each node needs an argument with its rank").with_help(
                 "add `nodes:` to the recipe, such as `nodes: { args: [--nnodes, \"{nodes}\", --node-rank, \"{node_rank}\", --dist-init-addr, \"{head_host}:{head_port}\"] }`",
             ),
         );
@@ -102,12 +102,12 @@ fn check_roles(named: &Named<EngineEntry>, recipe: &Recipe, diagnostics: &mut Ve
         (None, _) => diagnostics.push(
             with_place(
                 Diagnostic::new(format!(
-                    "no role of `{engine}` is the one that requests are sent to"
+                    "no role of `{engine}` receives the requests"
                 )),
                 place,
                 "needs an endpoint",
             )
-            .with_help("add `endpoint: true` to that role, such as `router: { endpoint: true }`"),
+            .with_help("add `endpoint: true` to the role that receives the requests, such as `router: { endpoint: true }`"),
         ),
         (Some(_), Some((second, _))) => diagnostics.push(
             with_place(
@@ -115,7 +115,7 @@ fn check_roles(named: &Named<EngineEntry>, recipe: &Recipe, diagnostics: &mut Ve
                 second.place.as_ref(),
                 "again",
             )
-            .with_help("requests are sent to one process; put a router in front of several"),
+            .with_help("requests are sent to one process; to use several, make a router the only endpoint"),
         ),
         (Some((name, role)), None) if role.count.as_ref().is_some_and(|count| count.value.get() > 1) => {
             diagnostics.push(
@@ -141,9 +141,9 @@ fn check_roles(named: &Named<EngineEntry>, recipe: &Recipe, diagnostics: &mut Ve
     if devices == Devices::Gpu && roles.iter().all(|(_, role)| role.gpus_each(true) == 0) {
         diagnostics.push(
             with_place(
-                Diagnostic::new(format!("`{engine}` computes on GPUs, but none of its roles has any")),
+                Diagnostic::new(format!("`{engine}` computes on GPUs, but none of its roles has a GPU")),
                 place,
-                "needs `tp` or `gpus` in its roles",
+                "a role needs `tp` or `gpus`",
             )
             .with_help("add `tp` or `gpus` to the roles that compute, such as `decode: { tp: 4 }`, or `devices: none` to the engine"),
         );
@@ -165,7 +165,7 @@ fn check_roles(named: &Named<EngineEntry>, recipe: &Recipe, diagnostics: &mut Ve
                     "role",
                     other,
                     &names,
-                    &format!("a role of `{engine}`"),
+                    &format!("not a role of `{engine}`"),
                 ));
             }
         }
@@ -183,7 +183,7 @@ fn check_place(
     let place = role.node.as_ref().and_then(|node| node.place.as_ref());
     let is_endpoint = role.endpoint.as_ref().is_some_and(|endpoint| endpoint.value);
     if is_endpoint && role.first_node(0) > 0 {
-        let message = format!("the role `{name}` is the endpoint, but not on the first node");
+        let message = format!("the role `{name}` is the endpoint, but does not run on the first node");
         diagnostics.push(
             with_place(Diagnostic::new(message), place, "the load is generated on node 0")
                 .with_help("remove `node`, or make a router on node 0 the endpoint"),
@@ -194,8 +194,12 @@ fn check_place(
     if nodes != 1 && nodes != processes {
         let message = format!("the role `{name}` has {processes} processes, and `node` lists {nodes} nodes");
         diagnostics.push(
-            with_place(Diagnostic::new(message), place, "one node for each process")
-                .with_help("list as many nodes as `count`, name one for all of them, or remove `count`"),
+            with_place(
+                Diagnostic::new(message),
+                place,
+                "`node` must list one node for each process",
+            )
+            .with_help("list as many nodes as `count`, name one node for all processes, or remove `count`"),
         );
     }
     let ranks = role.nodes_each();
@@ -210,18 +214,22 @@ fn check_place(
             pluralize(gpus as usize, "GPU", "GPUs")
         );
         diagnostics.push(
-            with_place(Diagnostic::new(message), place, "the same number on each node")
-                .with_help("choose `tp` or `gpus` of the role as a multiple of its `nodes`"),
+            with_place(
+                Diagnostic::new(message),
+                place,
+                "each node must have the same number of GPUs",
+            )
+            .with_help("choose `tp` or `gpus` of the role as a multiple of its `nodes`"),
         );
     }
     let own = role.args.iter().map(|arg| &arg.value);
     let mut own = own.chain(role.command.iter().flatten());
     let knows_ranks = recipe.nodes.is_some() && role.command.is_none();
     if !knows_ranks && !own.any(|word| has_placeholder(word, &["node_rank"])) {
-        let message = format!("nothing says how the role `{name}` runs over several nodes");
+        let message = format!("no argument of the role `{name}` says how it runs over several nodes");
         diagnostics.push(
-            with_place(Diagnostic::new(message), place, "needs arguments for its ranks").with_help(
-                "add them to the role, such as `args: [--nnodes, \"{nodes}\", --node-rank, \"{node_rank}\", --dist-init-addr, \"{head_host}:{head_port}\"]`",
+            with_place(Diagnostic::new(message), place, "each node needs an argument with its rank").with_help(
+                "add arguments to the role, such as `args: [--nnodes, \"{nodes}\", --node-rank, \"{node_rank}\", --dist-init-addr, \"{head_host}:{head_port}\"]`",
             ),
         );
     }
@@ -241,7 +249,7 @@ fn unused_node(named: &Named<EngineEntry>) -> Option<Diagnostic> {
     let engine = engine_name(named);
     let (message, help) = if last >= MAX_PROCESSES {
         let message =
-            format!("`{engine}` uses node {last}, and an engine may have {MAX_PROCESSES} nodes at most");
+            format!("`{engine}` uses node {last}, but an engine may have at most {MAX_PROCESSES} nodes");
         (message, "nodes are numbered from 0")
     } else {
         let missing = (0..last).find(|node| !used.contains(node))?;
@@ -255,7 +263,7 @@ fn unused_node(named: &Named<EngineEntry>) -> Option<Diagnostic> {
         .iter()
         .find_map(|(_, role)| role.node.as_ref()?.place.as_ref());
     let place = placed.or(named.name.place.as_ref());
-    Some(with_place(Diagnostic::new(message), place, "see the nodes of all roles").with_help(help))
+    Some(with_place(Diagnostic::new(message), place, "check the `node` of every role").with_help(help))
 }
 
 /// Names appear in the log and in messages.
@@ -275,12 +283,15 @@ fn check_placeholders(named: &Named<EngineEntry>, has_nodes: bool, diagnostics: 
     let entry = &named.value;
     let mut refuse = |word: &Template, place: Option<&SourceSpan>, names: &[&str], help: &str| {
         if let Some(name) = word.placeholders().find(|name| names.contains(name)) {
-            let message = format!("`{{{name}}}` has no value for `{}`", engine_name(named));
+            let message = format!(
+                "the placeholder `{{{name}}}` has no value for the engine `{}`",
+                engine_name(named)
+            );
             diagnostics.push(with_place(Diagnostic::new(message), place, "no value here").with_help(help));
         }
     };
     let (roles_help, nodes_help) = (
-        "`{url}` is the address of another process of `for_each`, and `{aux_port}` a port of a role",
+        "`{url}` has a value only in `for_each` of a role, and `{aux_port}` only in a role",
         "set `nodes` of the engine, such as `nodes: 2`",
     );
     let own = entry.args.iter().map(|arg| (&arg.value, arg.place.as_ref()));

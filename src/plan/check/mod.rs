@@ -52,7 +52,7 @@ pub(crate) fn check_matrix(matrix: &Matrix, recipes: &Recipes) -> Vec<Diagnostic
                 "engine",
                 reference,
                 &known,
-                "an engine of this matrix",
+                "not an engine of this matrix",
             ));
         }
     }
@@ -72,9 +72,9 @@ fn check_names(matrix: &Matrix, diagnostics: &mut Vec<Diagnostic>) {
     if matrix.name.trim().is_empty() || matrix.name.contains('/') {
         diagnostics.push(
             with_place(
-                Diagnostic::new("the name of the matrix is also the folder name of its runs"),
+                Diagnostic::new("the name of the matrix cannot be the folder name of its runs"),
                 matrix.name.place.as_ref(),
-                "not usable as a folder name: empty, or contains `/`",
+                "a folder name must not be empty or contain `/`",
             )
             .with_help("use letters, digits, `-`, `_` and `.`"),
         );
@@ -84,19 +84,19 @@ fn check_names(matrix: &Matrix, diagnostics: &mut Vec<Diagnostic>) {
             "engines",
             matrix.engines.is_empty(),
             matrix.engines.place.as_ref(),
-            "name one, such as `[sglang]`",
+            "name an engine, such as `[sglang]`",
         ),
         (
             "models",
             matrix.models.is_empty(),
             matrix.models.place.as_ref(),
-            "name one, such as `[Qwen/Qwen3-8B]`",
+            "name a model, such as `[Qwen/Qwen3-8B]`",
         ),
         (
             "scenarios",
             matrix.scenarios.is_empty(),
             matrix.scenarios.place.as_ref(),
-            "name one, such as `[sharegpt]`",
+            "name a scenario, such as `[sharegpt]`",
         ),
     ];
     for (list, is_empty, place, help) in lists {
@@ -114,19 +114,19 @@ fn check_names(matrix: &Matrix, diagnostics: &mut Vec<Diagnostic>) {
     check_duplicates(
         "engine",
         matrix.engines.iter().map(engine_name),
-        "give one of them another name with `as:`",
+        "give one of the two engines another name with `as:`",
         diagnostics,
     );
     check_duplicates(
         "model",
         matrix.models.iter().map(|named| &named.name),
-        "merge them into one entry, with the values that differ as an axis",
+        "merge the two models into one entry, and make an axis of the values that differ",
         diagnostics,
     );
     check_duplicates(
         "scenario",
         matrix.scenarios.iter().map(|named| &named.name),
-        "give one of them another name",
+        "give one of the two scenarios another name",
         diagnostics,
     );
 }

@@ -23,27 +23,27 @@ pub(crate) fn check_support(
     let cancel = scenario
         .cancel
         .and_then(|cancel| cancel.unsupported_reason(protocol, dialect.is_streamed(&scenario.body)));
-    let unsupported = unsupported_features(protocol, &scenario.workload, scenario.lora.is_some());
-    let checks = (scenario.check_answers && !protocol.facts().generates_text).then_some((
-        "answers without text, but `check_answers` is set".to_owned(),
-        "remove `check_answers`, or use a protocol that generates text",
-    ));
+    let unsupported =
+        unsupported_features(protocol, site.engine, &scenario.workload, scenario.lora.is_some());
+    let name = protocol_name(protocol, site.engine);
+    let checks = (scenario.check_answers && !protocol.facts().generates_text).then(|| {
+        (
+            format!("`check_answers` is set, but {name} generates no text"),
+            "remove `check_answers`, or use a protocol that generates text",
+        )
+    });
     let quality = scenario.quality.as_ref();
     let unsupported_quality = quality.and_then(|quality| quality.unsupported_reason(protocol));
     let unsupported = unsupported
         .into_iter()
-        .chain(cancel.map(|[what, help]| (format!("{what}, but `cancel` is set"), help)))
+        .chain(cancel.map(|[what, help]| (format!("`cancel` is set, but {name} {what}"), help)))
         .chain(checks);
     let unsupported = unsupported
         .map(|(what, help)| (what, help.to_owned()))
-        .chain(unsupported_quality.map(|[what, help]| (what, help)));
+        .chain(unsupported_quality.map(|[what, help]| (format!("{name} {what}"), help)));
     let diagnostics = unsupported.map(|(what, help)| {
         with_place(
-            Diagnostic::new(format!(
-                "the protocol `{}` of the engine `{}` {what}",
-                protocol.name(),
-                site.engine
-            )),
+            Diagnostic::new(what),
             place,
             format!("required by the scenario `{}`", site.scenario),
         )
@@ -76,44 +76,51 @@ fn scenario_place<'a>(site: &ResolveContext<'a>) -> Option<&'a SourceSpan> {
     named.and_then(|named| named.name.place.as_ref())
 }
 
-/// Features of a scenario that the protocol cannot carry, each with the fix.
+/// The protocol of an engine, for messages.
+fn protocol_name(protocol: Protocol, engine: &str) -> String {
+    format!("the protocol `{}` of the engine `{engine}`", protocol.name())
+}
+
+/// Messages about features of a scenario that the protocol of the engine cannot carry, each with the fix.
 fn unsupported_features(
     protocol: Protocol,
+    engine: &str,
     workload: &Workload,
     has_lora: bool,
 ) -> Vec<(String, &'static str)> {
     const CHAT: &str = "use an engine or a variant with the protocol `chat`, `messages` or `responses`";
     let name = workload.dataset.bench_serving_name();
+    let sender = protocol_name(protocol, engine);
     let facts = workload.facts();
     let lacks = |feature| !protocol.carries(feature);
     let mut features = Vec::new();
     match facts.prompts {
         PromptForm::Messages if lacks(Feature::Messages) => {
             features.push((
-                format!("cannot send chat messages, which `{name}` consists of"),
+                format!("{sender} cannot send chat messages, which the data set `{name}` consists of"),
                 CHAT,
             ));
         }
         PromptForm::Conversations { turns } if lacks(Feature::Messages) => features.push(match turns {
             None => (
-                format!("cannot send conversations, which `{name}` consists of"),
+                format!("{sender} cannot send conversations, which the data set `{name}` consists of"),
                 CHAT,
             ),
             Some(turns) => (
-                format!("cannot send conversations, which `turns: {turns}` creates"),
+                format!("{sender} cannot send conversations, which `turns: {turns}` creates"),
                 "use an engine or a variant with the protocol `chat`, `messages` or `responses`, or remove `turns`",
             ),
         }),
         // The prompts contain the chat template already; the protocol `chat` would apply it again.
         PromptForm::Templated if protocol.facts().template != ServerTemplate::NotApplied => {
             features.push((
-                format!("cannot send the prompts of `{name}` unchanged"),
+                format!("{sender} cannot send the prompts of the data set `{name}` unchanged"),
                 "use an engine or a variant with the protocol `sglang-native` or `completions`",
             ));
         }
         PromptForm::Pictures if lacks(Feature::Images) => {
             features.push((
-                format!("cannot send images, which `{name}` contains"),
+                format!("{sender} cannot send images, which the data set `{name}` contains"),
                 "use an engine or a variant with the protocol `chat`, `messages`, `responses`, `completions` or `sglang-native`",
             ));
         }
@@ -122,49 +129,49 @@ fn unsupported_features(
     let has_documents = facts.prompts == PromptForm::Documents;
     if has_documents && lacks(Feature::Documents) {
         features.push((
-            format!("cannot send documents to rank, which `{name}` consists of"),
+            format!("{sender} cannot send documents to rank, which the data set `{name}` consists of"),
             "use an engine with the protocol `rerank`",
         ));
     }
     if !has_documents && protocol.carries(Feature::Documents) {
         features.push((
-            format!("ranks documents, which `{name}` does not have"),
+            format!("{sender} ranks documents, which the data set `{name}` does not have"),
             "use the data set `random-rerank`",
         ));
     }
     let has_audio = facts.prompts == PromptForm::Audio;
     if has_audio && lacks(Feature::Audio) {
         features.push((
-            format!("cannot send recordings, which `{name}` consists of"),
+            format!("{sender} cannot send recordings, which the data set `{name}` consists of"),
             "use an engine or a variant with the protocol `transcription`, such as `variant: transcription`",
         ));
     }
     if !has_audio && protocol.carries(Feature::Audio) {
         features.push((
-            format!("transcribes recordings, which `{name}` does not have"),
+            format!("{sender} transcribes recordings, which the data set `{name}` does not have"),
             "use the data set `audio` or `random-audio`",
         ));
     }
     if let Dataset::Structured(structured) = &workload.dataset
         && let Some([what, help]) = structured.unsupported(protocol).map(UnsupportedDemand::in_matrix)
     {
-        features.push((what.to_owned(), help));
+        features.push((format!("{sender} {what}"), help));
     }
     if facts.has_routing_key && lacks(Feature::RoutingKey) {
         features.push((
-            "cannot send a routing key, which `routing_key` needs".to_owned(),
+            format!("{sender} cannot send a routing key, which `routing_key` needs"),
             "remove `routing_key`",
         ));
     }
     if facts.sends_ids && lacks(Feature::TokenIds) {
         features.push((
-            "cannot send token ids, which `tokenize_prompt` needs".to_owned(),
+            format!("{sender} cannot send token ids, which `tokenize_prompt` needs"),
             "remove `tokenize_prompt`, or use an engine or a variant with the protocol `completions` or `sglang-native`",
         ));
     }
     if has_lora && lacks(Feature::LoraName) {
         features.push((
-            "cannot select a LoRA adapter, which `lora` needs".to_owned(),
+            format!("{sender} cannot select a LoRA adapter, which `lora` needs"),
             "remove `lora`",
         ));
     }
@@ -195,7 +202,7 @@ mod tests {
     /// Names of the protocols that cannot carry this workload.
     fn refusing_protocols(workload: &Workload, has_lora: bool) -> Vec<&'static str> {
         let all = ALL.into_iter();
-        all.filter(|protocol| !unsupported_features(*protocol, workload, has_lora).is_empty())
+        all.filter(|protocol| !unsupported_features(*protocol, "e", workload, has_lora).is_empty())
             .map(Protocol::name)
             .collect()
     }

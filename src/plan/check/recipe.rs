@@ -46,7 +46,9 @@ fn check_mounts(container: &ContainerRecipe, diagnostics: &mut Vec<Diagnostic>) 
     for mount in &container.mounts {
         let target = &mount.target;
         if !target.starts_with('/') {
-            let diagnostic = Diagnostic::new(format!("the target `{target}` of a mount is not absolute"));
+            let diagnostic = Diagnostic::new(format!(
+                "the target `{target}` of a mount is not an absolute path"
+            ));
             diagnostics.push(
                 with_place(diagnostic, target.place.as_ref(), "a path in the container")
                     .with_help("start it with `/`"),
@@ -77,7 +79,7 @@ pub(super) fn check_cpuset(
 ) {
     if let Some(why) = cpuset_error(cpuset) {
         let diagnostic = Diagnostic::new(format!(
-            "`container: cpuset` of {owner} is `{cpuset}`, which is no list of processors"
+            "`container: cpuset` of {owner} is `{cpuset}`, which is not a list of CPUs"
         ));
         diagnostics.push(with_place(diagnostic, place, why).with_help("for example `cpuset: 0-7,16`"));
     }

@@ -34,7 +34,7 @@ pub(super) fn check_repeats(repeats: &Spanned<Repeats>, diagnostics: &mut Vec<Di
                 )),
                 max_starts.place.as_ref(),
                 format!(
-                    "below the {starts} first starts (at least five) from which `target_ci` computes how many it needs"
+                    "`target_ci` needs {starts} first starts (at least five) to compute how many more it needs"
                 ),
             )
             .with_help(format!("raise `max_starts` to at least {starts}, or lower `starts` if it is above five")),
@@ -49,9 +49,9 @@ pub(super) fn check_repeats(repeats: &Spanned<Repeats>, diagnostics: &mut Vec<Di
             with_place(
                 Diagnostic::new(format!("`repeats: budget` is {}", budget.value)),
                 budget.place.as_ref(),
-                "no start fits into it",
+                "no start fits into this budget",
             )
-            .with_help("set it to a GPU time, such as `90m`, or remove it"),
+            .with_help("set `budget` to a GPU time, such as `90m`, or remove it"),
         );
     }
 }
@@ -68,9 +68,11 @@ fn check_unused_bounds(repeats: &Spanned<Repeats>, diagnostics: &mut Vec<Diagnos
             with_place(
                 Diagnostic::new(format!("`repeats: {name}` has no effect without `target_ci`")),
                 repeats.place.as_ref(),
-                "no further starts are made",
+                "without `target_ci`, no starts are added",
             )
-            .with_help("set the precision to reach, such as `target_ci: 2%`, or remove it"),
+            .with_help(format!(
+                "set the precision to reach, such as `target_ci: 2%`, or remove `{name}`"
+            )),
         );
     }
 }

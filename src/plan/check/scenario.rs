@@ -27,7 +27,7 @@ fn check_scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, diagnostics: &m
     let prompts = entry.prompts.as_ref().map_or(1, |prompts| prompts.value);
     let Ok(workload) = builtin_scenarios::completed(named).workload(prompts) else {
         let message = format!("invalid `dataset` in the scenario `{}`", named.name);
-        let why = "an option of its data set is infinite; write a finite number";
+        let why = "an option of the data set is infinite; write a finite number";
         diagnostics.push(with_place(
             Diagnostic::new(message),
             named.name.place.as_ref(),
@@ -52,7 +52,9 @@ fn check_scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, diagnostics: &m
     if entry.range_ratio.is_some() && sets_lengths {
         errors.push(WorkloadError {
             field: "range_ratio".to_owned(),
-            message: "it has no effect, because `lengths` sets both lengths; remove one".to_owned(),
+            message:
+                "`range_ratio` has no effect, because `lengths` sets both lengths; remove one of the two"
+                    .to_owned(),
         });
     }
     for error in errors {
@@ -97,14 +99,12 @@ fn check_quality(matrix: &Matrix, diagnostics: &mut Vec<Diagnostic>) {
     if quality.tasks.is_empty() && !quality.probes {
         let message = "`quality` has no tasks and no probes";
         let diagnostic = with_place(Diagnostic::new(message), quality.tasks.place.as_ref(), "empty");
-        diagnostics.push(
-            diagnostic.with_help(
-                "name one, such as `tasks: [arithmetic]`, set `probes: true`, or remove `quality`",
-            ),
-        );
+        diagnostics.push(diagnostic.with_help(
+            "name a task, such as `tasks: [arithmetic]`, set `probes: true`, or remove `quality`",
+        ));
     }
     for (name, what, fix) in quality.find_errors() {
-        let message = format!("invalid task `{name}` of graded answers");
+        let message = format!("invalid task `{name}` in `quality`");
         diagnostics.push(with_place(Diagnostic::new(message), name.place.as_ref(), what).with_help(fix));
     }
     if let Some(reference) = &quality.reference {
@@ -113,7 +113,7 @@ fn check_quality(matrix: &Matrix, diagnostics: &mut Vec<Diagnostic>) {
             let diagnostic = Diagnostic::new("invalid `run` of the reference of `quality`");
             let diagnostic = with_place(diagnostic, run.place.as_ref(), what);
             diagnostics
-                .push(diagnostic.with_help("name a stored run, as `matrix report` does, or remove `run`"));
+                .push(diagnostic.with_help("name a stored run as for `matrix report`, or remove `run`"));
         }
     }
 }
@@ -151,11 +151,15 @@ fn check_load_keys(named: &Named<ScenarioEntry>, workload: &Workload, diagnostic
     let no_turns = || {
         let help =
             "use `generated-shared-prefix` with `shared_prefix: { turns: 3, … }`, or search by `concurrency`";
-        (is_by_sessions && !workload.facts().has_turns())
-            .then(|| format!("`{name}` has no conversations whose number could be varied; {help}"))
+        (is_by_sessions && !workload.facts().has_turns()).then(|| {
+            format!(
+                "the data set `{name}` has no conversations, so the search cannot vary their number; {help}"
+            )
+        })
     };
     let is_set = is_by_sessions && entry.sessions.is_some();
-    let set = || is_set.then(|| "the search varies `sessions`; remove it from the scenario".to_owned());
+    let set =
+        || is_set.then(|| "the search varies `sessions`, so remove `sessions` from the scenario".to_owned());
     if let Some(why) = workload.search_error().or_else(no_turns).or_else(set) {
         diagnostics.push(with_place(
             Diagnostic::new(format!("invalid `search` in the scenario `{}`", named.name)),
@@ -177,7 +181,7 @@ fn zero_lengths(workload: &Workload, others: &[WorkloadError]) -> Vec<WorkloadEr
         .filter(|(field, length, _)| *length == Some(0) && !others.iter().any(|other| other.field == *field));
     zero.map(|(field, _, thing)| WorkloadError {
         field: field.to_owned(),
-        message: format!("it is 0; write at least 1 token for the {thing}"),
+        message: format!("the length of the {thing} is 0; write at least 1 token"),
     })
     .collect()
 }
@@ -200,8 +204,9 @@ fn check_trace_arrival(named: &Named<ScenarioEntry>, diagnostics: &mut Vec<Diagn
         let Some(place) = place else { continue };
         let diagnostic = Diagnostic::new(format!("invalid `{key}` in the scenario `{}`", named.name));
         diagnostics.push(
-            with_place(diagnostic, place, "a trace has its own send times")
-                .with_help("remove it, or change the speed of the trace with `mooncake: { slowdown: 2 }`"),
+            with_place(diagnostic, place, "a trace has its own send times").with_help(format!(
+                "remove `{key}`, or change the speed of the trace with `mooncake: {{ slowdown: 2 }}`"
+            )),
         );
     }
 }
@@ -211,7 +216,7 @@ fn missing_dataset(named: &Named<ScenarioEntry>) -> Diagnostic {
     let diagnostic = with_place(
         Diagnostic::new(format!("the scenario `{}` has no data set", named.name)),
         named.name.place.as_ref(),
-        "not a standard scenario, and no `dataset`",
+        "this is not a standard scenario, and it has no `dataset`",
     );
     match nearest_name(&named.name, builtin_scenarios::NAMES) {
         Some(near) => {
@@ -248,7 +253,7 @@ fn check_dataset_keys(named: &Named<ScenarioEntry>, dataset: DatasetName, diagno
                 entry.rate.as_ref().and_then(|list| list.place.as_ref()),
                 "`mooncake` takes the send times from its trace",
             )
-            .with_help("remove it; `mooncake: { slowdown: 2 }` stretches the trace"),
+            .with_help("remove the rate; to send the trace more slowly, set `mooncake: { slowdown: 2 }`"),
         );
     }
 }
@@ -271,7 +276,7 @@ fn check_answer_demands(
                     named.name
                 )),
                 check.place.as_ref().or(named.name.place.as_ref()),
-                "no request demands anything of its answer",
+                "no request says what its answer must be",
             )
             .with_help(format!("{CHECKABLE_ANSWERS}, or remove it")),
         );
@@ -292,7 +297,7 @@ fn check_error_shares(entry: &ScenarioEntry, diagnostics: &mut Vec<Diagnostic>) 
                 share.place.as_ref(),
                 "not between 0 and 1",
             )
-            .with_help("it is a share of the requests, such as 0.01"),
+            .with_help(format!("`{key}` is a share of the requests, such as 0.01")),
         );
     }
 }
@@ -333,7 +338,7 @@ fn check_rate_profile(named: &Named<ScenarioEntry>, diagnostics: &mut Vec<Diagno
                 place,
                 "`ramp` sets the rate already",
             )
-            .with_help("remove one of them, or write two scenarios"),
+            .with_help("remove `ramp` or `stages`, or write two scenarios"),
         );
     }
     if let Some(pace) = entry.rate_profile() {
@@ -344,7 +349,7 @@ fn check_rate_profile(named: &Named<ScenarioEntry>, diagnostics: &mut Vec<Diagno
             diagnostics.push(with_place(diagnostic, place, why).with_help(match pace {
                 RateProfile::Ramp(_) => "for example `ramp: { from: 1, to: 16, over: 60s }`",
                 RateProfile::Stages(_) => {
-                    "for example `stages: [{ rate: 2, duration: 30s }]`, with enough `prompts` for all of them"
+                    "for example `stages: [{ rate: 2, duration: 30s }]`, with enough `prompts` for all stages"
                 }
             }));
         }
@@ -374,7 +379,7 @@ fn check_rate_profile(named: &Named<ScenarioEntry>, diagnostics: &mut Vec<Diagno
     }
     if entry.rate_profile().is_some() {
         reject(
-            "a search needs a rate that does not change within a point".to_owned(),
+            "a search needs a rate that does not change during a measurement".to_owned(),
             "remove `ramp` and `stages`, or remove `search`",
         );
     }
@@ -389,7 +394,7 @@ fn tier_error(tiers: &[Slo], is_search: bool) -> Option<(String, &'static str)> 
     }
     if tiers.len() > 1 && !is_search {
         return Some((
-            "tiers are for a search, which finds the capacity of each".to_owned(),
+            "several tiers need a search, which finds the capacity of each tier".to_owned(),
             "write one SLO, or add `search`",
         ));
     }
@@ -402,7 +407,7 @@ fn tier_error(tiers: &[Slo], is_search: bool) -> Option<(String, &'static str)> 
     if tiers.iter().any(is_both) {
         return Some((
             "`speed` and `tpot` limit the same time".to_owned(),
-            "remove one of them: `speed: 20 tok/s` is `tpot: 50ms`",
+            "remove `speed` or `tpot`: `speed: 20 tok/s` means the same as `tpot: 50ms`",
         ));
     }
     let is_repeated = tiers.len() > 1 && tiers.iter().enumerate().any(is_known);

@@ -98,7 +98,7 @@ fn check_header_names<V>(headers: &OrderedMap<V>, diagnostics: &mut Vec<Diagnost
             ));
             diagnostics.push(
                 with_place(diagnostic, name.place.as_ref(), "the name of a header")
-                    .with_help("rename it, as in `X-Trace-Id`, or leave it out"),
+                    .with_help("rename the header, such as to `X-Trace-Id`, or remove it"),
             );
         }
     }
@@ -120,7 +120,7 @@ fn check_values(map: &OrderedMap<Spanned<Template>>, diagnostics: &mut Vec<Diagn
                 )
                 .with_hidden_source()
                 .with_help(format!(
-                    "export it as an environment variable and write `{name}: \"${{{}}}\"`, with the quotes",
+                    "export the value as an environment variable, and write `{name}: \"${{{}}}\"`, with the quotes",
                     suggested_variable(name)
                 )),
             );
@@ -129,17 +129,16 @@ fn check_values(map: &OrderedMap<Spanned<Template>>, diagnostics: &mut Vec<Diagn
 }
 
 /// The error for a plain-text secret.
-fn plaintext_secret(what: &str, place: Option<&SourceSpan>, variable: &str) -> Diagnostic {
-    let diagnostic = Diagnostic::new(format!(
-        "{what} looks like a secret and would be stored in plain text"
-    ));
+fn plaintext_secret(message: String, place: Option<&SourceSpan>, variable: &str) -> Diagnostic {
     with_place(
-        diagnostic,
+        Diagnostic::new(message),
         place,
         "write the name of an environment variable instead",
     )
     .with_hidden_source()
-    .with_help(format!("export it and write `${{{variable}}}`"))
+    .with_help(format!(
+        "export the value as an environment variable, and write `\"${{{variable}}}\"`, with the quotes"
+    ))
 }
 
 /// The error for a secret that is named in a request body, because bodies are sent unchanged.
@@ -150,11 +149,12 @@ fn secret_in_body(body: &serde_json::Map<String, serde_json::Value>, owner: &str
     if name.is_empty() || !name.chars().all(is_name) {
         return None;
     }
-    let what = format!("the body of {owner} contains `${{{name}}}`, but secrets are not filled in there");
+    let what =
+        format!("the body of {owner} contains `${{{name}}}`, but secrets are not inserted into bodies");
     let why = "the server would receive this text unchanged";
     Some(
         with_place(Diagnostic::new(what), None, why)
-            .with_help("send the secret in `headers:`, where its value is filled in"),
+            .with_help("send the secret in `headers:`, where `matrix` inserts its value"),
     )
 }
 
@@ -168,13 +168,13 @@ fn check_command_secrets(named: &Named<EngineEntry>, diagnostics: &mut Vec<Diagn
         .filter(|argument| is_secret_argument(argument))
     {
         let flag = argument.as_str().split('=').next().unwrap_or_default();
-        let what = format!(
-            "the value of `{flag}` in the command of engine `{}`",
+        let message = format!(
+            "the value of `{flag}` in the command of engine `{}` looks like a secret and would be stored in plain text",
             named.name.value
         );
         // Words of a command have no place in the source.
         diagnostics.push(plaintext_secret(
-            &what,
+            message,
             None,
             &suggested_variable(flag.trim_start_matches('-')),
         ));
@@ -226,7 +226,9 @@ fn check_secret_arguments(args: &[Spanned<Template>], diagnostics: &mut Vec<Diag
         };
         if let Some(flag) = flag {
             diagnostics.push(plaintext_secret(
-                &format!("the value of the argument `{flag}`"),
+                format!(
+                    "the value of the argument `{flag}` looks like a secret and would be stored in plain text"
+                ),
                 arg.place.as_ref(),
                 &suggested_variable(flag.trim_start_matches('-')),
             ));

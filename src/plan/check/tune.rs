@@ -16,7 +16,7 @@ pub(super) fn check_tune(matrix: &Matrix, diagnostics: &mut Vec<Diagnostic>) {
         ("scenario", &entry.scenario, scenarios),
     ] {
         if let Some(name) = name.as_ref().filter(|name| !known.contains(&name.as_str())) {
-            diagnostics.push(unknown_name(kind, name, &known, "in this matrix"));
+            diagnostics.push(unknown_name(kind, name, &known, "not in this matrix"));
         }
     }
     if let Some(price) = &entry.gpu_hour_price

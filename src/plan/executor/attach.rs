@@ -93,7 +93,7 @@ impl ExecutorSettings for AttachedServer {
     }
 
     fn pin(&self, _digest: Option<&str>) -> Result<ExecutorSpec, &'static str> {
-        Err("it is an attached server, which `matrix` does not start")
+        Err("the engine is an attached server, which `matrix` does not start")
     }
 
     fn command_line(&self, _context: &LineContext<'_>) -> CommandLine {

@@ -188,7 +188,7 @@ impl ExecutorSettings for Container {
     }
 
     fn pin(&self, digest: Option<&str>) -> Result<ExecutorSpec, &'static str> {
-        let digest = digest.ok_or("the digest of its image is unknown")?;
+        let digest = digest.ok_or("the digest of the engine's image is unknown")?;
         Ok(ExecutorSpec::Container(Box::new(Self {
             image: digest.to_owned(),
             ..self.clone()

@@ -246,7 +246,8 @@ impl ContainerCommand {
                 });
             }
         };
-        let of_job = "the limits are those of the job: set `cpus` and `memory` in the profile of the cluster";
+        let of_job =
+            "the container has the limits of the job: set `cpus` and `memory` in the profile of the cluster";
         refuse(container.cpuset.is_some(), "cpuset", of_job);
         refuse(container.memory.is_some(), "memory", of_job);
         refuse(container.memory_swap.is_some(), "memory_swap", of_job);
@@ -256,37 +257,37 @@ impl ContainerCommand {
         refuse(
             is_foreign,
             "runtime",
-            "remove it; `options` of `containers` in the profile may do the same",
+            "remove `runtime`; `options` of `containers` in the profile of the cluster may have the same effect",
         );
         let separators = |text: &str| text.contains([':', ',']);
         let is_split = |mount: &Mount| separators(mount.source.as_str()) || separators(&mount.target.value);
         let is_split = container.mounts.iter().any(is_split);
         refuse(is_split, "mounts", "use paths without `:` and `,`");
         if self.runtime() != ContainerRuntime::Podman {
-            let inherited = "the container has what the job has; remove it, or see whether `options` of `containers` in the profile can set it";
+            let inherited = "the container takes this setting from the job. Remove it, or try `options` of `containers` in the profile of the cluster";
             let shares_ipc = container.ipc.as_ref().is_none_or(|ipc| ipc == "host");
             refuse(
                 !shares_ipc,
                 "ipc",
-                "the container shares the node's; set `ipc: host`",
+                "the container shares the IPC namespace of the node; set `ipc: host`",
             );
             let has_shm = container.shm_size.is_some() && container.ipc.is_none();
             refuse(
                 has_shm,
                 "shm_size",
-                "the container has the node's `/dev/shm`; set `ipc: host` beside it",
+                "the container uses `/dev/shm` of the node; set `ipc: host` as well",
             );
             refuse(
                 !container.ulimits.is_empty(),
                 "ulimits",
-                "the limits are those of the job; write them into `prolog` of the profile, such as `ulimit -l unlimited`, and remove them from the recipe",
+                "the container has the limits of the job. Write limits into `prolog` of the profile, such as `ulimit -l unlimited`, and remove `ulimits` from the recipe",
             );
             refuse(container.privileged, "privileged", inherited);
             let is_renamed = container.devices.iter().any(|device| device.contains(':'));
             refuse(
                 is_renamed,
                 "device_nodes",
-                "the container has the node's devices under their own names",
+                "a device has the same name in the container as on the node; use its name on the node",
             );
             refuse(!container.extra_hosts.is_empty(), "extra_hosts", inherited);
             refuse(!container.cap_add.is_empty(), "cap_add", inherited);
@@ -298,7 +299,9 @@ impl ContainerCommand {
             refuse(
                 has_own,
                 "entrypoint",
-                &format!("`{name}` passes the command to the entrypoint of the image; remove it"),
+                &format!(
+                    "remove `entrypoint`, because `{name}` passes the command to the entrypoint of the image"
+                ),
             );
             let image = &container.image;
             let is_remote = !is_squashfs(image) && image.contains(['/', ':']);
@@ -306,7 +309,7 @@ impl ContainerCommand {
                 is_remote,
                 "image",
                 &format!(
-                    "`{name}` starts squashfs files and its own containers; import it with `enroot import --output FILE.sqsh docker://{image}`, and set `image: FILE.sqsh`"
+                    "`{name}` starts only squashfs files and its own containers; import the image with `enroot import --output FILE.sqsh docker://{image}`, and set `image: FILE.sqsh`"
                 ),
             );
         }

@@ -227,7 +227,7 @@ impl ExecutorSettings for Process {
     fn pin(&self, digest: Option<&str>) -> Result<ExecutorSpec, &'static str> {
         let mut pinned = self.clone();
         if let Some(command) = &mut pinned.container {
-            let digest = digest.ok_or("the digest of its image is unknown")?;
+            let digest = digest.ok_or("the digest of the engine's image is unknown")?;
             command.container.image = digest.to_owned();
         }
         Ok(ExecutorSpec::Process(pinned))

@@ -63,19 +63,19 @@ fn what_cannot_be_paired_is_refused_with_the_fix() {
             ", engine: vllm",
             "copy",
             graded("copy"),
-            "selects none of its graded cells: `engine=old,",
+            "selects none of the graded cells of the stored run: `engine=old,",
         ),
         (
             old,
             "copy",
             one_rate,
-            "no graded cell of the model and load of `engine=new,",
+            "no graded cell with the model and load of `engine=new,",
         ),
         (
             old,
             "copy, json",
             graded("copy"),
-            "task `json` are to other items",
+            "answered other items of the task `json` than",
         ),
         (
             old,

@@ -122,7 +122,7 @@ pub(crate) fn describe_checks(requests: &[Request]) -> Option<String> {
     }
     let problems = problems
         .into_iter()
-        .map(|(class, (count, message))| format!("; {count} × {class}, such as: {message}"));
+        .map(|(class, (count, message))| format!("; {count} of class `{class}`, for example: {message}"));
     Some(format!(
         "{correct} of {all} checked answers are correct, and only these count as good{}",
         problems.collect::<String>()

@@ -267,7 +267,7 @@ impl MeasurementSummary {
             let when = if result.content == self.content {
                 ""
             } else {
-                " (of a matrix that said otherwise)"
+                " (measured with an earlier version of the matrix)"
             };
             format!("{}{when}", result.reason)
         })
@@ -320,7 +320,7 @@ impl MeasurementSummary {
             let is_same = (come - counted).abs() <= RATE_TOLERANCE * (counted + 1.0);
             (!is_same).then(|| {
                 format!(
-                    "`{rate}` is {rate_value:.2} over {duration:.2} s, which makes {come:.0}, but \
+                    "`{rate}` is {rate_value:.2} over {duration:.2} s, which gives {come:.0} in total, but \
                     `{count}` is {counted:.0}"
                 )
             })

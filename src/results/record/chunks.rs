@@ -81,7 +81,7 @@ struct PackedChunks {
 
 impl Chunks {
     pub(crate) fn push(&mut self, chunk: Chunk) {
-        debug_assert_eq!(self.view, ChunkView::Recorded, "a view is not added to");
+        debug_assert_eq!(self.view, ChunkView::Recorded, "chunks are not added to a view");
         let events = &mut *self.events;
         pack(events.bytes.memory_mut(), chunk, events.last);
         events.moments.add(chunk, events.last);

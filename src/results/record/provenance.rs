@@ -86,27 +86,30 @@ impl Tool {
     pub(crate) const fn definitions(self) -> &'static str {
         match self {
             Self::BenchServing | Self::VllmBench => {
-                "E2E and TPOT end at the last line, ITL is the time between events, as that tool defines them"
+                "E2E and TPOT end at the last line of the response; ITL is the time between events (definitions of that tool)"
             }
             Self::Aiperf => {
-                "E2E and TPOT end at the last event with output, TPOT is AIPerf's inter-token latency, ITL its \
-                 inter-chunk latency (the time between events), tokens are counted by its tokenizer unless it was \
-                 told otherwise"
+                "E2E and TPOT end at the last event with output; TPOT is AIPerf's inter-token latency; ITL is AIPerf's \
+                 inter-chunk latency (the time between events); by default, AIPerf's tokenizer counts the tokens"
             }
             Self::Guidellm => {
-                "figures are those of successful requests, TPOT is GuideLLM's inter-token latency (only where \
-                 all answers have one length), percentiles are not interpolated"
+                "figures are those of successful requests; TPOT is GuideLLM's inter-token latency (only where \
+                 all answers have the same length); percentiles are not interpolated"
             }
             Self::Inferencex => {
-                "throughput is computed from InferenceX's figures for each GPU, latencies are those of its fork \
-                 of bench_serving"
+                "throughput is computed from InferenceX's figures for each GPU; latencies are those of InferenceX's \
+                 fork of bench_serving"
             }
             Self::InferencePerf => {
-                "E2E ends with the stream, TPOT at the last event with output, and failed requests count as time of \
-                 throughput, as inference-perf defines them"
+                "E2E ends with the stream; TPOT ends at the last event with output; the time for throughput includes \
+                 failed requests (definitions of inference-perf)"
             }
-            Self::GenaiBench => "E2E and TPOT end at the last line, as genai-bench defines them",
-            Self::LlmdReport => "figures are those of the report's harness, as it defines them",
+            Self::GenaiBench => {
+                "E2E and TPOT end at the last line of the response (definitions of genai-bench)"
+            }
+            Self::LlmdReport => {
+                "the figures come from the benchmark harness of the report and have its definitions"
+            }
         }
     }
 }

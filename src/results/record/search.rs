@@ -262,13 +262,13 @@ pub enum PointDoubt {
 impl PointDoubt {
     pub(crate) const fn describe(self) -> &'static str {
         match self {
-            Self::TooFew => "too few requests, even if all are good",
+            Self::TooFew => "there are too few requests to decide, even if all meet the SLO",
             Self::NearTarget => {
-                "so many requests do not show whether more of them would miss it than the target allows"
+                "the share of requests that meet the SLO is too near to the target for this number of requests"
             }
             Self::Growing => "latencies were still growing",
             Self::Unsettled => {
-                "latencies change slowly, so that neighbouring requests are alike and show less than their number"
+                "latencies change slowly: neighbouring requests are alike, so that they count as fewer independent requests"
             }
         }
     }
@@ -346,7 +346,7 @@ pub(crate) struct UnreachedRate {
 }
 
 /// What to do about points that are too close to call.
-const LONGER_POINTS: &str = "raise the size of a point (`prompts` or `duration` of the search; in `bench` `--search-prompts` or `--search-seconds`)";
+const LONGER_POINTS: &str = "measure more requests per point: raise `prompts` or `duration` of the search (in `bench`: `--search-prompts` or `--search-seconds`)";
 
 impl SearchRecord {
     /// This record and those of further tiers, each with its number.
@@ -363,7 +363,7 @@ impl SearchRecord {
             SearchVariable::Rate | SearchVariable::Concurrency => "requests",
         };
         format!(
-            "at most {peak} {what} of {value} were under way at once: raise the number of prompts, or lower the highest {}",
+            "at most {peak} of the required {value} {what} ran at the same time: raise the number of prompts, or lower the highest {}",
             self.by.name()
         )
     }
@@ -380,7 +380,7 @@ impl SearchRecord {
         let point = self.points.iter().find(|point| point.is_unanswered())?;
         let (value, unit) = (point.value, self.by.unit());
         Some(format!(
-            "at {value} {unit} {}: the server had gone, or took no connections, which says nothing of what it can do",
+            "at {value} {unit} {}: the server had ended or accepted no connections, so that this point does not show its capacity",
             point.describe_failures()?
         ))
     }
@@ -398,12 +398,12 @@ impl SearchRecord {
         if let Some(Capacity { value, low, high }) = self.capacity {
             let confidence = format_percent(1.0 - Capacity::ERROR);
             let wide = match self.is_wide() {
-                true => format!("; nearer values need longer points than these: {LONGER_POINTS}"),
+                true => format!("; to find the capacity more precisely, {LONGER_POINTS}"),
                 false => String::new(),
             };
             return format!(
-                "the highest {name} that holds {target} attainment is {value} {unit}, between {low} and {high} ({confidence} confidence, for this \
-                 start){failed}{wide}"
+                "the highest {name} at which {target} of requests meet the SLO is {value} {unit}, between {low} and {high} ({confidence} \
+                 confidence, for this start){failed}{wide}"
             );
         }
         let at = format!("{target} attainment holds at {found} {unit}");
@@ -412,7 +412,7 @@ impl SearchRecord {
             .map_or_else(String::new, |value| format!(" and not at {value}{failed}"));
         match self.ending {
             SearchStopReason::AllHeld => {
-                format!("{at}, the highest that was allowed: the capacity lies above and is not bracketed")
+                format!("{at}, the highest allowed value: the capacity lies above it and was not found")
             }
             SearchStopReason::Bracketed
             | SearchStopReason::NoneHeld
@@ -431,14 +431,14 @@ impl SearchRecord {
                     }
                     SearchStopReason::NotReached => format!("at the next point {}", self.describe_not_reached()),
                     SearchStopReason::OutOfPrompts => {
-                        "the prompts of the next point ran out before its time was over, which ended the search: raise their number"
+                        "the next point ran out of prompts before its time was over, which ended the search: raise the number of prompts"
                             .to_owned()
                     }
                     SearchStopReason::Unanswered => self.describe_unanswered().unwrap_or_default(),
                     SearchStopReason::OutOfPoints => "the points ran out".to_owned(),
                     _ => self.describe_undecided(),
                 };
-                format!("{at}{fails}; {why}, and the capacity is not bracketed")
+                format!("{at}{fails}; {why}, and the exact capacity was not found")
             }
         }
     }
@@ -466,11 +466,11 @@ impl SearchRecord {
                     .doubt
                     .map_or_else(String::new, |doubt| format!(": {}", doubt.describe()));
                 format!(
-                    "{value} {unit} is too close to call: {} of {} requests meet the SLO, and {target} should{doubt}; {LONGER_POINTS}",
+                    "{value} {unit} is undecided: {} of {} requests meet the SLO, and the target is {target}{doubt}; {LONGER_POINTS}",
                     judged.good, judged.requests
                 )
             }
-            None => "its points contradict each other".to_owned(),
+            None => "the points of the search contradict each other".to_owned(),
         }
     }
 
@@ -479,8 +479,8 @@ impl SearchRecord {
         let target = format_percent(self.target);
         match self.points.first().map(|point| point.value) {
             Some(lowest) if self.ending == SearchStopReason::OutOfPrompts => format!(
-                "no {name} was found: the prompts of the first point, {lowest} {unit}, ran out before its time was over; raise their \
-                 number"
+                "no {name} was found: the first point, {lowest} {unit}, ran out of prompts before its time was over; raise the number \
+                 of prompts"
             ),
             Some(lowest) if self.ending == SearchStopReason::CacheWarm => format!(
                 "no {name} was found: the prompts of the first point, {lowest} {unit}, were in the engine's cache"
@@ -501,8 +501,8 @@ impl SearchRecord {
                 format!("no {name} was found: {}", self.describe_undecided())
             }
             Some(lowest) => format!(
-                "no {name} was found that holds {target} attainment: already {lowest} {unit} does not; the bound lies below \
-                 and is not bracketed"
+                "no {name} was found at which {target} of requests meet the SLO: even {lowest} {unit} is too high; the \
+                 capacity lies below it"
             ),
             None => format!("no {name} was measured"),
         }

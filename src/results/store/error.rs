@@ -18,8 +18,8 @@ pub enum StoreError {
     )]
     DamagedNewest { matrix: String, source: Box<StoreError> },
     /// No run or matrix has this name.
-    #[error("no run `{name}` found: it is neither the folder of a run, nor a run or a matrix with runs \
-        below `{}`; use `--results` for another results folder{}", root.display(), suggestion(near.as_deref()))]
+    #[error("no run `{name}` found: this is not the folder of a run, and `{}` has no run and no matrix with \
+        this name; use `--results` for another results folder{}", root.display(), suggestion(near.as_deref()))]
     UnknownName {
         /// The name that was asked for.
         name: String,

@@ -34,7 +34,7 @@ impl Journal {
         if length < text.len() as u64 {
             file.set_len(length)
                 .and_then(|()| file.sync_all())
-                .io_context("cut off the incomplete last line of", &path)?;
+                .io_context("truncate the end of", &path)?;
         }
         Ok(Self {
             file,
@@ -146,7 +146,7 @@ impl TryFrom<Value> for JournalLine {
     fn try_from(mut value: Value) -> std::result::Result<Self, String> {
         let at = match value.as_object_mut().and_then(|fields| fields.shift_remove("at")) {
             Some(Value::String(at)) => at,
-            _ => return Err("its field `at`, the time, is missing or not text".to_owned()),
+            _ => return Err("the field `at` (the time of the event) is missing or is not a text".to_owned()),
         };
         let event = serde_json::from_value(value).map_err(|error| error.to_string())?;
         Ok(Self { at, event })

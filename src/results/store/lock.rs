@@ -27,8 +27,10 @@ impl Lock {
     pub(crate) fn acquire(folder: &Path) -> Result<Self> {
         let path = folder.join(layout::LOCK);
         if is_foreign_link(folder) {
-            return Err(io::Error::other("it is a symbolic link of another user"))
-                .io_context("write to", folder);
+            return Err(io::Error::other(
+                "the folder is a symbolic link that belongs to another user",
+            ))
+            .io_context("write to", folder);
         }
         let mut file = open_lock_file(&path)?;
         let mut tries = 1;

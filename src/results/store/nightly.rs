@@ -101,7 +101,7 @@ impl NightlyStore {
             open_file(OpenOptions::new().create(true).append(true), &path).io_context("open", &path)?;
         if whole < text.len() {
             file.set_len(whole as u64)
-                .io_context("cut off the incomplete last line of", &path)?;
+                .io_context("truncate the end of", &path)?;
         }
         file.write_all(&line_of(night))
             .and_then(|()| file.sync_all())

@@ -147,8 +147,8 @@ impl Run {
                     self.warnings.push(match partial::partial_progress(&folder) {
                         Err(_) => reason.clone(),
                         Ok(reached) => format!(
-                            "{reason}; `{}` has the requests that had ended: {}, the last one {:.1} s after \
-                             the load began",
+                            "{reason}; `{}` has the requests that had ended until then: {}; the last one ended \
+                             {:.1} s after the load began",
                             layout::PARTIAL,
                             reached.requests,
                             reached.last_end_s
@@ -243,7 +243,7 @@ impl Run {
     /// # Errors
     /// The measurement is not finished, or the file is invalid.
     pub fn read_seconds(&self, measurement: &Measurement) -> Result<Option<Vec<SecondHistogram>>> {
-        let help = "the requests contain the same data";
+        let help = "the file of requests contains the same data";
         match self.open(measurement, layout::HISTOGRAMS, help) {
             Ok((file, path)) => read_lines(file, &path).map(Some),
             Err(StoreError::Missing { .. }) if self.cell_dir(measurement).is_some() => Ok(None),

@@ -77,7 +77,10 @@ pub(crate) fn refuse_damaged_newer_run(root: &Path, matrix: &str, latest: Option
 /// it does not contain.
 pub(crate) fn read_plan(folder: &Path) -> Result<Plan> {
     let path = folder.join(layout::PLAN);
-    let plan: Plan = read_json(&path, "continue the run with `--resume`, which writes it again")?;
+    let plan: Plan = read_json(
+        &path,
+        "continue the run with `--resume`; this writes the file again",
+    )?;
     match plan.contradiction() {
         None => Ok(plan),
         Some(reason) => Err(StoreError::Malformed { path, why: reason }),
@@ -88,7 +91,7 @@ pub(crate) fn read_plan(folder: &Path) -> Result<Plan> {
 pub(crate) fn read_stored_answers(folder: &Path) -> Result<StoredAnswers> {
     read_json(
         &folder.join(layout::STORED_ANSWERS),
-        "continue the run with `--resume`, which copies the answers of the stored run again",
+        "continue the run with `--resume`; this copies the answers of the stored run again",
     )
 }
 

@@ -105,8 +105,8 @@ pub(super) async fn prepare(
 fn lacks_tokenizer(model: &str) -> String {
     format!(
         "the server simulates the model `{model}`, which has no tokenizer on this machine\n  = help: give the tokenizer of any \
-         model with `--tokenizer`: the path of a `tokenizer.json`, such as `matrices/data/tokenizer.json`, which `matrix init` \
-         writes, or a name such as `Qwen/Qwen3-8B` after `matrix fetch --tokenizer Qwen/Qwen3-8B`"
+         model with `--tokenizer`. It can be the path of a `tokenizer.json`, such as `matrices/data/tokenizer.json`, which \
+         `matrix init` writes. It can also be a name, such as `Qwen/Qwen3-8B`, after `matrix fetch --tokenizer Qwen/Qwen3-8B`"
     )
 }
 

@@ -155,7 +155,7 @@ impl<'a> ReferenceEngine<'a> {
         let deviations = calibration::deviations(&driven.records, &truths);
         let (ttft, itl) =
             deviations.ok_or(
-                "the requests that completed are not as many as those that the simulated engine recorded, or there are none",
+                "no request completed, or the simulated engine recorded another number of requests than completed",
             )?;
         let point = Point {
             streams,

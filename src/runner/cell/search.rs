@@ -202,7 +202,7 @@ impl CellRun<'_> {
         let prompts = workload.prepared.prompts.len();
         if used > prompts && !self.empties_caches() {
             self.summary.warnings.push(format!(
-                "the points sent {used} prompts, but only {prompts} exist: some were sent twice, and the caches were not emptied in between"
+                "the search sent {used} prompts, but only {prompts} exist: some prompts were sent twice, and the caches were not emptied in between"
             ));
         }
         let slos = scenario.tiers();

@@ -21,7 +21,7 @@ const GSM8K: &str = "\nThink step by step, then write the answer as a number aft
 pub(in crate::runner) fn locate(task: PublicTask, caches: &Caches) -> Result<PathBuf, String> {
     locate_published(&task.file(), caches).map_err(|searched| {
         let terms = match task {
-            PublicTask::Gpqa => " (they are given to those who accept the terms of Idavidrein/gpqa on the hub, and set HF_TOKEN)",
+            PublicTask::Gpqa => " (to get them, accept the terms of Idavidrein/gpqa on the Hugging Face hub, and set HF_TOKEN)",
             _ => "",
         };
         format!(
@@ -55,7 +55,7 @@ pub(super) fn read_items(
     let (all, count) = (items.len(), count as usize);
     if all < count {
         return Err(format!(
-            "`{}` has {all} items, and the task has {count}; set `items: {all}`",
+            "`{}` has {all} items, but the task needs {count}; set `items: {all}`",
             path.display()
         ));
     }
@@ -144,7 +144,7 @@ mod tests {
         let error = read_items(PublicTask::Ifeval, Grader::Ifeval, 11, &caches)
             .err()
             .unwrap();
-        assert!(error.contains("has 10 items, and the task has 11"), "{error}");
+        assert!(error.contains("has 10 items, but the task needs 11"), "{error}");
     }
 
     #[test]

@@ -87,7 +87,7 @@ pub(super) fn read_rows(path: &Path, grader: Grader, count: u32) -> Result<Rows,
     if found < count as usize {
         let left_out = rows.describe_left_out().map(|text| format!(" ({text})"));
         return Err(format!(
-            "`{}` has {found} items{}, and the task has {count}; set `items: {}`",
+            "`{}` has {found} items{}, but the task needs {count}; set `items: {}`",
             path.display(),
             left_out.unwrap_or_default(),
             found
@@ -106,7 +106,7 @@ pub(super) fn read_row(row: &Value, grader: Grader) -> Result<ItemText, RowError
     ) {
         (Some(messages), _) if !messages.is_empty() => Content::Messages(messages.clone()),
         (_, Some(text)) if !text.trim().is_empty() => Content::Text(with_choices(text, row, grader).into()),
-        _ => return Err(malformed("no `prompt`, `question` or `messages`")),
+        _ => return Err(malformed("the row has no `prompt`, `question` or `messages`")),
     };
     let mut fields = Map::new();
     for key in BODY_KEYS {
@@ -155,12 +155,12 @@ fn expected_answer(row: &Value, grader: Grader) -> Result<Value, String> {
         .or_else(|| row.get("answer"))
         .filter(|answer| !answer.is_null())
         .ok_or("no `answer` or `expected_answer`")?;
-    let wrong = |form: &str| Err(format!("the answer is {answer}, and the grader needs {form}"));
+    let wrong = |form: &str| Err(format!("the answer is {answer}, but the grader needs {form}"));
     match (grader, answer) {
         (Grader::Choice | Grader::ChoiceStrict | Grader::ChoiceFlexible, _) => match letter(answer) {
             Some(letter) if grader == Grader::ChoiceFlexible => choices_with_answer(row, &letter),
             Some(letter) => Ok(json!(letter)),
-            None => wrong("a letter, or the number of a choice from 0"),
+            None => wrong("a letter, or the number of a choice (the first is 0)"),
         },
         (Grader::Exact | Grader::Regex, Value::String(_)) | (Grader::Json, _) => Ok(answer.clone()),
         (Grader::Numeric | Grader::NumericStrict, Value::String(_) | Value::Number(_))
@@ -171,9 +171,9 @@ fn expected_answer(row: &Value, grader: Grader) -> Result<Value, String> {
         (Grader::ToolCall, Value::Object(call)) if call.get("name").is_some_and(Value::is_string) => {
             Ok(answer.clone())
         }
-        (Grader::ToolCall, _) => wrong("a call with `name` and `arguments`"),
+        (Grader::ToolCall, _) => wrong("a tool call with `name` and `arguments`"),
         (Grader::Exact | Grader::Regex, _) => wrong("a text"),
-        _ => wrong("a number or a text with one"),
+        _ => wrong("a number, or a text that contains a number"),
     }
 }
 
@@ -264,7 +264,7 @@ mod tests {
         let said = rows.describe_left_out().unwrap();
         assert_eq!(
             said,
-            "2 rows are left out: 2 because the language of answers is not detected"
+            "2 rows are left out: 2 because `matrix` does not detect the language of answers"
         );
         let too_many = read(&text, Grader::Ifeval, 3).err().unwrap();
         assert!(
@@ -278,14 +278,14 @@ mod tests {
     #[test]
     fn a_file_that_cannot_be_graded_is_refused_with_its_line() {
         for (text, grader, count, error) in [
-            ("{}\n", Grader::Exact, 1, "line 1: no `prompt`"),
+            ("{}\n", Grader::Exact, 1, "line 1: the row has no `prompt`"),
             ("{\"prompt\": \"a\"}\n", Grader::Exact, 1, "line 1: no `answer`"),
             ("\n{\n", Grader::Exact, 1, "line 2: not JSON"),
             (
                 "{\"prompt\": \"a\", \"answer\": \"b\"}\n",
                 Grader::Exact,
                 2,
-                "has 1 items, and the task has 2; set `items: 1`",
+                "has 1 items, but the task needs 2; set `items: 1`",
             ),
             (
                 "{\"prompt\": \"a\", \"answer\": 5}\n",
@@ -297,7 +297,7 @@ mod tests {
                 "{\"prompt\": \"a\", \"answer\": \"b\"}\n",
                 Grader::ToolCall,
                 1,
-                "needs a call",
+                "needs a tool call",
             ),
             (
                 "{\"prompt\": \"a\", \"answer\": \"yes\"}\n",

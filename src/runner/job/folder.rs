@@ -18,8 +18,7 @@ const JOBS: &str = "jobs";
 /// The exit code of a run that a signal stopped: its job may be started again.
 const INTERRUPTED: u8 = 130;
 /// The message about a job that ended before it ran the program.
-pub(crate) const ENDED_IN_PROLOG: &str =
-    "it did not start `matrix`, so a line of `prolog` of the profile may have ended it (such as `exit`)";
+pub(crate) const ENDED_IN_PROLOG: &str = "the job did not start `matrix`: a line of `prolog` of the profile, such as `exit`, may have ended the job";
 /// How an error begins.
 const ERROR: &str = "error: ";
 /// Largest number of lines that are quoted below the first one of an error.
@@ -65,7 +64,7 @@ impl JobFolder {
         }
         Err(io::Error::new(
             io::ErrorKind::AlreadyExists,
-            "too many jobs began in this second",
+            "too many jobs were submitted in the same second",
         ))
     }
 

@@ -72,7 +72,7 @@ impl Follower {
             Some(reason) if !self.warned => {
                 self.warned = true;
                 notice(JobNotice::Warning(format!(
-                    "job {job} waits until someone changes this: {reason}; cancel it with `scancel {job}`"
+                    "job {job} cannot start until someone changes this: {reason}; cancel the job with `scancel {job}`"
                 )));
             }
             _ => {}
@@ -84,7 +84,7 @@ impl Follower {
         let text = error.to_string();
         if text != self.last_failure {
             notice(JobNotice::Warning(format!(
-                "{text}\n  = note: asked again every {}s",
+                "{text}\n  = note: the controller is asked again every {}s",
                 POLL_INTERVAL.as_secs()
             )));
             self.last_failure = text;

@@ -90,9 +90,9 @@ pub(crate) enum JobError {
     Slurm(#[from] SlurmError),
     #[error("cannot write the files of the job below {}: {source}\n  = help: the results folder must be writable, and shared with the nodes of the cluster", .folder.display())]
     Files { folder: PathBuf, source: std::io::Error },
-    #[error("{source}\n  = note: the job may have been submitted all the same; `squeue --me --format '%A %k'` shows it by its folder, {}", .folder.display())]
+    #[error("{source}\n  = note: the job may have been submitted in spite of this error; `squeue --me --format '%A %k'` then lists its folder, {}", .folder.display())]
     Unconfirmed { source: SlurmError, folder: PathBuf },
-    #[error("jobs of this run have not ended, such as that of {}\n  = help: they are {form} in the profile to follow them, or cancel with: {cancel}", .folder.display())]
+    #[error("jobs of this run have not ended, such as the job in {}\n  = help: they were submitted with {form}; write the same into the profile to follow them, or cancel them with: {cancel}", .folder.display())]
     OtherForm {
         folder: PathBuf,
         form: &'static str,
@@ -192,7 +192,7 @@ async fn refuse_jobs_of_starts(request: &JobRequest<'_>) -> Result<(), JobError>
     match open.iter().find(executes) {
         Some(folder) => Err(JobError::OtherForm {
             folder: folder.path.clone(),
-            form: "one for each start, so write `job_per: launch`",
+            form: "`job_per: launch`",
             cancel: cancel_command(&submitted_for(&jobs, &open), request.matrix),
         }),
         None => Ok(()),

@@ -190,7 +190,7 @@ impl<'a> Follower<'a> {
             Some(job) => Err(JobError::OtherForm {
                 cancel: cancel_command(&[job], request.matrix),
                 folder: folder.path,
-                form: "one for the whole run, so write `job_per: run`",
+                form: "`job_per: run`",
             }
             .into()),
             None => Ok(()),
@@ -216,7 +216,7 @@ impl<'a> Follower<'a> {
         for folder in folders {
             let Some(Ok(part)) = start_folder::part_of(&folder.path) else {
                 self.warn(format!(
-                    "{} cannot be read; what its job measured is not merged",
+                    "{} cannot be read, so the measurements of its job are not merged",
                     folder.path.display()
                 ));
                 continue;
@@ -245,9 +245,8 @@ impl<'a> Follower<'a> {
         self.lost.clear();
         if !self.active.is_empty() {
             self.note(format!(
-                "{} of this run {} not ended",
-                pluralize(self.active.len(), "job", "jobs"),
-                if self.active.len() == 1 { "has" } else { "have" }
+                "jobs of this run that have not ended: {}",
+                self.active.len()
             ));
         }
         Ok(())
@@ -315,7 +314,7 @@ impl<'a> Follower<'a> {
         {
             if self.submission.as_ref().is_some_and(start_folder::is_stopped) {
                 self.give_up_waiting(
-                    "not submitted, because the jobs were cancelled by `matrix clean --jobs`",
+                    "the job was not submitted, because the jobs were cancelled by `matrix clean --jobs`",
                 );
                 break;
             }
@@ -339,7 +338,7 @@ impl<'a> Follower<'a> {
                 Err(StartsError::Job(JobError::Slurm(error))) if !self.active.is_empty() => {
                     self.max = self.active.len();
                     self.warn(format!(
-                        "{error}\n  = note: {} queued or running; the others are submitted as these end",
+                        "{error}\n  = note: {} queued or running; the other jobs are submitted when these end",
                         pluralize(self.active.len(), "job is", "jobs are")
                     ));
                 }
@@ -349,7 +348,7 @@ impl<'a> Follower<'a> {
         if count > 0 && is_first {
             let seconds = clock::now().since(began).as_secs_f64();
             self.note(format!(
-                "submitted {} in {seconds:.1} s (sbatch itself {:.1} s); their files are in {}; the controller is asked once every {} s for all of them",
+                "submitted {} in {seconds:.1} s (`sbatch` took {:.1} s of it); their files are in {}; the controller is asked for their states once every {} s",
                 pluralize(count, "job", "jobs"),
                 in_sbatch.as_secs_f64(),
                 self.submission.as_ref().map_or_else(PathBuf::new, |folder| folder.path.clone()).display(),
@@ -399,7 +398,7 @@ impl<'a> Follower<'a> {
             Ok(job) => Some(job),
             Err(JobError::Unconfirmed { source, .. }) => {
                 self.warn(format!(
-                    "{source}\n  = note: whether the job was submitted is looked up"
+                    "{source}\n  = note: `matrix` will check whether the job was submitted"
                 ));
                 None
             }
@@ -456,13 +455,15 @@ impl<'a> Follower<'a> {
                 _ if active.folder.final_exit().is_some() => self.end(active, None)?,
                 Some((job, JobStatus::Queued(state))) => {
                     if let Some(reason) = state.endless_reason() {
-                        self.warn(format!("job {job} waits until someone changes this: {reason}"));
+                        self.warn(format!(
+                            "job {job} cannot start until someone changes this: {reason}"
+                        ));
                     }
                     let moved = active.nodes.as_ref().zip(state.nodes.as_ref());
                     if let Some((before, now)) = moved.filter(|(before, now)| before != now) {
                         let start = start_name(&active.start);
                         self.note(format!(
-                            "job {job}, {start}, continues on {now}; it ran on {before}"
+                            "job {job}, {start}, continues on {now}; before, it ran on {before}"
                         ));
                     }
                     self.active.push(Active {
@@ -581,7 +582,7 @@ impl<'a> Follower<'a> {
         };
         let why = match (end, exit, &error) {
             _ if folder.says(TIME_LIMIT_NEAR) => {
-                "the time limit of the job stopped it; if no cell is measured within it, raise `time_limit` of the profile".to_owned()
+                "the time limit of the job stopped the run; if the limit is too short for one cell, raise `time_limit` of the profile".to_owned()
             }
             (_, Some(code), Some(error)) => format!("exit code {code}: {}", error.text),
             (Some(end), None, Some(error)) => format!("{}; {}", end.describe(), error.text),
@@ -591,7 +592,7 @@ impl<'a> Follower<'a> {
         };
         let quoted = error.as_ref().map(|error| error.notes.clone());
         let text = format!(
-            "{name}: {} not measured: {why}; its files are in {}{}",
+            "{name}: {} not measured: {why}; the files of the job are in {}{}",
             pluralize(missing, "cell is", "cells are"),
             folder.path.display(),
             quoted.unwrap_or_else(|| folder.last_errors(QUOTED_LINES))
@@ -616,11 +617,13 @@ impl<'a> Follower<'a> {
             return;
         }
         self.warn(format!(
-            "no more jobs are submitted, because {same} ended before they measured, for the same cause: {}; {} not submitted",
+            "no more jobs are submitted, because {same} jobs ended with the same error before they measured anything: {}; {} not submitted",
             cause.text,
             pluralize(self.waiting.len(), "start is", "starts are")
         ));
-        self.give_up_waiting("not submitted, because others ended before they measured");
+        self.give_up_waiting(
+            "the job was not submitted, because other jobs ended before they measured anything",
+        );
     }
 }
 

@@ -90,7 +90,7 @@ impl<'a> LaunchRun<'a> {
                 && !node_sampling::responds(node).await
             {
                 measured.engine_is_healthy = false;
-                let reason = format!("after the load, {node} starts no step of the job; {why}");
+                let reason = format!("after the load, the node {node} did not start a new job step; {why}");
                 summary.status = failed(FailureClass::Infrastructure, reason);
             }
         }
@@ -130,8 +130,11 @@ impl<'a> LaunchRun<'a> {
         } = self.context;
         for mut summary in summaries {
             let was_invalid = invalid_reason(&summary).is_some();
-            let failure =
-                failure::answered_by("which still responds after the engine was stopped", port, launch);
+            let failure = failure::answered_by(
+                "a process that still responds after the engine was stopped",
+                port,
+                launch,
+            );
             run_context.events.emit(Event::Warning {
                 message: format!("{} failed: {}", summary.cell, failure.reason),
             });

@@ -40,7 +40,7 @@ pub(super) fn answered_by(process: &str, port: u16, launch: &Launch) -> LaunchFa
     LaunchFailure::new(
         FailureClass::Spec,
         format!(
-            "port {port} of engine `{}` is served by another process, {process}; stop it, or remove `port:` from the matrix, so that a free port is chosen",
+            "another process answers on port {port} of engine `{}`: {process}; stop it, or remove `port:` from the matrix, so that a free port is chosen",
             launch.engine.name
         ),
     )
@@ -56,8 +56,8 @@ pub(super) fn no_token(error: &ProbeError, launch: &Launch) -> NoToken {
             "{message}; {}",
             match launch.api.headers.is_empty() {
                 true =>
-                    "set the key with `headers: { Authorization: \"Bearer ${KEY}\" }` in the engine's entry",
-                false => "check the key in the engine's `headers:`",
+                    "set the API key with `headers: { Authorization: \"Bearer ${KEY}\" }` in the engine's entry",
+                false => "check the API key in the engine's `headers:`",
             }
         )),
         ProbeError::Compressed { .. } => NoToken::Unusable(message),
@@ -84,7 +84,7 @@ impl LaunchFailure {
         if let Some(holder) = launch.api.port.fixed.and_then(|_| engine::port_holder(port)) {
             self.class = FailureClass::Spec;
             self.reason.push_str(&format!(
-                "; its port {port} is used by {holder}: stop it, or remove `port:` so that a free port is chosen"
+                "; port {port} of the engine is used by {holder}: stop it, or remove `port:` so that a free port is chosen"
             ));
         } else if engine::image_name(launch).is_some() && end.code == Some(0) {
             self.reason.push_str(
@@ -127,7 +127,10 @@ mod tests {
         let mut launch = command_launch(&["serve"]);
         launch.api.port.fixed = Some(port);
         let taken = ended(4).explain(&launch, port);
-        let holder = format!("its port {port} is used by process {}", std::process::id());
+        let holder = format!(
+            "port {port} of the engine is used by process {}",
+            std::process::id()
+        );
         assert!(taken.reason.contains(&holder), "{}", taken.reason);
         assert_eq!(taken.class, FailureClass::Spec);
         drop(listener);

@@ -56,7 +56,10 @@ fn unnamed_files(matrix: &Matrix) -> Vec<Diagnostic> {
                 named.name,
                 workload.dataset.bench_serving_name()
             );
-            let help = format!("add its `path`, or `{}` in `datasets:` of the matrix", file.key);
+            let help = format!(
+                "add `path` to the scenario, or `{}` to `datasets:` of the matrix",
+                file.key
+            );
             (!is_named).then(|| at_scenario(named, message, "no `path`").with_help(help))
         })
         .collect()
@@ -99,7 +102,7 @@ fn unusable_items(matrix: &Matrix, folder: &Path) -> Vec<Diagnostic> {
         let why = check_items(task, folder).err()?;
         let entry = quality.tasks.iter().find(|named| named.name.value == task.name)?;
         let diagnostic = Diagnostic::new(format!("the items of the task `{}` cannot be used: {why}", task.name))
-            .with_help("paths are relative to the matrix file; a row has `prompt`, `question` or `messages`, and `answer`");
+            .with_help("paths are relative to the matrix file; each row needs an `answer`, and a `prompt`, `question` or `messages`");
         let place = entry.value.path.as_ref().and_then(|path| path.place.as_ref());
         Some(match place {
             Some(place) => diagnostic.with_place(place, "this file"),
@@ -166,7 +169,7 @@ fn missing_files(matrix: &Matrix, folder: &Path) -> Vec<Diagnostic> {
                 true => (
                     "is a folder",
                     "a folder",
-                    "name a file in it; paths are relative to the matrix file",
+                    "name a file in this folder; paths are relative to the matrix file",
                 ),
                 false => (
                     "does not exist",

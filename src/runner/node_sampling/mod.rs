@@ -91,7 +91,7 @@ fn spawn(matrix: &std::path::Path, node: &str) -> Arc<NodeLink> {
             NodeLink::start(name, Box::new(requests), lines, move || why_ended(srun, errors))
         }
         Err(error) => NodeLink::start(name, Box::new(io::sink()), io::empty(), move || {
-            format!("its sampler was not started: `srun`: {error}")
+            format!("the sampler of this node was not started: `srun`: {error}")
         }),
     }
 }
@@ -124,7 +124,9 @@ fn why_ended(mut srun: Child, mut errors: ChildStderr) -> String {
     match (error, srun.wait()) {
         (Some(error), _) => format!("its sampler ended: {error}"),
         (None, Ok(status)) => format!("its sampler ended ({status})"),
-        (None, Err(error)) => format!("its sampler ended, and its status cannot be read: {error}"),
+        (None, Err(error)) => {
+            format!("the sampler of this node ended, and its exit status cannot be read: {error}")
+        }
     }
 }
 

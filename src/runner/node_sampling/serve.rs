@@ -91,7 +91,7 @@ async fn sample(mut requests: Requests, lines: Lines, environment: &Environment)
     let Some(ToNode::Prepare(task)) = requests.recv().await else {
         return Err(io::Error::new(
             io::ErrorKind::UnexpectedEof,
-            "the standard input did not say what to sample; `matrix` starts this itself, inside a job of a cluster",
+            "standard input does not say what to sample; do not enter this command, because `matrix` starts it in a job of a cluster",
         ));
     };
     let node = Node::prepare(task, &lines, environment).await;
@@ -170,7 +170,9 @@ impl Node {
             Ok(Some(gpus)) => Arc::new(gpus),
             Ok(None) => return,
             Err(reason) => {
-                self.about.trouble = Some(format!("no telemetry source reports its GPUs: {reason}"));
+                self.about.trouble = Some(format!(
+                    "no telemetry source reports the GPUs of this node: {reason}"
+                ));
                 return;
             }
         };

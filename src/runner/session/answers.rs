@@ -36,7 +36,7 @@ pub(super) fn judge(store: &Store, plan: &Plan) -> Result<JudgedAnswers, StoreEr
         let worse = reasons.filter(|reason| reason.code == ReasonCode::AnswersWorseThanReference);
         judged.losses.extend(worse.map(|reason| {
             format!(
-                "{}: worse answers than the reference: {}",
+                "{}: the answers are worse than those of the reference: {}",
                 summary.cell, reason.measured
             )
         }));

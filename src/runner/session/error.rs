@@ -61,7 +61,7 @@ pub(crate) enum ResumeError {
     Store(StoreError),
     // A run with files of two users could not be resumed by either of them.
     #[error(
-        "the run `{run}` in {} belongs to another user, who could not resume it afterwards\n  = help: resume it as that user, or copy the run into a results folder of your own (`--results`)",
+        "the run `{run}` in {} belongs to another user; if you resume it, that user cannot resume it afterwards\n  = help: resume it as that user, or copy the run into a results folder of your own (`--results`)",
         .results.display()
     )]
     OtherUser { run: RunId, results: PathBuf },
@@ -92,7 +92,7 @@ pub(crate) enum ReferenceError {
     #[error("the stored run `{run}` cannot be the reference of `quality`: {source}")]
     Pair { run: RunId, source: StoredPairError },
     #[error(
-        "the stored run `{run}` cannot be the reference of `quality`: `{cell}`: {why}\n  = help: measure it again, or select another cell"
+        "the stored run `{run}` cannot be the reference of `quality`: `{cell}`: {why}\n  = help: measure the cell again, or select another cell"
     )]
     Answers { run: RunId, cell: CellKey, why: String },
 }

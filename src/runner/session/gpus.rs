@@ -98,7 +98,9 @@ pub(super) fn allowed_gpus(
     match visible {
         Ok(visible) => {
             if visible.is_empty() {
-                notice(Notice::Note(format!("`{name}` hides all GPUs from this run")));
+                notice(Notice::Note(format!(
+                    "the environment variable `{name}` hides all GPUs from this run"
+                )));
             }
             Ok(visible)
         }

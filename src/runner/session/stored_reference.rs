@@ -36,7 +36,7 @@ pub(super) fn resolve(
     plan.answer_references = earlier.answer_references;
     if has_changed(plan, &reference, results, &copied) {
         observer.notice(Notice::Warning(format!(
-            "the answers of the stored run `{}` have changed since this run began, which is still compared with the earlier ones that it copied at its start\n  = help: start a new run to compare with the present ones",
+            "the answers of the stored run `{}` have changed since this run began. This run is still compared with the answers that it copied at its start\n  = help: start a new run to compare with the changed answers",
             copied.run
         )));
     }

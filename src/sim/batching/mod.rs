@@ -152,7 +152,7 @@ impl Batch {
     pub(crate) fn begin_step(&mut self) -> Option<Duration> {
         debug_assert!(
             self.step.is_none(),
-            "a step is finished before the next one begins"
+            "a step must be finished before the next step begins"
         );
         let shares = if self.cost.chunked_prefill {
             self.schedule_together()
@@ -328,7 +328,10 @@ impl Batch {
             }
             let mut sequence = self.waiting.pop_front().expect("the front was just seen");
             self.blocks.acquire(&sequence.hashes[..cached_blocks]);
-            assert!(self.blocks.allocate(fresh), "the room was just counted");
+            assert!(
+                self.blocks.allocate(fresh),
+                "the free blocks were counted just before"
+            );
             (sequence.sealed, sequence.private, sequence.computed) = (cached_blocks, fresh, computed);
             sequence.is_received = is_received;
             *budget = budget.saturating_sub(share);

@@ -184,7 +184,11 @@ impl GenerationRequest {
                 )?;
             }
             Endpoint::Responses => input_prompt(body.input.as_ref(), longest, &mut prompt)?,
-            Endpoint::Transcription => return Err(RequestError::bad_request("the body must be a form")),
+            Endpoint::Transcription => {
+                return Err(RequestError::bad_request(
+                    "the request body must be a form (`multipart/form-data`)",
+                ));
+            }
         }
         prompt.truncate(options.faults.truncate_prompts.unwrap_or(usize::MAX).max(1));
         if prompt.is_empty() {

@@ -378,7 +378,7 @@ impl ResponseWriter {
 
     /// An error event in the middle of a stream, and the end of the stream.
     pub(crate) fn error_event(&self) -> String {
-        let message = "the engine lost this request in the middle (simulated)";
+        let message = "the engine lost this request before the answer was complete (simulated)";
         if self.endpoint.names_events() {
             let error = json!({ "type": "api_error", "message": message });
             return typed_events::event(&json!({ "type": "error", "error": error }));

@@ -32,14 +32,15 @@ pub(crate) fn parse(
     let boundary = content_type.and_then(boundary).ok_or_else(|| {
         RequestError::bad_request("the `Content-Type` must be `multipart/form-data` with a `boundary`")
     })?;
-    let form = parse_form(boundary, body)
-        .ok_or_else(|| RequestError::bad_request("the body is not a complete `multipart/form-data`"))?;
+    let form = parse_form(boundary, body).ok_or_else(|| {
+        RequestError::bad_request("the body is not a complete form (`multipart/form-data`)")
+    })?;
     let text = |name: &str| form.fields.get(name).map(String::as_str);
     let is_set = |name: &str| text(name).is_some_and(|value| matches!(value, "true" | "True" | "1"));
     let model = check_model(text("model"), options)?;
     if text("response_format").is_some_and(|format| format != "json") {
         return Err(RequestError::bad_request(
-            "the simulated engine answers only with `json`",
+            "the simulated engine supports only the `response_format` `json`",
         ));
     }
     let (stream, usage) = (is_set("stream"), is_set("stream_include_usage"));
@@ -272,7 +273,12 @@ mod tests {
                 400,
                 "stream=True",
             ),
-            (&[("response_format", "srt")], Some(&wav), 400, "only with `json`"),
+            (
+                &[("response_format", "srt")],
+                Some(&wav),
+                400,
+                "only the `response_format`",
+            ),
             (&[("max_completion_tokens", "0")], Some(&wav), 400, "whole number"),
             (
                 &[("max_completion_tokens", "99999")],

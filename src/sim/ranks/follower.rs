@@ -24,7 +24,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug, Error)]
 pub(crate) enum JoinError {
     #[error(
-        "rank {rank} did not reach the head at {head} within {timeout} ({last}); see whether rank 0 runs, and check \
+        "rank {rank} did not reach the head at {head} within {timeout} ({last}); check that rank 0 runs, and check \
          `--head-host` and `--head-port`"
     )]
     Timeout {
@@ -35,8 +35,8 @@ pub(crate) enum JoinError {
         last: String,
     },
     #[error(
-        "the head at {head} refused rank {rank}: {reason}; give all ranks the same `--nodes`, and each another \
-         `--node-rank`"
+        "the head at {head} refused rank {rank}: {reason}; give all ranks the same `--nodes`, and each rank its \
+         own `--node-rank`"
     )]
     Refused { rank: u32, head: String, reason: String },
 }
@@ -61,7 +61,7 @@ async fn join_and_stay(options: &Options, ranks: &Ranks, log: &Log) -> Result<()
     let (rank, nodes) = (ranks.node_rank, ranks.nodes);
     startup::log_line(
         &**log,
-        &format!("rank {rank} of {nodes} joined {}", head_of(ranks)),
+        &format!("rank {rank} of {nodes} joined the head at {}", head_of(ranks)),
     );
     let (mut reader, mut writer) = stream.split();
     let work = async {

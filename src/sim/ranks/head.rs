@@ -108,7 +108,7 @@ impl Head {
         let port = self.ranks.head_port;
         startup::log_line(
             &**log,
-            &format!("waiting on port {port} for other ranks: {others}"),
+            &format!("waiting on port {port} for the other ranks (number: {others})"),
         );
         let known = Arc::new(Mutex::new(BTreeSet::new()));
         let (sender, mut events) = mpsc::unbounded_channel();
@@ -186,7 +186,7 @@ impl Member {
     fn admit(&self, hello: Hello) -> Result<(), String> {
         if hello.nodes != self.nodes {
             return Err(format!(
-                "it has `--nodes {}`, and the head has `--nodes {}`",
+                "the rank has `--nodes {}`, but the head has `--nodes {}`",
                 hello.nodes, self.nodes
             ));
         }

@@ -168,7 +168,7 @@ fn called_tool(demand: Demand<'_>, key: u64, limit: usize) -> Result<Option<Stru
         .filter(|schema| !schema.is_null())
         .unwrap_or(&no_parameters);
     let tokens = tokens_within(parameters, key, limit.saturating_sub(1))
-        .map_err(|why| format!("the parameters of the tool `{name}`: {why}"))?;
+        .map_err(|why| format!("the parameters of the tool `{name}` cannot be used: {why}"))?;
     Ok(Some(Structure {
         tool: Some(name),
         tokens,
@@ -182,7 +182,7 @@ fn demanded_schema(demand: Demand<'_>) -> Result<Option<Value>, String> {
         return match outputs.get("json") {
             Some(Value::Object(schema)) => Ok(Some(Value::Object(schema.clone()))),
             _ => Err(
-                "the simulated engine generates only `json` of `structured_outputs`, with an object"
+                "in `structured_outputs` the simulated engine supports only `json` with a schema that is an object"
                     .to_owned(),
             ),
         };
@@ -206,7 +206,7 @@ fn demanded_schema(demand: Demand<'_>) -> Result<Option<Value>, String> {
                 .ok_or_else(|| "`response_format` has no `schema`".to_owned())
         }
         Some(other) => Err(format!(
-            "the simulated engine does not generate the format `{other}`"
+            "the simulated engine does not support the format `{other}`"
         )),
     }
 }
@@ -216,7 +216,7 @@ fn tokens_within(schema: &Value, key: u64, limit: usize) -> Result<Vec<String>, 
     schema::check(schema)?;
     let too_large = || {
         format!(
-            "the simulated engine does not generate answers of more than {} characters and items, which the schema demands",
+            "the schema demands an answer of more than {} characters and items, which the simulated engine does not generate",
             json::MAX_SIZE
         )
     };

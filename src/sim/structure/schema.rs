@@ -41,28 +41,32 @@ pub(super) fn check(schema: &Value) -> Result<(), String> {
 }
 
 fn check_at(schema: &Value, depth: usize) -> Result<(), String> {
-    let refused = |what: String| Err(format!("the simulated engine does not generate {what}"));
+    let refused = |why: String| {
+        Err(format!(
+            "the simulated engine does not support this schema: {why}"
+        ))
+    };
     let Value::Object(schema) = schema else {
-        return refused("schemas that are not objects".to_owned());
+        return refused("a schema must be a JSON object".to_owned());
     };
     if depth == 0 {
-        return refused(format!("schemas with more than {MAX_DEPTH} levels"));
+        return refused(format!("the schema has more than {MAX_DEPTH} levels"));
     }
     for key in schema.keys() {
         if !FULFILLED.contains(&key.as_str()) && !DESCRIPTIVE.contains(&key.as_str()) {
-            return refused(format!("the keyword `{key}` of a schema"));
+            return refused(format!("the keyword `{key}` is not supported"));
         }
     }
     if schema.contains_key("const") || schema.contains_key("enum") {
         return match values(schema).is_empty() {
-            true => refused("an `enum` without values".to_owned()),
+            true => refused("`enum` has no values".to_owned()),
             false => Ok(()),
         };
     }
     let kind = schema.get("type").and_then(Value::as_str).unwrap_or_default();
     if !TYPES.contains(&kind) {
         return refused(format!(
-            "a schema of the type {}",
+            "the type {} is not supported",
             schema.get("type").unwrap_or(&Value::Null)
         ));
     }
@@ -77,19 +81,23 @@ fn check_at(schema: &Value, depth: usize) -> Result<(), String> {
             .and_then(|properties| properties.get(name))
             .is_none()
         {
-            return refused(format!("the required property `{name}`, which has no schema"));
+            return refused(format!("the required property `{name}` has no schema"));
         }
     }
     if let Some(items) = schema.get("items") {
         check_at(items, depth - 1)?;
     } else if kind == "array" && count(schema, "minItems").unwrap_or(0) > 0 {
-        return refused("elements without `items`".to_owned());
+        return refused("an array with `minItems` has no `items`".to_owned());
     }
     check_bounds(schema)
 }
 
 fn check_bounds(schema: &Map<String, Value>) -> Result<(), String> {
-    let refused = |what: String| Err(format!("the simulated engine does not generate {what}"));
+    let refused = |why: String| {
+        Err(format!(
+            "the simulated engine does not support this schema: {why}"
+        ))
+    };
     for (is_count, [low, high]) in [
         (true, ["minItems", "maxItems"]),
         (true, ["minLength", "maxLength"]),
@@ -102,13 +110,13 @@ fn check_bounds(schema: &Map<String, Value>) -> Result<(), String> {
             });
             if let Some(value) = wrong {
                 let kind = if is_count { "whole number from 0" } else { "number" };
-                return refused(format!("a schema whose `{key}` is {value}; write a {kind}"));
+                return refused(format!("the value of `{key}` is {value}; write a {kind}"));
             }
         }
         if let (Some(low_value), Some(high_value)) = (number(schema, low), number(schema, high))
             && low_value > high_value
         {
-            return refused(format!("a schema whose `{low}` is above its `{high}`"));
+            return refused(format!("the value of `{low}` is above the value of `{high}`"));
         }
     }
     Ok(())

@@ -78,7 +78,7 @@ fn what_is_not_simulated_is_refused_with_its_name() {
         ),
         (
             json!({"type": "string", "minLength": -3}),
-            "whose `minLength` is -3; write a whole number from 0",
+            "the value of `minLength` is -3; write a whole number from 0",
         ),
         (json!({"type": "string", "maxLength": 1.5}), "`maxLength` is 1.5"),
         (
@@ -94,7 +94,7 @@ fn what_is_not_simulated_is_refused_with_its_name() {
             "`minimum` is \"1\"; write a number",
         ),
         (json!({}), "type"),
-        (json!(true), "not objects"),
+        (json!(true), "must be a JSON object"),
         (json!({"enum": []}), "`enum`"),
     ] {
         let error = of_schema(&schema, 1, 9).unwrap_err();

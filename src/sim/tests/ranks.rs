@@ -96,7 +96,9 @@ async fn the_head_serves_once_all_ranks_have_joined_and_they_end_with_it() {
     let answer = head.get("/health").await;
     assert_eq!(answer.status, 503);
     assert!(
-        answer.body.contains("ranks that have not joined: 1"),
+        answer
+            .body
+            .contains("number of ranks that have not joined yet: 1"),
         "{}",
         answer.body
     );
@@ -111,7 +113,7 @@ async fn the_head_serves_once_all_ranks_have_joined_and_they_end_with_it() {
         let (end, log) = follower.end().await;
         end.unwrap();
         assert!(
-            log.contains(&format!("rank {number} of 3 joined localhost:{port}")),
+            log.contains(&format!("rank {number} of 3 joined the head at localhost:{port}")),
             "{log}"
         );
         assert!(log.contains("ended"), "{log}");
@@ -136,7 +138,7 @@ async fn strangers_are_ignored_and_ranks_that_do_not_fit_are_refused() {
     let (end, _) = Follower::start(rank(1, 3, port)).end().await;
     let other_size = refusal(end);
     assert!(
-        other_size.contains("refused rank 1: it has `--nodes 3`, and the head has `--nodes 2`"),
+        other_size.contains("refused rank 1: the rank has `--nodes 3`, but the head has `--nodes 2`"),
         "{other_size}"
     );
     assert_eq!(head.get("/health").await.status, 503);
@@ -147,7 +149,10 @@ async fn strangers_are_ignored_and_ranks_that_do_not_fit_are_refused() {
     let twice = refusal(end);
     assert!(twice.contains("rank 1 has joined before"), "{twice}");
     let log = head.log();
-    assert!(log.contains("rank 1 was refused: it has `--nodes 3`"), "{log}");
+    assert!(
+        log.contains("rank 1 was refused: the rank has `--nodes 3`"),
+        "{log}"
+    );
     assert!(
         log.contains("rank 1 was refused: rank 1 has joined before"),
         "{log}"

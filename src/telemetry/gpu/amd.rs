@@ -90,7 +90,8 @@ fn processes_of(processes: &[(u32, GpuProcess)], device: u32) -> Vec<GpuProcess>
 /// Parses the output of a tool. Some versions print a warning before the JSON.
 fn parse(text: &str) -> Result<Value, String> {
     let from = text.find(['{', '[']).unwrap_or(0);
-    serde_json::from_str(&text[from..]).map_err(|error| format!("the tool's output is not JSON: {error}"))
+    serde_json::from_str(&text[from..])
+        .map_err(|error| format!("the output of the GPU tool is not JSON: {error}"))
 }
 
 /// The objects of the GPUs, with index.

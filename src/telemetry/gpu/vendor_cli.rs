@@ -81,7 +81,7 @@ pub(super) trait Tool: Clone + Send + 'static {
         let snapshot = snapshots.find(|(index, _)| *index == device);
         snapshot
             .map(|(_, look)| look)
-            .ok_or_else(|| format!("the tool does not report device {device}"))
+            .ok_or_else(|| format!("the GPU tool does not report device {device}"))
     }
 
     /// One probe for all devices of a launch.

@@ -65,7 +65,9 @@ impl NodeLink {
                 state.ended = Some(reason);
             });
         if let Err(error) = spawned {
-            link.lock().ended = Some(format!("its thread could not be started: {error}"));
+            link.lock().ended = Some(format!(
+                "the thread that receives telemetry of the node could not be started: {error}"
+            ));
         }
         link
     }
@@ -158,7 +160,9 @@ impl NodeLink {
         let now = clock::now();
         if state.is_silent(now) {
             let silent = now.since(state.last_line_at).as_secs_f64();
-            return Some(format!("its sampler did not respond for {silent:.1} s"));
+            return Some(format!(
+                "the telemetry sampler of the node did not respond for {silent:.1} s"
+            ));
         }
         state.gpus.as_ref().and_then(|gpus| gpus.trouble.clone())
     }
@@ -174,7 +178,7 @@ impl NodeLink {
             let line = line.ok()?;
             let Ok(line) = serde_json::from_str::<NodeLine>(&line) else {
                 return Some(format!(
-                    "its sampler wrote a line that is not one of its messages: {line}"
+                    "the telemetry sampler of the node wrote an unknown message: {line}"
                 ));
             };
             self.lock().take(&self.node, line, arrived);

@@ -141,7 +141,7 @@ fn what_cannot_be_sent_is_refused_with_what_to_use() {
                 "--endpoint",
                 "/v1/audio/transcriptions",
             ],
-            "recordings are those of `custom_audio`",
+            "only `custom_audio` has recordings",
         ),
         (
             &["--backend", "openai-audio"],
@@ -194,7 +194,7 @@ fn what_cannot_be_sent_is_refused_with_what_to_use() {
         ),
         (&["--burstiness", "0"], "above 0"),
         (&["--goodput", "itl:5"], "is not a target"),
-        (&["--percentile-metrics", "ttfts"], "has no `ttfts`"),
+        (&["--percentile-metrics", "ttfts"], "does not accept `ttfts`"),
         (&["--metric-percentiles", "101"], "from 0 to 100"),
         (&["--random-range-ratio", "1"], "below 1"),
         (&["--self-timed"], "has no timestamps"),

@@ -45,7 +45,7 @@ fn each_node_runs_a_rank_and_the_head_waits_for_it() {
     let Some(cluster) = cluster() else { return };
     let bench = cluster.bench(&two_nodes("", LOAD), PROFILE);
     let refused = bench.run(&[]).exits(4);
-    refused.says("runs on 2 nodes, and only a job that `matrix` submits has several");
+    refused.says("needs 2 nodes, but only a job that `matrix` submits can use several nodes");
     let planned = bench.call(&["plan", "matrices/m.yaml", "--cluster", "test"]);
     planned
         .exits(0)
@@ -150,7 +150,7 @@ fn roles_run_on_several_nodes() {
     bench
         .run(&[])
         .exits(4)
-        .says("runs on 2 nodes, and only a job that `matrix` submits has several");
+        .says("needs 2 nodes, but only a job that `matrix` submits can use several nodes");
     run(&bench, &[]).exits(0).shows("20/0");
     measured_once(&bench, 1);
     let log = bench.engine_log();

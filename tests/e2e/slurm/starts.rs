@@ -121,7 +121,7 @@ fn what_results_decide_is_refused_before_a_job_is_submitted() {
     bench
         .call(&["nightly", "matrices/m.yaml", "--cluster", "test"])
         .exits(2)
-        .says("`matrix nightly` chooses starts by the results")
+        .says("`matrix nightly` chooses starts that depend on the results")
         .says("set `job_per: run`");
     let matrix = two_engines(LOAD, 2).replace("starts: 2", "target_ci: 2%");
     let bench = cluster.bench(&matrix, TWO_AT_ONCE);
@@ -139,7 +139,7 @@ fn what_results_decide_is_refused_before_a_job_is_submitted() {
         bench
             .call(&[command, "matrices/m.yaml", "--cluster", "test"])
             .exits(2)
-            .says("`gpus: 1` of the profile is less than the 2 GPUs of a node");
+            .says("needs 2 GPUs on each node, but the profile has only `gpus: 1`");
     }
     assert_eq!(job_folders(&bench), Vec::<PathBuf>::new());
     let bench = cluster.bench(&two_engines(LOAD, 2), "partition: gpu\nmax_jobs: 2\n");
@@ -190,9 +190,9 @@ fn what_the_nodes_lack_is_quoted_and_ends_the_submissions() {
     let ran = run(&bench, &[])
         .exits(4)
         .says("1 cell is not measured: exit code 4: the node ")
-        .says("no more jobs are submitted, because 2 ended before they measured, for the same cause")
+        .says("no more jobs are submitted, because 2 jobs ended with the same error before they measured anything")
         .says("4 starts are not submitted")
-        .says("nothing was measured, because all jobs ended before: ")
+        .says("nothing was measured, because no job could begin to measure: ")
         .says("continue with: matrix run");
     assert_eq!(ran.stderr.matches(cause).count(), 4, "{}", ran.stderr);
     assert_eq!(start_folders(&bench).len(), 2);
@@ -203,8 +203,8 @@ fn what_the_nodes_lack_is_quoted_and_ends_the_submissions() {
     );
     run(&in_prolog, &[])
         .exits(4)
-        .says("no more jobs are submitted, because 2 ended before they measured, for the same cause: ")
-        .says("a line of `prolog` of the profile may have ended it (such as `exit`): no scratch for ");
+        .says("no more jobs are submitted, because 2 jobs ended with the same error before they measured anything: ")
+        .says("a line of `prolog` of the profile, such as `exit`, may have ended the job: no scratch for ");
     fs::write(
         bench.matrix().with_file_name("clusters").join("test.yaml"),
         profile
@@ -289,7 +289,7 @@ fn five_hundred_jobs_are_submitted_watched_and_cancelled_at_little_cost() {
             .and_then(|word| word.parse().ok())
             .expect(after)
     };
-    let own = seconds("jobs in ") - seconds("sbatch itself ");
+    let own = seconds("jobs in ") - seconds("`sbatch` took ");
     println!("{line}");
     assert!(own < 10.0, "{line}");
     let began = clock::now();

@@ -66,7 +66,7 @@ fn it_doubles_repeats_the_first_failure_and_both_ends() {
     assert_eq!((capacity.low, capacity.high), (23.0, 24.0));
     assert_eq!(
         record.describe(),
-        "the highest concurrency that holds 99 % attainment is 23 at once, between 23 and 24 (95 % confidence, for this start)"
+        "the highest concurrency at which 99 % of requests meet the SLO is 23 at once, between 23 and 24 (95 % confidence, for this start)"
     );
 }
 
@@ -82,7 +82,7 @@ fn a_bound_outside_of_the_range_has_no_interval() {
         (Some(10.0), SearchStopReason::AllHeld, None)
     );
     assert!(
-        above.describe().ends_with("not bracketed"),
+        above.describe().ends_with("was not found"),
         "{}",
         above.describe()
     );
@@ -91,7 +91,7 @@ fn a_bound_outside_of_the_range_has_no_interval() {
         (below.found, below.ending, below.points.len()),
         (None, SearchStopReason::NoneHeld, 2)
     );
-    assert!(below.describe().contains("already 1 req/s does not"));
+    assert!(below.describe().contains("even 1 req/s is too high"));
     let few = run_search(Search { points: 2, ..usual() }, up_to(100.0));
     assert_eq!(
         (few.found, few.ending),
@@ -99,7 +99,7 @@ fn a_bound_outside_of_the_range_has_no_interval() {
     );
     assert!(
         few.describe()
-            .ends_with("the points ran out, and the capacity is not bracketed")
+            .ends_with("the points ran out, and the exact capacity was not found")
     );
 }
 
@@ -116,7 +116,7 @@ fn what_is_too_close_to_call_is_no_end() {
     let capacity = record.capacity.unwrap();
     assert!(capacity.low <= 9.0 && capacity.high >= 13.0, "{capacity:?}");
     assert!(
-        record.describe().contains("nearer values need longer points"),
+        record.describe().contains("to find the capacity more precisely"),
         "{}",
         record.describe()
     );
@@ -126,7 +126,7 @@ fn what_is_too_close_to_call_is_no_end() {
         (SearchStopReason::Undecided, None)
     );
     let text = record.describe();
-    assert!(text.contains("1 req/s is too close to call: 0 of 1000"), "{text}");
+    assert!(text.contains("1 req/s is undecided: 0 of 1000"), "{text}");
 }
 
 /// A disturbance during one probe of an end: the other probe contradicts it, so that the level is no end.
@@ -193,7 +193,7 @@ fn a_concurrency_that_was_not_reached_ends_the_search_without_an_interval() {
         (Some(1.0), None, SearchStopReason::NotReached)
     );
     let text = record.describe();
-    assert!(text.contains("at most 1 requests of 2"), "{text}");
+    assert!(text.contains("at most 1 of the required 2 requests"), "{text}");
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn a_point_whose_connections_nobody_took_ends_the_search_and_is_no_end() {
         );
         let text = record.describe();
         assert!(
-            text.contains("requests failed (") && text.contains("not bracketed"),
+            text.contains("requests failed (") && text.contains("was not found"),
             "{text}"
         );
     }

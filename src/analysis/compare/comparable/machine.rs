@@ -20,7 +20,7 @@ fn compare_gpu_kinds(
             .push(format!("GPUs {first_value} against {second_value}")),
         _ => differences
             .noted
-            .push("the GPU model is not known for both sides".to_owned()),
+            .push("the GPU model is unknown for at least one side".to_owned()),
     }
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn compare_machines(
                 .push(format!("GPUs {first_value} against {second_value}")),
             _ => differences
                 .environment
-                .push("the GPU model is not known for both sides".to_owned()),
+                .push("the GPU model is unknown for at least one side".to_owned()),
         }
         return;
     }

@@ -60,7 +60,7 @@ pub(crate) fn compare_prompts(
     if cell.is_unknown(UnknownFact::Rate) || reference.is_unknown(UnknownFact::Rate) {
         differences
             .noted
-            .push("it is not recorded for both sides how requests arrived (their rate)".to_owned());
+            .push("for at least one side it is not recorded at which rate requests arrived".to_owned());
     }
 }
 
@@ -80,7 +80,7 @@ fn compare_prompt_sums(
         (Some(_), Some(_)) => {}
         _ => differences
             .incomparable
-            .push("the number of prompts is not known for both sides".to_owned()),
+            .push("the number of prompts is unknown for at least one side".to_owned()),
     }
     let (first_value, second_value) = (&first.cell.scenario.workload, &second.cell.scenario.workload);
     let [first_workload, second_workload] = [first, second].map(|side| {
@@ -90,7 +90,7 @@ fn compare_prompt_sums(
     if first.is_unknown(UnknownFact::Dataset) || second.is_unknown(UnknownFact::Dataset) {
         differences
             .incomparable
-            .push("the data set is not known for both sides".to_owned());
+            .push("the data set is unknown for at least one side".to_owned());
     } else if first_workload != second_workload {
         let word = |workload: Option<(Tool, &str)>| match workload {
             Some((tool, name)) => format!("{name} of {}", tool.name()),
@@ -117,7 +117,7 @@ fn compare_prompt_sums(
     if !is_told {
         differences
             .incomparable
-            .push("the requested lengths are not known for both sides".to_owned());
+            .push("the requested lengths are unknown for at least one side".to_owned());
     } else if lengths(first) != lengths(second) {
         differences
             .incomparable
@@ -208,7 +208,7 @@ fn compare_token_sums(
                 .push(format!("{first_value} {what} against {second_value}")),
             _ => differences
                 .incomparable
-                .push(format!("{what} are not known for both sides")),
+                .push(format!("{what} are unknown for at least one side")),
         }
     }
 }

@@ -105,10 +105,12 @@ impl Answer {
         if first.min(second) < min_starts || self.estimate.and_then(|estimate| estimate.precision).is_none() {
             let noise = match min_starts {
                 MIN_STARTS_NOISE_KNOWN => "",
-                _ => ", or three if `matrix noise` has measured the variation between starts on this host",
+                _ => {
+                    "; three are enough if `matrix noise` has measured the variation between starts on this host"
+                }
             };
             return Some(NoVerdict::TooFewStarts(format!(
-                "n = {first} and {}; a verdict needs {} on each side{noise}",
+                "n = {first} and {}; a verdict needs {} starts on each side{noise}",
                 pluralize(second, "start", "starts"),
                 if min_starts == MIN_STARTS_NOISE_KNOWN {
                     "three"

@@ -31,7 +31,10 @@ fn rate_violations(condition: &Condition, rates: &Rates) -> Vec<String> {
     let slack = 2.36 * (0.05f64 * 0.95 / rates.runs as f64).sqrt();
     let slack = if rates.runs < 2000 { slack } else { 0.0 };
     if covered < promised - slack {
-        wrong.push(format!("intervals hold the truth in {:.1} %", covered * 100.0));
+        wrong.push(format!(
+            "{:.1} % of the confidence intervals contain the true value",
+            covered * 100.0
+        ));
     }
     // A few runs with heavy tails have intervals that are many times wider than usual.
     if rates.mean_df() >= 9.0 && rates.mean_width() > 1.4 + 4.0 * slack {
@@ -194,7 +197,7 @@ fn sides_with_unlike_numbers_of_starts_and_unlike_noise_raise_few_alarms() {
                 };
                 if rates.runs_with_verdict > max_count(rate, rates.runs) || covered < promised - slack {
                     wrong.push(format!(
-                        "{}: {} runs with a false verdict, intervals hold the truth in {:.1} %",
+                        "{}: {} runs with a false verdict; {:.1} % of the confidence intervals contain the true value",
                         condition.name(),
                         rates.runs_with_verdict,
                         covered * 100.0

@@ -133,7 +133,7 @@ fn too_few_starts_are_described_and_not_judged() {
     for (first, second) in [(1, 1), (2, 2), (3, 3), (4, 5), (5, 4)] {
         let answer = decide_alone(question(&LEVEL[..first], &scaled_level(0.5)[..second]));
         assert!(
-            matches!(&answer.outcome, Outcome::NotJudged(NoVerdict::TooFewStarts(why)) if why.contains("five on each side")),
+            matches!(&answer.outcome, Outcome::NotJudged(NoVerdict::TooFewStarts(why)) if why.contains("five starts on each side")),
             "{answer:?}"
         );
         assert_eq!((answer.verdict_word(), answer.family), ("not judged", 0));
@@ -147,7 +147,7 @@ fn too_few_starts_are_described_and_not_judged() {
     assert_eq!(known(3, 9.0).verdict_word(), "worse");
     assert_eq!(known(3, 3.0).verdict_word(), "not judged");
     assert!(
-        known(2, 9.0).reason().contains("three on each side"),
+        known(2, 9.0).reason().contains("three starts on each side"),
         "{}",
         known(2, 9.0).reason()
     );

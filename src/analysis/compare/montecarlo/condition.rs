@@ -260,7 +260,7 @@ impl std::fmt::Display for SimulationCounts {
         let (suspected, error) = self.suspected_share();
         write!(
             f,
-            "nights with a false alarm {} of {} ({:.1} %), unchanged cells started afresh {:.2} % (±{:.2}), fresh starts a night {:.1}",
+            "false alarms in {} of {} nights ({:.1} %); {:.2} % (±{:.2}) of the unchanged cells were started again; {:.1} fresh starts per night",
             self.false_alarms,
             self.nights,
             100.0 * self.false_alarms as f64 / self.nights as f64,
@@ -272,7 +272,7 @@ impl std::fmt::Display for SimulationCounts {
             0 => Ok(()),
             lost => write!(
                 f,
-                ", losses found {} of {lost} ({:.1} %), called none {} ({:.1} %)",
+                "; {} of {lost} losses were confirmed ({:.1} %), and {} were wrongly refuted ({:.1} %)",
                 self.confirmed,
                 100.0 * self.confirmed as f64 / lost as f64,
                 self.refuted_losses,

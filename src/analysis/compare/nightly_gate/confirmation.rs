@@ -95,12 +95,12 @@ fn suspect_in_words(
     let short = short.map_or(String::new(), |why| format!(" ({why})"));
     if *fresh == FreshStarts::NotStarted {
         return format!(
-            "{label}: {}; neither confirmed nor refuted: {} fresh starts are needed, and there are none{short}",
+            "{label}: {}; the loss is neither confirmed nor refuted: {} fresh starts are needed, but there are none{short}",
             suspect.reasons, suspect.starts
         );
     }
     let how = match fresh {
-        FreshStarts::CandidateOnly(_, why) => format!(", of the candidate only, because {why}"),
+        FreshStarts::CandidateOnly(_, why) => format!(" (only the candidate was started, because {why})"),
         FreshStarts::Alternating(_, Some(elsewhere)) => format!(" {elsewhere}"),
         FreshStarts::Alternating(_, None) | FreshStarts::NotStarted => String::new(),
     };
@@ -117,7 +117,7 @@ fn suspect_in_words(
         _ => String::new(),
     };
     format!(
-        "{values} {}{undecided}; suspected because of {}{}",
+        "{values} {}{undecided}; the loss was suspected because of {}{}",
         answer.reason(),
         suspect.reasons,
         suspect.remarks
@@ -172,8 +172,8 @@ mod tests {
         assert_eq!(kind, FindingKind::Undecided);
         assert_eq!(
             text,
-            "output throughput: -6.0 % against the baseline; neither confirmed nor refuted: 3 fresh starts are needed, and there are none \
-             (`--budget` does not allow more)"
+            "output throughput: -6.0 % against the baseline; the loss is neither confirmed nor refuted: 3 fresh starts are needed, but there are none \
+             (`--budget` does not allow more fresh starts)"
         );
         assert_eq!((judged.judged, judged.undecided), (0, 1));
     }
@@ -183,11 +183,11 @@ mod tests {
         let low = [-0.06, -0.061, -0.059];
         let (kind, text, judged) = decide_one(FreshStarts::Alternating(
             question([0.0, 0.001, -0.001], low),
-            Some("on n2, where the nightly run was on n1".to_owned()),
+            Some("measured on n2, while the nightly run was measured on n1".to_owned()),
         ));
         assert_eq!(kind, FindingKind::Worse, "{text}");
         assert!(
-            text.contains("fresh starts on n2, where the nightly run was on n1:"),
+            text.contains("fresh starts measured on n2, while the nightly run was measured on n1:"),
             "{text}"
         );
         assert_eq!((judged.judged, judged.undecided), (1, 0));
@@ -203,7 +203,7 @@ mod tests {
         ));
         assert_eq!(kind, FindingKind::Undecided, "{text}");
         assert!(
-            text.contains("because it is gone") && text.contains("five nightly runs"),
+            text.contains("because it is gone") && text.contains("five earlier nightly runs"),
             "{text}"
         );
     }

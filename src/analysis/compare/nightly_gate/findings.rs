@@ -50,7 +50,11 @@ pub(crate) fn failure_findings(candidate_run: &RunStats) -> Vec<Finding> {
                 .collect();
             let starts: BTreeSet<u32> = of_cause.iter().map(|excluded| excluded.start).collect();
             if let Some(first) = of_cause.first() {
-                let text = format!("{} of its starts, the first: {}", starts.len(), first.reason);
+                let text = format!(
+                    "starts of this cell that are affected: {}; the first of them: {}",
+                    starts.len(),
+                    first.reason
+                );
                 findings.push(new_finding(kind, Some(key), None, text));
             }
         }

@@ -43,8 +43,8 @@ pub(super) fn pair_cells<'a>(
         .filter(|event| event.kind == DifferenceKind::Environment)
         .collect();
     let consequence = match judged_against {
-        BaselineStarts::Stored => "no verdicts until `matrix baseline accept`",
-        BaselineStarts::Fresh => "judged against the baseline's starts of this night",
+        BaselineStarts::Stored => "there are no verdicts until you run `matrix baseline accept`",
+        BaselineStarts::Fresh => "cells are judged against starts of the baseline in this nightly run",
     };
     for event in &events {
         let text = format!("{}; {consequence}", event.in_words());

@@ -77,7 +77,7 @@ impl UnclearMetrics {
             )
         });
         let text = format!(
-            "{} {}, 90 % interval {} to {}, may hide a loss of {:.1} %{visible_note}",
+            "{} changed by {} (90 % interval {} to {}), which may hide a loss of {:.1} %{visible_note}",
             metric.label(),
             share(estimate.change()),
             share(interval.low),
@@ -153,7 +153,8 @@ impl SuspectedLoss {
         let gap = match self.night_variance {
             Some(_) => fresh.no_verdict.clone(),
             None => Some(NoVerdict::Missing(
-                "five nightly runs of history are needed to know how much nightly runs differ".to_owned(),
+                "five earlier nightly runs are needed to know how much nightly runs differ from each other"
+                    .to_owned(),
             )),
         };
         MetricQuestion {

@@ -109,6 +109,6 @@ fn a_stored_reference_is_named_and_other_probes_are_not_compared() {
         versus(&stored("other set"))
             .result
             .unwrap_err()
-            .contains("the probes differ")
+            .contains("probes of the two sides differ")
     );
 }

@@ -89,7 +89,8 @@ fn a_reference_with_which_no_loss_can_be_found_is_none() {
     let no_edit = |_: &mut TaskScore| ();
     // All that the reference answers right is lost, and chance explains it.
     assert!(
-        result(&few, &none, &no_edit).contains("3.0 % of 100 items right, with which no loss can be found")
+        result(&few, &none, &no_edit)
+            .contains("3.0 % of 100 items correctly, which is not enough to find a loss")
     );
     assert_eq!(result(&all, &all, &no_edit), "");
     assert!(
@@ -208,7 +209,7 @@ fn starts_of_one_side_alone_and_ungraded_ones_are_not_passed_over() {
     let why = |run: &[MeasurementSummary]| compare_answers(&plan, run, None).remove(0).result.unwrap_err();
     let text = why(&run);
     assert!(
-        text.contains("2 measurements were graded, and 1 of the reference"),
+        text.contains("2 measurements were graded, but 1 of the reference"),
         "{text}"
     );
     // Nor are those of the reference: its first start may be its worst.
@@ -219,7 +220,7 @@ fn starts_of_one_side_alone_and_ungraded_ones_are_not_passed_over() {
     ];
     let text = why(&run);
     assert!(
-        text.contains("1 measurement was graded, and 2 of the reference"),
+        text.contains("1 measurement was graded, but 2 of the reference"),
         "{text}"
     );
     for (cell, expected) in [

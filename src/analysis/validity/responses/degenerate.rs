@@ -153,7 +153,7 @@ impl DegenerateKind {
         };
         if let Some(pace) = quick {
             reason.measured += &format!(
-                ", and their tokens take {} of the time of the others",
+                "; their tokens take only {} of the time that tokens of other answers take",
                 percent(pace)
             );
         }

@@ -74,11 +74,11 @@ fn impossible_cache_reason(responses: &Responses<'_>) -> Option<Reason> {
     let mut reason = new_reason(
         ReasonCode::PromptTokensDisagree,
         format!(
-            "{} of {} answers report more cached tokens than their prompts have, such as {cached} cached of {prompt}",
+            "{} of {} answers report more cached tokens than their prompts have, such as {cached} cached tokens of a prompt of {prompt}",
             impossible.len(),
             responses.completed_requests().count()
         ),
-        Some("the tokens of the prompt".to_owned()),
+        Some("at most the number of prompt tokens".to_owned()),
     );
     reason.weight = Verdict::Suspect;
     Some(reason)
@@ -121,11 +121,11 @@ pub(crate) fn judge_prompts(responses: &Responses<'_>, reasons: &mut Vec<Reason>
         |tokens: fn(&CountedPrompt) -> u32| counted.iter().map(|prompt| u64::from(tokens(prompt))).sum();
     let (sent, reported): (u64, u64) = (sum(|prompt| prompt.sent), sum(|prompt| prompt.reported));
     let template = match template > 0.0 {
-        true => format!(", {template} more for a chat template"),
+        true => format!(", and {template} more tokens for a chat template"),
         false => String::new(),
     };
     let bound = format!(
-        "{} or {SLACK_TOKENS} tokens of each prompt{template}",
+        "a difference of {} or {SLACK_TOKENS} tokens for each prompt{template}",
         percent(share)
     );
     let mut reason = new_reason(

@@ -43,7 +43,7 @@ pub(crate) fn recordings_reason(responses: &Responses<'_>) -> Option<Reason> {
             lengths.len()
         ),
         Some(format!(
-            "{SLACK_SECONDS} s and {} of each recording",
+            "a difference of {SLACK_SECONDS} s and {} for each recording",
             percent(SLACK_SHARE)
         )),
     );

@@ -131,7 +131,9 @@ fn identical_start_reason(responses: &Responses<'_>) -> Option<Reason> {
             "{long} of {total} answers begin with the same {} events, although their prompts have nothing in common",
             events.max().unwrap_or(0)
         ),
-        Some(format!("{MAX_SHARED_FIRST_EVENTS} events in half of the answers")),
+        Some(format!(
+            "{MAX_SHARED_FIRST_EVENTS} equal first events in half of the answers"
+        )),
     );
     match responses.has_ttft_target() {
         true => reason.only.push(MetricFamily::Goodput),

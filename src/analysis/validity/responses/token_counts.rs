@@ -81,7 +81,7 @@ pub(crate) fn excess_reason(requests: &[Request], scenario: &Scenario) -> Option
     let mut reason = new_reason(
         ReasonCode::TokensDisagree,
         format!(
-            "{} of {} answers report more tokens than their text and events hold: {surplus} more in total, {} of the tokens",
+            "{} of {} answers report more tokens than their text and events show: {surplus} too many in total, which is {} of all tokens",
             more.len(),
             counted.len(),
             percent(surplus / total)
@@ -129,7 +129,9 @@ pub(crate) fn judge_events(responses: &Responses<'_>, reasons: &mut Vec<Reason>)
     let blank = more.iter().filter(|(.., is_blank)| *is_blank).count();
     let blank = match blank {
         0 => String::new(),
-        blank => format!("; the first event of {blank} is only white space, and TTFT is measured to it"),
+        blank => format!(
+            "; in {blank} of them the first event is only white space, and TTFT is measured to this event"
+        ),
     };
     reasons.push(new_reason(
         ReasonCode::TokensDisagree,

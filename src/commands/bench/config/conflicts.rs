@@ -144,7 +144,7 @@ fn limit_conflicts(args: &BenchArgs) -> Vec<Conflict> {
         ),
         (
             limits.drain.is_some() && limits.duration.is_none() && args.search.search_seconds.is_none(),
-            "`--drain` counts from the end of `--duration`; add that, or bound each request with `--request-timeout`".to_owned(),
+            "`--drain` needs `--duration`, because it counts from the end of that time; add `--duration`, or limit each request with `--request-timeout`".to_owned(),
         ),
         (
             limits.duration.is_some() && is_searched,

@@ -94,12 +94,12 @@ fn several_addresses_conflicts(args: &BenchArgs, addresses: usize) -> Vec<String
         (
             args.execution.flush_cache,
             "flush-cache",
-            "empty the caches of each server before",
+            "empty the caches of each server before the benchmark",
         ),
         (
             profiles_measured,
             "profile",
-            "start the profiler of each server itself",
+            "start the profiler on each server yourself",
         ),
     ];
     let refused = needs_one.iter().filter(|(is_given, ..)| *is_given);

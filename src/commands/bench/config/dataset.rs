@@ -175,11 +175,11 @@ fn own_options(args: &BenchArgs, name: DatasetName) -> Result<Option<(String, Va
 const fn unsupported_demand(demand: UnsupportedDemand) -> [&'static str; 2] {
     match demand {
         UnsupportedDemand::Tools => [
-            "cannot offer tools, which `--structured-tools-share` needs",
+            "`--structured-tools-share` needs a backend that can offer tools",
             "use a backend such as `vllm-chat`, `sglang-oai-chat`, `vllm-messages` or `vllm-responses`, or leave the flag out",
         ],
         UnsupportedDemand::Schemas => [
-            "cannot send a JSON schema for answers, which `structured` needs",
+            "the data set `structured` needs a backend that can send a JSON schema for answers",
             "use a backend such as `vllm`, `vllm-chat`, `sglang-oai-chat` or `vllm-responses`; the backends of messages can offer \
              tools: `--structured-tools-share 1`",
         ],
@@ -367,20 +367,20 @@ fn unsupported_by_backend(args: &BenchArgs, dataset: &Dataset) -> Vec<String> {
     let has_documents = dataset.facts().prompts == PromptForm::Documents;
     if has_documents != protocol.carries(Feature::Documents) {
         errors.push(format!(
-            "the data set `{name}` and the backend `{backend}` do not fit: documents to rank are those of `random-rerank`, \
+            "the backend `{backend}` cannot be used with the data set `{name}`: only `random-rerank` has documents to rank, \
              and only `vllm-rerank` and `sglang-rerank` rank them"
         ));
     }
     if (dataset.facts().prompts == PromptForm::Audio) != protocol.carries(Feature::Audio) {
         errors.push(format!(
-            "the data set `{name}` and the backend `{backend}` do not fit: recordings are those of `audio` and `random-audio`, and \
+            "the backend `{backend}` cannot be used with the data set `{name}`: only `audio` and `random-audio` have recordings, and \
              only `vllm-transcription` and `sglang-transcription` transcribe them"
         ));
     }
     if let Dataset::Structured(structured) = dataset
         && let Some([what, help]) = structured.unsupported(protocol).map(unsupported_demand)
     {
-        errors.push(format!("the backend `{backend}` {what}; {help}"));
+        errors.push(format!("the backend `{backend}` cannot be used: {what}; {help}"));
     }
     if args.extensions.check_answers == Some(true) && !protocol.facts().generates_text {
         errors.push(format!(
@@ -413,7 +413,7 @@ pub(super) fn answer_check_error(
     let is_asked = args.extensions.check_answers == Some(true);
     (is_asked && !workload.may_demand_answers(body)).then(|| {
         format!(
-            "`--check-answers` has no effect, because no request demands anything of its answer; {CHECKABLE_ANSWERS} \
+            "`--check-answers` has no effect, because no request sets a condition for its answer; {CHECKABLE_ANSWERS} \
              (`--extra-request-body`), or leave it out"
         )
     })
@@ -525,7 +525,7 @@ pub(super) fn lora(args: &BenchArgs) -> Result<Option<Lora>, Vec<String>> {
         return match options.lora_request_distribution {
             None | Some(LoraDistribution::Uniform) => Ok(None),
             Some(_) => Err(vec![
-                "`--lora-request-distribution` has no effect without `--lora-name`; name adapters".to_owned(),
+                "`--lora-request-distribution` has no effect without `--lora-name`; add the names of adapters".to_owned(),
             ]),
         };
     };

@@ -35,7 +35,7 @@ pub(super) fn profiled_servers(
     };
     if !options.pd_separated {
         return Err(vec![format!(
-            "`--{flag}` has no effect without `--pd-separated`; add it, or leave the workers out"
+            "`--{flag}` has no effect without `--pd-separated`; add it, or leave the addresses of workers out"
         )]);
     }
     let mut errors = Vec::new();
@@ -116,15 +116,31 @@ pub(super) fn ineffective_flags(args: &BenchArgs) -> Vec<String> {
     let (execution, output, extensions) = (&args.execution, &args.output, &args.extensions);
     if args.extensions.rules == Profile::Classic {
         for (is_given, flag, why) in [
-            (output.goodput.is_some(), "goodput", "they report no goodput"),
-            (output.cache_report, "cache-report", "they have no cache report"),
+            (
+                output.goodput.is_some(),
+                "goodput",
+                "these rules report no goodput",
+            ),
+            (
+                output.cache_report,
+                "cache-report",
+                "these rules have no cache report",
+            ),
             (
                 output.output_details,
                 "output-details",
-                "their result is a CSV row",
+                "these rules write the result as a CSV row",
             ),
-            (output.tag.is_some(), "tag", "their result is a CSV row"),
-            (extensions.compat_json, "compat-json", "their result is a CSV row"),
+            (
+                output.tag.is_some(),
+                "tag",
+                "these rules write the result as a CSV row",
+            ),
+            (
+                extensions.compat_json,
+                "compat-json",
+                "these rules write the result as a CSV row",
+            ),
         ] {
             if is_given {
                 errors.push(format!(

@@ -166,7 +166,7 @@ fn what_cannot_be_is_refused_with_its_reason_and_all_at_once() {
     }
     assert_refused(
         &["--routing-key-header", "Host"],
-        "the client sends it for another purpose",
+        "the client uses this header for another purpose",
     );
     assert_refused(
         &[
@@ -176,7 +176,7 @@ fn what_cannot_be_is_refused_with_its_reason_and_all_at_once() {
             "random-ids",
             "--check-answers",
         ],
-        "no request demands anything of its answer",
+        "no request sets a condition for its answer",
     );
     for (backend, dataset) in [
         ("vllm-chat", "structured"),

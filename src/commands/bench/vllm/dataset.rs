@@ -56,7 +56,7 @@ pub(super) fn workload(args: &VllmArgs) -> Result<Workload, Vec<String>> {
         VllmSource::PrefixRepetition { prefixes, .. } if *prefixes > 0 => {
             if prompts < *prefixes {
                 errors.push(format!(
-                    "`--num-prompts` is {prompts}, fewer than the {prefixes} of `--prefix-repetition-num-prefixes`; raise it"
+                    "`--num-prompts` is {prompts}, but `--prefix-repetition-num-prefixes` is {prefixes}; raise `--num-prompts`"
                 ));
             }
             prompts / prefixes * prefixes
@@ -193,7 +193,7 @@ fn output_len(tokens: i64) -> Result<Option<u32>, String> {
     match tokens {
         -1 => Ok(None),
         tokens => u32::try_from(tokens).map(Some).map_err(|_| {
-            format!("the number of output tokens is {tokens}; write at least 0, or -1 for that of each row")
+            format!("the number of output tokens is {tokens}; write at least 0, or -1 to use the number that each row has")
         }),
     }
 }
@@ -288,7 +288,7 @@ pub(super) fn protocol_error(
     let has_audio = workload.facts().prompts == PromptForm::Audio;
     if has_audio != protocol.carries(Feature::Audio) {
         return Some(format!(
-            "the data set `{}` and the backend `{backend}` do not fit: recordings are those of `custom_audio`, and only `openai-audio` sends them",
+            "the backend `{backend}` cannot be used with the data set `{}`: only `custom_audio` has recordings, and only `openai-audio` sends them",
             dataset.vllm_serve.source.name()
         ));
     }

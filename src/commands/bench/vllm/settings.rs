@@ -248,7 +248,7 @@ fn statistics(args: &VllmArgs) -> Result<(Vec<String>, Vec<f64>), Vec<String>> {
         if !TIMES.iter().any(|(_, known, ..)| known == name) {
             let known: Vec<&str> = TIMES.iter().map(|(_, known, ..)| *known).collect();
             errors.push(format!(
-                "`--percentile-metrics` has no `{name}`; it has {}",
+                "`--percentile-metrics` does not accept `{name}`; write one or more of {}",
                 known.join(", ")
             ));
         }
@@ -262,7 +262,7 @@ fn statistics(args: &VllmArgs) -> Result<(Vec<String>, Vec<f64>), Vec<String>> {
         match percent(text) {
             Some(percent) => percents.push(percent),
             None => errors.push(format!(
-                "`--metric-percentiles` has `{text}`; write numbers from 0 to 100, such as `50,99.9`"
+                "`--metric-percentiles` does not accept `{text}`; write numbers from 0 to 100, such as `50,99.9`"
             )),
         }
     }
@@ -277,7 +277,7 @@ fn other_errors(args: &VllmArgs) -> Vec<String> {
     let requests = &args.requests;
     if !["auto", "hf"].contains(&args.server.tokenizer_mode.as_str()) {
         errors.push(format!(
-            "`--tokenizer-mode {}` is not supported: only a `tokenizer.json` is read; use `hf`, and name such a file with `--tokenizer`",
+            "`--tokenizer-mode {}` is not supported: only a file `tokenizer.json` can be read; use `hf`, and give the file with `--tokenizer`",
             args.server.tokenizer_mode
         ));
     }
@@ -305,7 +305,9 @@ fn other_errors(args: &VllmArgs) -> Vec<String> {
     }
     for (flag, number) in numbers {
         if number.is_some_and(|number| !number.is_finite()) {
-            errors.push(format!("`--{flag}` must be a finite number, which JSON can hold"));
+            errors.push(format!(
+                "`--{flag}` must be a finite number, because JSON has no others"
+            ));
         }
     }
     errors

@@ -72,7 +72,7 @@ impl Numpy {
 
     /// `np.random.randint(low, high)`: an integer in `low..high`; the range must not be empty.
     pub(crate) fn randint(&mut self, low: u64, high: u64) -> u64 {
-        assert!(low < high, "a draw needs a range that is not empty");
+        assert!(low < high, "the range of a random draw must not be empty");
         low + self.bounded(high - 1 - low)
     }
 

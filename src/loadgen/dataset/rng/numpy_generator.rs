@@ -50,7 +50,7 @@ impl NumpyGenerator {
     /// `rng.integers(low, high)`: an integer in `low..high`, which must not be empty and must have at most 2³²
     /// numbers. Lemire's method, as numpy draws ranges of 32 bits.
     pub(crate) fn integers(&mut self, low: u64, high: u64) -> u64 {
-        assert!(low < high, "a draw needs a range that is not empty");
+        assert!(low < high, "the range of a random draw must not be empty");
         let max = u32::try_from(high - 1 - low).expect("the range has at most 32 bits");
         if max == 0 {
             return low;

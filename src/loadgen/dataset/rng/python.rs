@@ -63,7 +63,7 @@ impl Python {
 
     /// Returns an integer in `0..n`; `n` is above zero.
     pub fn below(&mut self, n: u64) -> u64 {
-        assert!(n > 0, "a draw below zero has no outcome");
+        assert!(n > 0, "the upper limit of a random draw must be above 0");
         let bits = u64::BITS - n.leading_zeros();
         loop {
             let drawn = self.bits(bits);
@@ -102,7 +102,7 @@ impl Python {
     pub(crate) fn sample<T: Clone>(&mut self, items: &[T], count: usize) -> Vec<T> {
         assert!(
             count <= items.len(),
-            "a sample is no larger than what it is taken from"
+            "a sample must not be larger than the list that it is drawn from"
         );
         let mut limit = 21.0;
         if count > 5 {

@@ -47,7 +47,7 @@ pub(super) fn sessions(values: &[(Value, Place)], most: usize) -> Result<Vec<Rec
         let conversation = conversation(value, place)?;
         if let Some(first) = by_name.insert(conversation.name, conversations.len()) {
             return Err(place.malformed(format!(
-                "the `session_id` `{}` is also that of line {}; rename one of them",
+                "the `session_id` `{}` is already used in line {}; rename one of them",
                 conversation.name,
                 conversations[first].place.line.unwrap_or(1)
             )));
@@ -67,7 +67,7 @@ pub(super) fn sessions(values: &[(Value, Place)], most: usize) -> Result<Vec<Rec
     {
         return Err(first
             .place
-            .malformed("every conversation is forked or spawned by another; remove the cycle"));
+            .malformed("every conversation is forked or spawned by another one, so none can be the first; remove the cycle"));
     }
     let sessions = roots.into_iter().take(most).map(|root| {
         let mut session = RecordedSession::default();
@@ -93,7 +93,7 @@ impl Conversations<'_, '_> {
     fn find(&self, name: &str, place: &Place) -> Result<usize, DatasetError> {
         self.by_name.get(name).copied().ok_or_else(|| {
             place.malformed(format!(
-                "it names the conversation `{name}`, but no line has this `session_id`; add it, or correct the name"
+                "a turn forks or spawns `{name}`, but no line has this `session_id`; add the line, or correct the name"
             ))
         })
     }
@@ -108,7 +108,7 @@ impl Conversations<'_, '_> {
                     named.insert(child);
                     if !forked.insert(child) {
                         return Err(conversation.place.malformed(format!(
-                            "it forks `{}`, which another turn forks, too; a conversation continues only one",
+                            "the conversation `{}` is forked more than once, but a conversation can continue only one turn",
                             self.all[child].name
                         )));
                     }
@@ -132,8 +132,8 @@ impl Conversations<'_, '_> {
         let conversation = &self.all[index];
         if open.contains(&index) || open.len() >= MAX_DEPTH {
             return Err(conversation.place.malformed(format!(
-                "the conversation `{}` begins within itself, or within more than {MAX_DEPTH} others; remove the cycle of `forks` \
-                 and `spawns`",
+                "the conversation `{}` starts itself through `forks` or `spawns`, or is nested more than {MAX_DEPTH} levels \
+                 deep; remove the cycle",
                 conversation.name
             )));
         }
@@ -144,7 +144,7 @@ impl Conversations<'_, '_> {
         for (number, turn) in conversation.turns.iter().enumerate() {
             if session.requests.len() >= MAX_REQUESTS {
                 return Err(conversation.place.malformed(format!(
-                    "the session of `{}` has more than {MAX_REQUESTS} requests; spawn fewer conversations",
+                    "the session of the conversation `{}` has more than {MAX_REQUESTS} requests; spawn fewer conversations",
                     self.all[open[0]].name
                 )));
             }
@@ -190,20 +190,21 @@ impl Conversations<'_, '_> {
 
 fn conversation<'v>(value: &'v Value, place: &'v Place) -> Result<Conversation<'v>, DatasetError> {
     let name = value.get("session_id").and_then(Value::as_str);
-    let name = name.ok_or_else(|| place.malformed("it has no `session_id`; write a text"))?;
+    let name = name.ok_or_else(|| place.malformed("the conversation has no `session_id`; write a string"))?;
     if let Some(key) = UNSUPPORTED
         .iter()
         .find(|key| value.get(key).is_some_and(|value| !value.is_null()))
     {
         return Err(place.malformed(format!(
-            "`{key}` is not replayed; let a turn spawn these conversations, or make them sessions of their own"
+            "`{key}` is not supported; spawn its conversations in a turn, or make each a separate session"
         )));
     }
     let list = value
         .get("turns")
         .and_then(Value::as_array)
         .filter(|turns| !turns.is_empty());
-    let list = list.ok_or_else(|| place.malformed("it has no list of `turns` with at least one turn"))?;
+    let list = list
+        .ok_or_else(|| place.malformed("the conversation has no list of `turns` with at least one turn"))?;
     let is_whole = match value.get("context_mode").and_then(Value::as_str) {
         None | Some("deltas_without_responses") => false,
         Some("message_array_with_responses") => true,
@@ -228,7 +229,7 @@ fn turn(value: &Value, number: usize, count: usize) -> Result<Turn<'_>, String> 
     let messages = value.get("messages").and_then(Value::as_array);
     let messages = messages
         .filter(|messages| !messages.is_empty())
-        .ok_or("it has no list of `messages`")?;
+        .ok_or("the turn has no list of `messages`")?;
     if messages
         .iter()
         .any(|message| message.get("role").and_then(Value::as_str).is_none())
@@ -240,7 +241,7 @@ fn turn(value: &Value, number: usize, count: usize) -> Result<Turn<'_>, String> 
         Some(delay) => {
             let milliseconds = delay
                 .as_f64()
-                .ok_or_else(|| format!("`delay` is `{delay}`; write milliseconds"))?;
+                .ok_or_else(|| format!("`delay` is `{delay}`; write a number of milliseconds"))?;
             seconds(milliseconds / 1000.0, "delay")?
         }
     };
@@ -274,12 +275,12 @@ fn forks(value: &Value, is_last: bool) -> Result<Vec<&str>, String> {
     let check = |entry: &Value| {
         match (entry.as_str(), entry.get("child").and_then(Value::as_str)) {
         (Some(_), _) if !is_last => Err(
-            "`forks` with a bare name end the conversation, so they belong to its last turn; write `{\"child\": …, \
-             \"background\": true}` to go on"
+            "a plain name in `forks` ends the conversation, so only the last turn may have one; to continue after the \
+             fork, write `{\"child\": …, \"background\": true}`"
                 .to_owned(),
         ),
         (Some(_), _) | (_, Some(_)) => Ok(()),
-        _ => Err("an entry of `forks` is neither a name nor an object with `child`".to_owned()),
+        _ => Err("an entry of `forks` must be a name or an object with `child`".to_owned()),
     }
     };
     let entries = list(value, "forks")?;
@@ -310,7 +311,7 @@ fn spawns(value: &Value, number: usize, count: usize) -> Result<Vec<(&str, Optio
             }
         };
         for child in list(entry, "children")? {
-            let name = child.as_str().ok_or("an entry of `children` is no name")?;
+            let name = child.as_str().ok_or("an entry of `children` is not a name")?;
             spawns.push((name, join));
         }
     }
@@ -406,17 +407,17 @@ mod tests {
         for (text, why) in [
             (
                 line("a", &[("a", "")]) + &line("a", &[("b", "")]),
-                "line 2: the `session_id` `a` is also that of line 1",
+                "line 2: the `session_id` `a` is already used in line 1",
             ),
             (
                 line("a", &[("a", r#", "spawns": ["x"]"#)]),
-                "line 1: it names the conversation `x`",
+                "line 1: a turn forks or spawns `x`",
             ),
             (
                 line("r", &[("r", r#", "spawns": ["a"]"#)])
                     + &line("a", &[("a", r#", "spawns": ["b"]"#)])
                     + &line("b", &[("b", r#", "spawns": ["a"]"#)]),
-                "begins within itself",
+                "starts itself through `forks` or `spawns`",
             ),
             (
                 line("a", &[("a", r#", "forks": ["b"]"#)]) + &line("b", &[("b", r#", "forks": ["a"]"#)]),
@@ -428,7 +429,7 @@ mod tests {
             ),
             (
                 line("a", &[("a", r#", "forks": ["b"]"#), ("c", "")]) + &line("b", &[("b", "")]),
-                "belong to its last turn",
+                "only the last turn may have one",
             ),
             (
                 line(
@@ -447,11 +448,11 @@ mod tests {
             ),
             (
                 "{\"session_id\": \"a\", \"turns\": [{}]}".to_owned(),
-                "turn 0: it has no list of `messages`",
+                "turn 0: the turn has no list of `messages`",
             ),
             (
                 format!("{{\"session_id\": \"a\", \"orchestrator\": true, \"turns\": [{{{user}}}]}}"),
-                "`orchestrator` is not replayed",
+                "`orchestrator` is not supported",
             ),
             (
                 format!("{{\"session_id\": \"a\", \"turns\": [{{{user}, \"max_tokens\": 99999999999}}]}}"),

@@ -40,7 +40,7 @@ pub(super) fn read(path: &Path, replay: &Replay, most: usize) -> Result<Vec<Reco
     }
     match sessions.is_empty() {
         true => Err(Place::new(path, None)
-            .malformed("it has no session; name a file or folder with recorded sessions")),
+            .malformed("no session was found; write the path of a file or folder with recorded sessions")),
         false => Ok(sessions),
     }
 }
@@ -90,8 +90,8 @@ fn unknown_format(path: &Path) -> DatasetError {
         .map(|format| format!("`{}`", format.name()))
         .join(", ");
     Place::new(path, None).malformed(format!(
-        "its first value is of no known format; name one of {names} with `agentic_sessions: {{ format: … }}` (in `matrix \
-         bench`, `--session-format`) to learn what it lacks"
+        "the format of the first value in the file is unknown; to see what is missing, set the format to one of {names} with \
+         `agentic_sessions: {{ format: … }}` (in `matrix bench`, `--session-format`)"
     ))
 }
 
@@ -106,9 +106,9 @@ fn unreadable(path: &Path, error: std::io::Error) -> DatasetError {
 fn json_fault(error: &serde_json::Error) -> String {
     let message = error.to_string();
     match message.strip_prefix("number out of range") {
-        Some(place) => format!("a number{place} is beyond the range of a float; correct it"),
+        Some(place) => format!("a number{place} is too large for a 64-bit float; correct it"),
         None => format!(
-            "it is no JSON: {message}; a trace has one JSON value, a list of values, or one value in each line"
+            "the text is not valid JSON: {message}; a trace has one JSON value, a list of values, or one value in each line"
         ),
     }
 }

@@ -132,7 +132,7 @@ impl Maker<'_> {
                 let prompt = self.blocks.prompt(*scope, ids, *block, *tokens, self.requests);
                 let prompt = prompt.ok_or_else(|| {
                     request.place.malformed(format!(
-                        "blocks of {block} tokens are too short to differ for every id; use longer blocks"
+                        "blocks of {block} tokens are too short to give every block id different tokens; use longer blocks"
                     ))
                 })?;
                 let count = token_count(prompt.len());
@@ -184,8 +184,8 @@ pub(crate) fn as_text(ids: &[u32], tokenizer: &Tokenizer) -> Result<String, Stri
     match again == ids {
         true => Ok(text),
         false => Err(format!(
-            "the tokenizer `{}` does not read the same tokens in the text of a prompt of {} tokens, so that its length and its \
-             blocks would differ from the trace; use a protocol that takes token ids, such as `completions`",
+            "the tokenizer `{}` does not reproduce a prompt of {} tokens from its text. The length and the blocks would differ \
+             from the trace; use a protocol that accepts token ids, such as `completions`",
             tokenizer.name(),
             ids.len()
         )),

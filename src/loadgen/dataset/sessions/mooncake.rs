@@ -40,7 +40,7 @@ impl Lines {
             None | Some(Value::Null) => None,
             Some(Value::String(name)) => Some(name.clone()),
             Some(Value::Number(name)) => Some(name.to_string()),
-            Some(other) => return Err(place.malformed(format!("`session_id` is `{other}`; write a text"))),
+            Some(other) => return Err(place.malformed(format!("`session_id` is `{other}`; write a string"))),
         };
         let known = name.as_ref().and_then(|name| self.by_name.get(name)).copied();
         if known.is_none() && self.sessions.len() >= most {
@@ -59,9 +59,8 @@ impl Lines {
             (None, None) => 0,
         };
         if tokens == 0 {
-            return Err(
-                place.malformed("it has neither `input_length` nor `hash_ids`, so its prompt is empty")
-            );
+            return Err(place
+                .malformed("the request has neither `input_length` nor `hash_ids`, so its prompt is empty"));
         }
         let ids = block_ids(ids, self.block, tokens).map_err(malformed)?;
         let at = self.milliseconds(line, "timestamp", place)?;
@@ -105,7 +104,7 @@ impl Lines {
         };
         let number = value
             .as_f64()
-            .ok_or_else(|| format!("`{key}` is `{value}`; write milliseconds"));
+            .ok_or_else(|| format!("`{key}` is `{value}`; write a number of milliseconds"));
         let duration = number.and_then(|number| seconds(number / 1000.0, key));
         duration.map(Some).map_err(|reason| place.malformed(reason))
     }
@@ -157,10 +156,13 @@ mod tests {
                 r#"{"delay": -1, "input_length": 16}"#,
                 "line 1: `delay` is negative",
             ),
-            (r#"{"timestamp": "x", "input_length": 16}"#, "write milliseconds"),
+            (
+                r#"{"timestamp": "x", "input_length": 16}"#,
+                "write a number of milliseconds",
+            ),
             (
                 r#"{"input_length": 16, "hash_ids": [1, 2]}"#,
-                "do not fit 16 input tokens",
+                "do not match 16 input tokens",
             ),
             (r#"{"output_length": 3}"#, "neither `input_length` nor `hash_ids`"),
             (r#"{"input_length": 1e99}"#, "whole number"),

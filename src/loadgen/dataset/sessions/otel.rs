@@ -68,7 +68,7 @@ impl<'v> Tree<'v> {
         for (index, span) in spans.iter().enumerate() {
             if by_id.insert(&span.id, index).is_some() {
                 return Err(span.place.malformed(format!(
-                    "the span `{}` is there twice; remove one of them",
+                    "two spans of the trace have the id `{}`; remove one of them",
                     span.id
                 )));
             }
@@ -86,7 +86,8 @@ impl<'v> Tree<'v> {
                 }
                 Some((parent, None)) => {
                     return Err(span.place.malformed(format!(
-                        "the span `{}` is below `{parent}`, which is not in the file, nor is `{}`; export the whole trace",
+                        "the parent of the span `{}`, `{parent}`, is not in the file, and neither is another parent, `{}`; export the \
+                         whole trace",
                         span.id,
                         remote.unwrap_or_default()
                     )));
@@ -113,12 +114,12 @@ impl<'v> Tree<'v> {
         for (span, depth) in self.spans.iter().zip(depth) {
             let reason = match depth {
                 None => format!(
-                    "the span `{}` is below itself; remove the cycle of parents",
+                    "the span `{}` is its own ancestor; remove the cycle of parents",
                     span.id
                 ),
                 Some(depth) if depth > MAX_DEPTH => {
                     format!(
-                        "the span `{}` is below more than {MAX_DEPTH} others; leave some out",
+                        "the span `{}` is nested in more than {MAX_DEPTH} other spans; remove some of them",
                         span.id
                     )
                 }
@@ -226,7 +227,7 @@ impl Reader<'_, '_> {
             },
             (None, None) => {
                 return Err(malformed(
-                    "it has neither messages (`gen_ai.input.messages`) nor `gen_ai.usage.input_tokens`; record one of them"
+                    "the span has neither messages (`gen_ai.input.messages`) nor `gen_ai.usage.input_tokens`; record one of them"
                         .to_owned(),
                 ));
             }

@@ -106,7 +106,7 @@ pub(super) fn token_number(value: Option<&Value>, name: &str) -> Result<Option<u
         .ok_or_else(|| format!("`{name}` is `{value}`; write a whole number of tokens"))?;
     let is_usual = u32::try_from(tokens).ok().filter(|_| tokens <= MAX_TOKENS);
     let tokens = is_usual.ok_or_else(|| {
-        format!("`{name}` is {tokens} tokens, more than {MAX_TOKENS}; correct it or leave the request out")
+        format!("`{name}` is {tokens} tokens, more than the maximum of {MAX_TOKENS}; correct it or remove the request")
     })?;
     Ok(Some(tokens))
 }
@@ -130,8 +130,8 @@ pub(super) fn block_ids(value: Option<&Value>, block: u32, tokens: u32) -> Resul
             format!("{full} or {all}")
         };
         return Err(format!(
-            "{count} `hash_ids` of {block} tokens do not fit {tokens} input tokens, which are {needed} blocks; correct one of \
-             them"
+            "{count} `hash_ids` of {block} tokens each do not match {tokens} input tokens, which need {needed} blocks; correct \
+             one of the two"
         ));
     }
     Ok(ids)
@@ -204,8 +204,8 @@ impl TokenBudget {
         }
         if self.0 > MAX_DRAWN_TOKENS {
             return Err(request.place.malformed(format!(
-                "up to here the prompts have {} tokens together, more than {MAX_DRAWN_TOKENS}; ask for fewer sessions with \
-                 `prompts` (in `matrix bench`, `--num-prompts`)",
+                "the prompts up to this request have {} tokens in total, more than the maximum of {MAX_DRAWN_TOKENS}; request \
+                 fewer sessions with `prompts` (in `matrix bench`, `--num-prompts`)",
                 self.0
             )));
         }
@@ -267,7 +267,7 @@ mod tests {
         for (count, tokens) in [(3, 128), (1, 128), (3, 100)] {
             let error = ids(count, tokens).unwrap_err();
             assert!(
-                error.contains(&format!("do not fit {tokens} input tokens")),
+                error.contains(&format!("do not match {tokens} input tokens")),
                 "{error}"
             );
         }

@@ -30,8 +30,8 @@ impl Starts {
             .find(|request| request.continues.is_some())
         {
             return Err(request.place.malformed(
-                "its prompt contains an answer to an earlier request, which is not known before that is sent; sessions with \
-                 such requests begin at their first (`start: first`)",
+                "the prompt of this request contains the answer to an earlier request, so the session cannot start at a later \
+                 request; set `start: first`",
             ));
         }
         let start = self.0.below(count as u64) as usize;

@@ -87,7 +87,7 @@ fn text_of_a_prompt_has_its_tokens() {
         );
     }
     let error = as_text(&[0xffff_fff0], &tokenizer()).unwrap_err();
-    assert!(error.contains("takes token ids"), "{error}");
+    assert!(error.contains("accepts token ids"), "{error}");
 }
 
 #[test]
@@ -124,13 +124,16 @@ fn an_unknown_file_names_the_formats() {
     let error = prepare_trace("{\"a\": 1}\n", 0, Replay::default()).unwrap_err();
     assert!(error.contains("`weka`, `dag`, `mooncake`, `otel`"), "{error}");
     let error = prepare_trace("{\"input_length\": 16}\n{\"input", 0, small_blocks()).unwrap_err();
-    assert!(error.contains("line 2: it is no JSON"), "{error}");
+    assert!(error.contains("line 2: the text is not valid JSON"), "{error}");
     let weka = Replay {
         format: Some(TraceFormat::Weka),
         ..Replay::default()
     };
     let error = prepare_trace("{\"input_length\": 16}\n", 0, weka).unwrap_err();
-    assert!(error.contains("line 1: it has no list of `requests`"), "{error}");
+    assert!(
+        error.contains("line 1: the session or sub-agent has no list of `requests`"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -149,12 +152,12 @@ fn files_that_cannot_be_read_are_named_with_place_and_fix() {
         (
             "empty.jsonl",
             "",
-            ["empty.jsonl`", "it has no session; name a file"],
+            ["empty.jsonl`", "no session was found; write the path"],
         ),
         (
             "blank.jsonl",
             "\n \n",
-            ["blank.jsonl`", "it has no session; name a file"],
+            ["blank.jsonl`", "no session was found; write the path"],
         ),
         ("text.jsonl", "hello", ["text.jsonl`", "one value in each line"]),
         (

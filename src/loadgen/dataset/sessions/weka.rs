@@ -53,7 +53,7 @@ pub(super) fn session(value: &Value, number: u64, place: &Place) -> Result<Recor
 
 fn entries<'v>(value: &'v Value, place: &Place) -> Result<&'v Vec<Value>, DatasetError> {
     let list = value.get("requests").and_then(Value::as_array);
-    list.ok_or_else(|| place.malformed("it has no list of `requests`"))
+    list.ok_or_else(|| place.malformed("the session or sub-agent has no list of `requests`"))
 }
 
 fn is_sub_agent(entry: &Value) -> bool {
@@ -202,17 +202,18 @@ impl Reader<'_> {
         let malformed = |reason: String| self.place.malformed(format!("{name}: {reason}"));
         let kind = entry.get("type").and_then(Value::as_str);
         if kind.is_some_and(|kind| !["n", "s"].contains(&kind)) {
-            let reason = "its `type` is none of `n`, `s` and, outside of sub-agents, `subagent`";
+            let reason = "`type` must be `n` or `s`; outside of sub-agents it may also be `subagent`";
             return Err(malformed(reason.to_owned()));
         }
         let tokens = token_number(entry.get("in"), "in").map_err(malformed)?;
         let tokens = tokens
             .filter(|tokens| *tokens > 0)
-            .ok_or_else(|| malformed("it has no `in`, the number of its input tokens".to_owned()))?;
+            .ok_or_else(|| malformed("the request has no `in`, the number of input tokens".to_owned()))?;
         let output_tokens = token_number(entry.get("out"), "out").map_err(malformed)?;
         let ids = block_ids(entry.get("hash_ids"), self.block, tokens).map_err(malformed)?;
         let start = self.time(entry, "t", name)?;
-        let start = start.ok_or_else(|| malformed("it has no `t`, its time in seconds".to_owned()))?;
+        let start =
+            start.ok_or_else(|| malformed("the request has no `t`, the time in seconds".to_owned()))?;
         self.times.push(Times {
             start: start.saturating_add(offset),
             took: self.time(entry, "api_time", name)?,
@@ -242,7 +243,7 @@ impl Reader<'_> {
         };
         let number = value
             .as_f64()
-            .ok_or_else(|| format!("`{key}` is `{value}`; write seconds"));
+            .ok_or_else(|| format!("`{key}` is `{value}`; write a number of seconds"));
         let duration = number.and_then(|number| seconds(number, key));
         duration
             .map(Some)
@@ -348,17 +349,20 @@ mod tests {
                 "line 3: request 0: `t` is negative",
             ),
             (r#"{"t": 1e300, "in": 64, "out": 5}"#, "longer than a year"),
-            (r#"{"t": "a", "in": 64, "out": 5}"#, "write seconds"),
-            (r#"{"in": 64, "out": 5}"#, "it has no `t`"),
-            (r#"{"t": 0, "out": 5}"#, "it has no `in`"),
+            (r#"{"t": "a", "in": 64, "out": 5}"#, "write a number of seconds"),
+            (r#"{"in": 64, "out": 5}"#, "the request has no `t`"),
+            (r#"{"t": 0, "out": 5}"#, "the request has no `in`"),
             (
                 r#"{"t": 0, "in": 64, "out": -5}"#,
                 "`out` is `-5`; write a whole number",
             ),
-            (r#"{"t": 0, "in": 640000000000, "out": 5}"#, "more than 100000000"),
+            (
+                r#"{"t": 0, "in": 640000000000, "out": 5}"#,
+                "more than the maximum of 100000000",
+            ),
             (
                 r#"{"t": 0, "in": 64, "out": 5, "hash_ids": [1, 2]}"#,
-                "do not fit 64 input tokens",
+                "do not match 64 input tokens",
             ),
             (
                 r#"{"t": 0, "in": 64, "out": 5, "hash_ids": ["x"]}"#,
@@ -370,9 +374,9 @@ mod tests {
             ),
             (
                 r#"{"t": 0, "type": "x", "in": 64, "out": 5}"#,
-                "its `type` is none of",
+                "`type` must be `n` or `s`",
             ),
-            (r#"{"t": 0, "type": "subagent"}"#, "it has no list of `requests`"),
+            (r#"{"t": 0, "type": "subagent"}"#, "has no list of `requests`"),
         ] {
             let error = read(&format!(r#"{{"requests": [{entry}]}}"#)).unwrap_err();
             assert!(

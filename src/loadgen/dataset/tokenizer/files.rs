@@ -12,13 +12,9 @@ use crate::loadgen::dataset::hf_cache::{Caches, Repository, path_lines};
 pub enum TokenizerError {
     /// There is no `tokenizer.json` under this name.
     #[error(
-        "no tokenizer found for `{name}`; searched{}\n{}use the path of a `tokenizer.json` or of its folder \
-         (in `matrix bench`, `--tokenizer`)",
+        "no tokenizer found for `{name}`; searched{}\n{}",
         path_lines(searched),
-        match is_model_id(name) {
-            true => format!("fetch it with `matrix fetch --tokenizer {name}`, or "),
-            false => String::new(),
-        }
+        fix(name)
     )]
     Missing {
         /// The requested name or path.
@@ -50,6 +46,15 @@ pub enum TokenizerError {
         /// The message of the library.
         reason: String,
     },
+}
+
+/// How to get a missing tokenizer.
+fn fix(name: &str) -> String {
+    let path = "use the path of a `tokenizer.json` or of its folder (in `matrix bench`, `--tokenizer`)";
+    match is_model_id(name) {
+        true => format!("fetch it with `matrix fetch --tokenizer {name}`, or {path}"),
+        false => path.to_owned(),
+    }
 }
 
 pub(super) fn read_file(path: &Path) -> Result<Vec<u8>, TokenizerError> {

@@ -55,7 +55,7 @@ fn read(inputs: &RowInputs<'_>) -> Result<Vec<[u32; 2]>, DatasetError> {
     let header: Vec<&str> = cells(header);
     let column = |name: &str| {
         let place = header.iter().position(|column| *column == name);
-        place.ok_or_else(|| malformed(1, &format!("there is no column `{name}`")))
+        place.ok_or_else(|| malformed(1, &format!("the header has no column `{name}`")))
     };
     let (model, answered) = (column("Model")?, column("Response tokens")?);
     let mut rows = Vec::new();
@@ -66,7 +66,7 @@ fn read(inputs: &RowInputs<'_>) -> Result<Vec<[u32; 2]>, DatasetError> {
             length
                 .filter(|length| *length >= 0.0)
                 .map(|length| length as u32)
-                .ok_or_else(|| malformed(number, &format!("column {} is no number of tokens", place + 1)))
+                .ok_or_else(|| malformed(number, &format!("column {} is not a number of tokens", place + 1)))
         };
         if cells.get(model) == Some(&MODEL) && length(answered)? > 0 {
             rows.push([length(2)?, length(3)?]);

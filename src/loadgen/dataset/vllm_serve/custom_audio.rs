@@ -91,8 +91,8 @@ fn clip(row: &Row, inputs: &RowInputs<'_>) -> Result<AudioClip, DatasetError> {
     };
     let Some(samples) = wav.samples_16(&file).filter(|samples| !samples.is_empty()) else {
         return Err(malformed(
-            "only WAV files with 16-bit samples are read here; convert it, or use the data set `audio` of `matrix bench` without \
-             `--like`, which sends files as they are",
+            "only WAV files with 16-bit samples are supported here; convert the file, or use the data set `audio` of `matrix bench` \
+             without `--like`, which sends files unchanged",
         ));
     };
     let bytes = wav_file(wav.channels, wav.rate, &samples);
@@ -111,12 +111,12 @@ fn read(output_len: Option<u32>, inputs: &RowInputs<'_>) -> Result<Vec<Row>, Dat
         let own_len = row.get("output_tokens").and_then(Value::as_u64);
         let own_len = own_len.and_then(|tokens| u32::try_from(tokens).ok());
         rows.push(Row {
-            text: text("prompt").ok_or_else(|| malformed("it has no text `prompt`"))?,
+            text: text("prompt").ok_or_else(|| malformed("the row has no text in `prompt`"))?,
             path: text("audio")
-                .ok_or_else(|| malformed("it has no `audio` with the path of a recording"))?
+                .ok_or_else(|| malformed("the row has no `audio` with the path of a recording"))?
                 .into(),
             output_tokens: output_len.or(own_len).ok_or_else(|| {
-                malformed("it has no number `output_tokens`, and no output length is given")
+                malformed("the row has no number in `output_tokens`, and no output length is set")
             })?,
             line,
         });

@@ -80,13 +80,13 @@ fn read(questions: &Questions, inputs: &RowInputs<'_>) -> Result<Vec<Row>, Datas
             PromptField::Messages => row.get(field).and_then(|messages| messages.pointer("/0/content")),
         };
         let text = text.and_then(Value::as_str);
-        let text = text.ok_or_else(|| malformed(&format!("it has no text in `{field}`")))?;
+        let text = text.ok_or_else(|| malformed(&format!("the row has no text in `{field}`")))?;
         let output_tokens = match questions.output_len {
             Some(_) => None,
             None => Some(
                 row.get("output_tokens")
                     .and_then(whole_number)
-                    .ok_or_else(|| malformed("it has no whole number in `output_tokens`"))?,
+                    .ok_or_else(|| malformed("the row has no whole number in `output_tokens`"))?,
             ),
         };
         rows.push(Row {

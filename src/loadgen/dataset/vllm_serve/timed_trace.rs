@@ -33,7 +33,7 @@ pub(super) fn prompts(
     for (row, (number, line)) in lines.iter().take(inputs.prompts).enumerate() {
         let malformed = |reason: String| malformed_line(inputs.dataset, path, number, &reason);
         let entry = parse_value(line).map_err(|error| malformed(error.to_string()))?;
-        let missing = |field: &str| malformed(format!("it has no number in `{field}`"));
+        let missing = |field: &str| malformed(format!("the row has no number in `{field}`"));
         let length = |field: &str| {
             let length = entry.get(field).and_then(Value::as_u64);
             let length = length.and_then(|length| u32::try_from(length).ok());

@@ -57,7 +57,7 @@ fn what_is_missing_is_named_with_what_to_do() {
     assert!(
         refused
             .to_string()
-            .ends_with("plan.json` is missing; continue the run with `--resume`, which writes it again")
+            .ends_with("plan.json` is missing; continue the run with `--resume`; this writes the file again")
     );
 }
 

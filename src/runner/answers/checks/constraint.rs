@@ -165,7 +165,7 @@ impl Compiler {
                 .iter()
                 .find_map(|key| function.get(*key).filter(|schema| !schema.is_null()));
             let schema = parameters.map(|schema| self.schema(schema)).transpose();
-            let schema = schema.map_err(|why| format!("parameters of the tool `{name}`: {why}"))?;
+            let schema = schema.map_err(|why| format!("invalid parameters of the tool `{name}`: {why}"))?;
             tools.insert(name.to_owned(), schema);
         }
         let choice = fields.get("tool_choice");

@@ -54,13 +54,16 @@ pub(in crate::runner) fn text_without_reasoning(request: &Request) -> Option<Str
 fn follow(text: &str, row: &Value, reading: Reading) -> Result<(), AnswerCheck> {
     let broken = match &Instructions::read(row) {
         Ok(instructions) => instructions.broken_by(text, reading).join(", "),
-        Err(_) => "instructions that cannot be read".to_owned(),
+        Err(_) => {
+            let why = "the instructions of the item cannot be read";
+            return Err(incorrect(IncorrectClass::Unexpected, why));
+        }
     };
     match broken.is_empty() {
         true => Ok(()),
         false => Err(incorrect(
             IncorrectClass::Unexpected,
-            format!("the answer does not follow {broken}"),
+            format!("the answer does not follow these instructions: {broken}"),
         )),
     }
 }

@@ -44,15 +44,15 @@ impl AnswerChecks {
             let fields = RequestFields::new(&extras.body, body);
             let constraint = compiler
                 .constraint(fields, extras.expected_answer.as_ref())
-                .map_err(|why| format!("answers cannot be checked: request {}: {why}", row + 1))?;
+                .map_err(|why| format!("the answer to request {} cannot be checked: {why}", row + 1))?;
             constraints.extend(std::iter::repeat_n(constraint, item.rounds()));
         }
         match constraints.iter().any(Option::is_some) {
             true => Ok(Self { constraints }),
             false => Err(
-                "answers cannot be checked, because no request demands anything of its answer; use the data set `structured`, rows of \
-                 `openai` with `response_format`, `tools` or `expected_answer`, or a body with one of the first two, or do not set \
-                 `check_answers` (`--check-answers`)"
+                "answers cannot be checked, because no request says what its answer must be. Use the data set `structured`, rows of \
+                 `openai` with `response_format`, `tools` or `expected_answer`, or a body with `response_format` or `tools`. \
+                 Otherwise, do not set `check_answers` (`--check-answers`)"
                     .to_owned(),
             ),
         }

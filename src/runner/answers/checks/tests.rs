@@ -441,7 +441,7 @@ fn schemas_that_are_none_or_lie_elsewhere_are_refused_and_so_are_loads_without_a
     ] {
         let error = compiled(&[good.clone(), broken]).unwrap_err();
         assert!(
-            error.starts_with("answers cannot be checked: request 2: "),
+            error.starts_with("the answer to request 2 cannot be checked: "),
             "{error}"
         );
         assert!(error.contains(says), "{error}");
@@ -451,7 +451,11 @@ fn schemas_that_are_none_or_lie_elsewhere_are_refused_and_so_are_loads_without_a
         json!({"tools": []}),
         json!({"response_format": {"type": "text"}}),
     ]);
-    assert!(error.unwrap_err().contains("no request demands anything"));
+    assert!(
+        error
+            .unwrap_err()
+            .contains("no request says what its answer must be")
+    );
     assert_eq!(compiled(&[json!({}), good]), Ok(()));
 }
 

@@ -116,7 +116,7 @@ impl<'a> Answer<'a> {
             _ => {}
         }
         if self.calls.len() > 1 && !rule.may_be_several {
-            let why = "the answer has several calls, although `parallel_tool_calls` is false";
+            let why = "the answer has several tool calls, although `parallel_tool_calls` is false";
             return Err(incorrect(IncorrectClass::SurplusToolCall, why));
         }
         self.calls.iter().try_for_each(|call| self.check_call(call, rule))
@@ -142,7 +142,7 @@ impl<'a> Answer<'a> {
         let what = format!("the arguments of `{}`", call.name);
         let arguments = self.json(arguments, IncorrectClass::Arguments, &what)?;
         if !arguments.is_object() {
-            let why = format!("{what} are not a JSON object");
+            let why = format!("the arguments of `{}` are not a JSON object", call.name);
             return Err(incorrect(IncorrectClass::Arguments, why));
         }
         let parameters = parameters.as_ref();
@@ -242,12 +242,15 @@ impl<'a> Answer<'a> {
             // The parser bounds its recursion and its numbers, where JSON has no bounds.
             let said = error.to_string();
             if said.starts_with("recursion limit exceeded") {
-                return unchecked(UncheckedClass::TooComplex, "the JSON has more than 127 levels");
+                return unchecked(
+                    UncheckedClass::TooComplex,
+                    "the JSON of the answer has more than 127 levels",
+                );
             }
             if said.starts_with("number out of range") {
                 return unchecked(
                     UncheckedClass::TooComplex,
-                    "a number of the JSON is beyond 1.8e308",
+                    "the JSON of the answer has a number beyond 1.8e308",
                 );
             }
             incorrect(class, format!("{what}: not JSON: {error}"))

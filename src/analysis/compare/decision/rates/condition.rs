@@ -84,7 +84,10 @@ impl Condition {
         let Layout { cells, shared } = self.layout;
         let mut more = String::new();
         if self.variance_ratio > 1.0 {
-            more += &format!(", cells unlike by up to {}", self.variance_ratio);
+            more += &format!(
+                ", cells whose variances differ by a factor of up to {}",
+                self.variance_ratio
+            );
         }
         if self.noise_age_factor < 1.0 {
             more += &format!(", noise was {} of today's", self.noise_age_factor);
@@ -94,12 +97,12 @@ impl Condition {
         }
         if let Some((starts, scale)) = self.candidate {
             more += &format!(
-                ", {} cells, the candidate with {starts} starts that vary {scale} times as much",
+                ", {} cells, the candidate with {starts} starts that vary {scale} times as much as those of the baseline",
                 self.cells
             );
         }
         format!(
-            "{:?}, sigma {} %, {} starts{target_in_words}, noise {noise}, {cells} cells a launch sharing {shared} of the variance, loss {} %{more}",
+            "{:?}, sigma {} %, {} starts{target_in_words}, noise {noise}, {cells} cells per launch that share {shared} of the variance, loss {} %{more}",
             self.shape,
             self.sigma * 100.0,
             self.starts,

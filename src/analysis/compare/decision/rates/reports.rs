@@ -74,7 +74,7 @@ fn reports_of_several_engines_that_do_not_differ_seldom_tell_a_winner() {
                 };
                 let reports = false_reports(shape, engines, models, &condition, salt);
                 let name = format!(
-                    "{shape:?}, {engines} engines, {models} models, {starts} starts, noise {noise:?}, {} cells a launch",
+                    "{shape:?}, {engines} engines, {models} models, {starts} starts, noise {noise:?}, {} cells per launch",
                     layout.cells
                 );
                 println!("{name}: {reports} of {} runs", run_count());

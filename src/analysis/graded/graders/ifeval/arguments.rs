@@ -15,7 +15,9 @@ pub enum RowError {
 }
 
 /// lm-eval replaces missing and empty arguments, so that the same answer may get another grade each time.
-const DRAWN: RowError = RowError::Ungradable("lm-eval draws an argument of its check at random");
+const DRAWN: RowError = RowError::Ungradable(
+    "lm-eval draws an argument of this check at random, so the same answer may get different grades",
+);
 
 /// The arguments of an instruction, in which nothing is as good as missing.
 pub(super) struct Arguments<'a> {

@@ -105,7 +105,7 @@ impl Instructions {
         let instruction = |(name, arguments): (&Value, &Value)| {
             let name = name
                 .as_str()
-                .ok_or_else(|| malformed("an instruction is no text"))?;
+                .ok_or_else(|| malformed("an entry of `instruction_id_list` is not a text"))?;
             let none = Map::new();
             let arguments = arguments.as_object().unwrap_or(&none);
             Ok(Instruction {
@@ -180,10 +180,14 @@ impl Check {
                 Self::LetterFrequency(arguments.letter()?, bound("let_relation", "let_frequency")?)
             }
             "language:response_language" => {
-                return Err(RowError::Ungradable("the language of answers is not detected"));
+                return Err(RowError::Ungradable(
+                    "`matrix` does not detect the language of answers",
+                ));
             }
             "length_constraints:number_sentences" => {
-                return Err(RowError::Ungradable("sentences of answers are not counted"));
+                return Err(RowError::Ungradable(
+                    "`matrix` does not count the sentences of answers",
+                ));
             }
             _ => {
                 return Err(RowError::Malformed(format!("unknown instruction `{name}`")));

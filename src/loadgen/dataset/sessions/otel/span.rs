@@ -87,7 +87,7 @@ fn read<'v>(value: &Value, trace: Option<&str>, place: &'v Place) -> Result<Span
     let end = moment(&["endTimeUnixNano", "end_time_unix_nano", "end_time", "endTime"])?;
     if end < start {
         return Err(format!(
-            "it ends {:?} before it starts; correct its times",
+            "the span ends {:?} before it starts; correct its times",
             start - end
         ));
     }
@@ -155,7 +155,7 @@ pub(super) fn messages(attributes: &BTreeMap<String, Value>) -> Result<Option<Ve
     let parsed = |key: &str| match attributes.get(key) {
         Some(Value::String(json)) => serde_json::from_str(json)
             .map(Some)
-            .map_err(|error| format!("`{key}` is no JSON: {error}")),
+            .map_err(|error| format!("`{key}` is not valid JSON: {error}")),
         other => Ok(other.cloned()),
     };
     let mut messages = Vec::new();

@@ -143,19 +143,19 @@ fn what_is_wrong_is_refused_with_its_line() {
     for (spans, why) in [
         (
             vec![chat("a", None), chat("a", None)],
-            "line 2: the span `a` is there twice",
+            "line 2: two spans of the trace have the id `a`",
         ),
         (
             vec![chat("a", Some("x")), chat("b", Some("y"))],
-            "line 2: the span `b` is below `y`",
+            "line 2: the parent of the span `b`, `y`, is not in the file",
         ),
         (
             vec![chat("r", None), chat("a", Some("b")), chat("b", Some("a"))],
-            "line 2: the span `a` is below itself",
+            "line 2: the span `a` is its own ancestor",
         ),
         (
             vec![with("start_time", json!(20_000_000))],
-            "it ends 10ms before it starts",
+            "the span ends 10ms before it starts",
         ),
         (
             vec![with("start_time", json!("noon"))],
@@ -169,7 +169,7 @@ fn what_is_wrong_is_refused_with_its_line() {
                 "gen_ai.usage.input_tokens",
                 json!(1_000_000_000_000_u64),
             )],
-            "more than 100000000",
+            "more than the maximum of 100000000",
         ),
         (
             vec![attribute("gen_ai.usage.input_tokens", json!(-3))],
@@ -177,7 +177,7 @@ fn what_is_wrong_is_refused_with_its_line() {
         ),
         (
             vec![attribute("gen_ai.input.messages", json!("[{"))],
-            "is no JSON",
+            "is not valid JSON",
         ),
         (
             vec![attribute("gen_ai.input.messages", json!("{}"))],
@@ -198,5 +198,9 @@ fn what_is_wrong_is_refused_with_its_line() {
             )
         })
         .collect();
-    assert!(read(&deep).unwrap_err().contains("below more than 256 others"));
+    assert!(
+        read(&deep)
+            .unwrap_err()
+            .contains("nested in more than 256 other spans")
+    );
 }
