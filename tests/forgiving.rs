@@ -203,3 +203,10 @@ fn a_recipe_with_errors_is_reported_as_one_with_all_keys_that_it_lacks() {
         assert!(said.contains(&format!("missing key `{key}`")), "{key}: {said}");
     }
 }
+
+#[test]
+fn an_error_in_json_has_the_text_to_write_instead() {
+    let (code, out, _) = answer(&format!("enginez: [vllm]\n{MODELS}"), &["check", "--json"]);
+    assert_eq!(code, Some(2));
+    assert!(out.contains("\"replacement\": \"engines\""), "{out}");
+}

@@ -144,8 +144,8 @@ fn the_published_reports_come_back_to_the_byte_and_their_mistakes_are_told() {
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     for mistake in [
         "sglang-v0.5.1.md:25: the table of contents says `SGLang v0.10.1`, the title says `SGLang v0.5.1`",
-        "sglang-v0.5.1.md:858: the text says 10000 prompts, but 1000 were requested",
-        "sglang-v0.5.1.md:1062: the text says 10000 prompts, but 1000 were requested",
+        "sglang-v0.5.1.md:858: the text around the result states 10000 prompts, but 1000 were requested",
+        "sglang-v0.5.1.md:1062: the text around the result states 10000 prompts, but 1000 were requested",
         "lmdeploy-v0.10.0.md:100: events carry 2.10 tokens on average",
         "lmdeploy-v0.10.0.md:998: the command serves `openai/gpt-oss-20b`, the client's arguments name `openai/gpt-oss-120b`",
     ] {

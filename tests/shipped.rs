@@ -103,7 +103,8 @@ fn every_matrix_of_documents_and_examples_passes_check() {
         .map(|name| std::fs::read_to_string(root().join(name)).expect("the file is readable"));
     let blocks = pages.iter().flat_map(|page| page.split("```yaml\n").skip(1));
     let blocks = blocks.filter_map(|rest| rest.split_once("```").map(|(block, _)| block));
-    let matrices: Vec<&str> = blocks.filter(|block| block.starts_with("name:")).collect();
+    let named = blocks.filter(|block| block.starts_with("name:"));
+    let (matrices, recipes): (Vec<&str>, Vec<&str>) = named.partition(|block| block.contains("engines:"));
     assert!(
         matrices.iter().any(|block| block.contains("attach:")),
         "{matrices:?}"
@@ -113,6 +114,16 @@ fn every_matrix_of_documents_and_examples_passes_check() {
         let path = folder.path().join("document.yaml");
         std::fs::write(&path, block).expect("a file can be written");
         passes_check(&path);
+    }
+    assert!(!recipes.is_empty());
+    std::fs::create_dir(folder.path().join("engines")).expect("a folder can be made");
+    for block in recipes {
+        let name = block["name:".len()..].lines().next().unwrap_or_default().trim();
+        let (matrix, recipe) = (format!("{name}.yaml"), format!("engines/{name}.yaml"));
+        let text = format!("engines: [{name}]\nmodels: [Qwen/Qwen3-8B]\nscenarios: [random-1k-1k]\n");
+        std::fs::write(folder.path().join(recipe), block).expect("a file can be written");
+        std::fs::write(folder.path().join(&matrix), text).expect("a file can be written");
+        passes_check(&folder.path().join(matrix));
     }
     let examples = ["examples", "examples/own-engine"].map(yaml_files).concat();
     assert!(examples.len() > 4, "{examples:?}");
@@ -256,4 +267,21 @@ fn the_picture_of_the_readme_is_what_the_binary_draws() {
         "docs/report.svg is old: `MATRIX_RECORD=1 cargo test --test shipped picture`"
     );
     assert!(drawn.contains("SLO: 80 tok/s per user") && drawn.matches("class=\"caption\"").count() > 1);
+}
+
+#[test]
+fn a_run_is_explained_by_its_folder_and_pages_are_as_wide_as_columns_says() {
+    let (code, out, err) = shell(&["explain", "tests/fixtures/run-format-2"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert!(out.contains("start 1, repeat 1"), "{out}");
+    let narrow = Command::new(binary::matrix())
+        .args(["report", "results/published", "--format", "terminal"])
+        .current_dir(root())
+        .env("NO_COLOR", "1")
+        .env("COLUMNS", "90")
+        .output()
+        .expect("the binary runs");
+    let text = String::from_utf8_lossy(&narrow.stdout);
+    let widest = text.lines().map(|line| line.chars().count()).max();
+    assert!(widest.is_some_and(|widest| widest <= 90), "{widest:?}\n{text}");
 }

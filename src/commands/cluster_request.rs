@@ -95,10 +95,10 @@ pub(crate) fn note_running_jobs(runtime: &InterruptibleRuntime, args: &RunArgs, 
     if let [first, ..] = &jobs[..] {
         eprint(&match jobs.len() {
             1 => format!(
-                "note: job {first} of an earlier run of this matrix has not ended; `--resume` follows that run\n"
+                "note: job {first} of an earlier run of this matrix has not ended; to follow that run, use `--resume`\n"
             ),
             count => format!(
-                "note: {count} jobs of an earlier run of this matrix, such as {first}, have not ended; `--resume` follows that run\n"
+                "note: {count} jobs of an earlier run of this matrix, such as {first}, have not ended; to follow that run, use `--resume`\n"
             ),
         });
     }

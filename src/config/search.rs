@@ -226,7 +226,7 @@ impl Search {
         }
         if *by != SearchVariable::Rate && !is_whole {
             return Some(format!(
-                "`from` {from} and `to` {to} are not a range of a {name}; write whole numbers"
+                "`from` {from} and `to` {to} are not a range of a {name}; `from` and `to` must be whole numbers"
             ));
         }
         if !(self.target > 0.0 && self.target <= MAX_TARGET) {

@@ -178,7 +178,7 @@ fn the_page_of_an_upgrade_answers_in_its_first_line() {
 
 /// A page as wide as its screen, light and dark. `of` begins the names of its pictures.
 fn fits_every_screen(page: &mut Page, file: &Path, of: &str) {
-    for (name, width, height, is_phone) in [("desktop", 1280, 900, false), ("phone", 390, 844, true)] {
+    for (name, width, height, is_phone) in [("desktop", 1400, 900, false), ("phone", 390, 844, true)] {
         for scheme in ["light", "dark"] {
             page.look(width, height, is_phone, scheme);
             page.load(file);

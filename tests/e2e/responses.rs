@@ -37,7 +37,7 @@ fn beside_an_honest_one(faults: &[&str], exit: i32) -> (Bench, Ran) {
 fn gives_no_ratio(ran: &Ran, code: &str) {
     let mut lines = ran.stdout.lines();
     let is_said =
-        lines.any(|line| line.contains("no ratio to honest: it is invalid (") && line.contains(code));
+        lines.any(|line| line.contains("no ratio to honest: this row is invalid (") && line.contains(code));
     assert!(is_said, "no ratio for `{code}` is not in:\n{}", ran.stdout);
     assert!(!ran.stdout.contains("[best]"), "{}", ran.stdout);
 }

@@ -96,7 +96,7 @@ pub(crate) fn comparable(first: &ComparedCell<'_>, second: &ComparedCell<'_>) ->
 }
 
 fn compare_validity(differences: &mut FoundDifferences, first: &ComparedCell<'_>, second: &ComparedCell<'_>) {
-    for (side, name) in [(first, "it"), (second, "the reference")] {
+    for (side, name) in [(first, "this row"), (second, "the reference")] {
         let invalid: Vec<_> = side
             .summaries
             .iter()
@@ -276,7 +276,7 @@ fn compare_conditions(
 
 /// Reports searches without a reliable bracket, which give no ratio.
 fn compare_searches(differences: &mut FoundDifferences, first: &ComparedCell<'_>, second: &ComparedCell<'_>) {
-    for (side, name) in [(first, "it"), (second, "the reference")] {
+    for (side, name) in [(first, "this row"), (second, "the reference")] {
         let records = side
             .summaries
             .iter()

@@ -157,7 +157,7 @@ pub(super) fn judge_cpu_use(client: &ClientFacts, bounds: &ValidityBounds, reaso
     }
     if let Some(late) = client.late.filter(|late| late.pauses > 0) {
         let measured = format!(
-            "the client was stopped, or had no processor, {} for 0.3 s or longer (at most {:.1} s); events that arrived then have timestamps that are too late",
+            "the client was stopped, or had no processor, {} for 0.3 s or longer (the longest time: {:.1} s); events that arrived then have timestamps that are too late",
             times_in_words(late.pauses),
             late.longest_pause_s
         );

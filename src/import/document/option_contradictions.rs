@@ -96,7 +96,7 @@ pub(super) fn compare_quoted(result: &mut ResultBlock, line: u32, quoted: &Clien
         result.warn(
             line,
             WarningSubject::Identity,
-            format!("the text says {quoted_value} prompts, but {sent} were requested"),
+            format!("the text around the result states {quoted_value} prompts, but {sent} were requested"),
         );
     }
     if let (Some(quoted_value), Some(sent)) = (quoted.seed, result.options.seed)
@@ -105,7 +105,7 @@ pub(super) fn compare_quoted(result: &mut ResultBlock, line: u32, quoted: &Clien
         result.warn(
             line,
             WarningSubject::Identity,
-            format!("the text says seed {quoted_value}, but the client used {sent}"),
+            format!("the text around the result states seed {quoted_value}, but the client used seed {sent}"),
         );
     }
 }

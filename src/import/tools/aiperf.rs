@@ -5,8 +5,8 @@
 use serde_json::{Map, Value};
 
 use super::fields::{
-    are_close, count, first_number, first_text, ms_per_unit, number, put, put_scaled, put_times, small_count,
-    text,
+    are_close, count, first_number, first_text, is_per_second, ms_per_unit, number, put, put_scaled,
+    put_times, small_count, text, unknown_format,
 };
 use crate::analysis::metrics::{LatencyKind, Metric, Quantity, TokenCount};
 use crate::config::workload::Profile;
@@ -68,8 +68,21 @@ pub(super) fn read(document: &Value) -> Result<Parsed, String> {
     let mut result = ResultBlock::new(1, Tool::Aiperf, Profile::Current);
     result.tool_version = text(document, "/aiperf_version");
     result.e2e_ends_at_token = true;
+    if let Some(version) = text(document, "/schema_version").filter(|version| !version.starts_with("1.")) {
+        let message = unknown_format("AIPerf", &version, "1");
+        result.warn(1, WarningSubject::Figures, message);
+    }
     for (key, metric) in FIGURES {
-        put(&mut result, metric, number(document, &format!("/{key}/avg")));
+        let unit = text(document, &format!("/{key}/unit"));
+        let is_rate = matches!(metric, Metric::Throughput(_) | Metric::Goodput);
+        match unit.filter(|unit| is_rate && !is_per_second(unit)) {
+            Some(unit) => result.warn(
+                1,
+                WarningSubject::Figures,
+                format!("`{key}` is in `{unit}`, which is not a rate per second; it is not imported"),
+            ),
+            None => put(&mut result, metric, number(document, &format!("/{key}/avg"))),
+        }
     }
     let sums = [
         ("input_sequence_length", Metric::Tokens(TokenCount::Input)),

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::analysis::metrics::{LatencyKind, Metric, Statistic};
 use crate::import::args::parse_number;
-use crate::import::result_block::{PrintedValue, ResultBlock};
+use crate::import::result_block::{PrintedValue, ResultBlock, WarningSubject};
 
 /// The names that tools give statistics.
 const STATISTIC_KEYS: [(&str, Statistic); 17] = [
@@ -72,6 +72,19 @@ pub(super) fn ms_per_unit(unit: &str) -> Option<f64> {
     }
 }
 
+/// Whether a unit is a rate per second, such as `tokens/sec`.
+pub(super) fn is_per_second(unit: &str) -> bool {
+    let unit = unit.trim().to_lowercase();
+    ["/s", "/sec", "/second"].iter().any(|end| unit.ends_with(end))
+}
+
+/// The warning about a file whose format is of a version that is not known.
+pub(super) fn unknown_format(tool: &str, version: &str, known: &str) -> String {
+    format!(
+        "the file has format {version} of {tool}, but `matrix` knows only format {known}: compare the imported figures with those of {tool}"
+    )
+}
+
 /// Whether two values are one figure but for rounding.
 pub(super) fn are_close(one: f64, other: f64, share: f64) -> bool {
     (one - other).abs() <= share * one.abs().max(other.abs())
@@ -87,6 +100,11 @@ pub(super) fn put_scaled(result: &mut ResultBlock, metric: Metric, value: Option
     let Some(value) = value.filter(|value| value.is_finite()) else {
         return;
     };
+    if value < 0.0 {
+        let message = format!("{} is negative ({value}); it is not imported", metric.label());
+        result.warn(result.line, WarningSubject::Figures, message);
+        return;
+    }
     let printed = PrintedValue {
         value: Some(value * factor),
         half_digit: match factor == 1.0 {

@@ -4,7 +4,9 @@
 
 use serde_json::Value;
 
-use super::fields::{are_close, count, first_number, first_text, number, put, put_times, small_count, text};
+use super::fields::{
+    are_close, count, first_number, first_text, number, put, put_times, small_count, text, unknown_format,
+};
 use crate::analysis::metrics::{LatencyKind, Metric, Quantity, TokenCount};
 use crate::config::workload::Profile;
 use crate::import::result_block::{Parsed, ResultBlock, Warning, WarningSubject};
@@ -12,6 +14,9 @@ use crate::results::record::provenance::Tool;
 
 /// Begins a benchmark in the text of a report.
 const BENCHMARK_MARK: &str = "\"generative_benchmark\"";
+
+/// The newest version of the report's format that is known.
+const KNOWN_FORMAT: u64 = 2;
 
 /// Maximum relative difference between a rate and the sum over the duration that are one figure.
 const MAX_RATE_DIFFERENCE: f64 = 0.01;
@@ -77,6 +82,10 @@ fn lines_of_benchmarks(text: &str, benchmarks: usize) -> Vec<u32> {
 fn read_benchmark(document: &Value, benchmark: &Value, line: u32) -> ResultBlock {
     let mut result = ResultBlock::new(line, Tool::Guidellm, Profile::Current);
     result.tool_version = text(document, "/metadata/guidellm_version");
+    if let Some(version) = count(document, "/metadata/version").filter(|version| *version > KNOWN_FORMAT) {
+        let message = unknown_format("GuideLLM", &version.to_string(), &KNOWN_FORMAT.to_string());
+        result.warn(line, WarningSubject::Figures, message);
+    }
     let none = Value::Null;
     let metrics = benchmark.get("metrics").unwrap_or(&none);
     let successful = |name: &str| metrics.get(name)?.get("successful");

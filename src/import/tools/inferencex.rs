@@ -62,6 +62,17 @@ pub(super) fn read(document: &Value) -> Result<Parsed, String> {
         match read_row(row) {
             Some(mut result) => {
                 name_differences(&mut result, row, rows);
+                if let Some(other) = rows
+                    .iter()
+                    .position(|other| is_row(other) && has_settings(other, row))
+                    .filter(|other| *other + 1 < at)
+                {
+                    let message = format!(
+                        "rows {} and {at} have the same settings and different figures: they count as two starts of one engine, so remove one if it is another engine",
+                        other + 1
+                    );
+                    result.warn(1, WarningSubject::Figures, message);
+                }
                 results.push(result);
             }
             None => {
@@ -75,6 +86,23 @@ pub(super) fn read(document: &Value) -> Result<Parsed, String> {
         true => Err("no row of InferenceX names its GPUs and throughput".to_owned()),
         false => Ok((results, warnings)),
     }
+}
+
+/// Whether two rows differ in nothing but figures.
+fn has_settings(row: &Value, other: &Value) -> bool {
+    let is_figure = |key: &str| {
+        let times = TIMES.iter().map(|(end, _)| *end).chain(["intvty"]);
+        key.contains("tput") || times.into_iter().any(|end| key.ends_with(end))
+    };
+    let settings = |row: &Value| {
+        let fields = row.as_object().into_iter().flatten();
+        let mut kept = fields
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect::<serde_json::Map<_, _>>();
+        kept.retain(|key, _| !is_figure(key));
+        kept
+    };
+    settings(row) == settings(other)
 }
 
 /// Adds the kind of GPU and the expert parallelism to the variant, if the rows of the file differ in them.

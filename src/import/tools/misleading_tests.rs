@@ -101,3 +101,45 @@ fn latencies_in_another_unit_than_the_duration_contradict_the_limit() {
     assert!(warnings.contains("the error rate is 0.5"), "{warnings}");
     assert_eq!(verdict, Verdict::Suspect);
 }
+
+#[test]
+fn unknown_formats_units_and_negative_values_make_figures_suspect() {
+    let original = || fixture(include_str!("../../../tests/fixtures/import/aiperf.json"));
+    let mut newer = original();
+    newer["schema_version"] = json!("2.0");
+    let mut per_minute = original();
+    per_minute["output_token_throughput"]["unit"] = json!("tokens/min");
+    let mut negative = original();
+    negative["time_to_first_token"]["avg"] = json!(-3.0);
+    for (document, message) in [
+        (newer, "format 2.0 of AIPerf"),
+        (per_minute, "`output_token_throughput` is in `tokens/min`"),
+        (negative, "mean TTFT is negative (-3)"),
+    ] {
+        let (warnings, verdict) = warned(&document);
+        assert!(warnings.contains(message), "{warnings}");
+        assert_eq!(verdict, Verdict::Suspect, "{message}");
+    }
+    let mut report = fixture(include_str!("../../../tests/fixtures/import/guidellm.json"));
+    report["metadata"]["version"] = json!(3);
+    let (warnings, verdict) = warned(&report);
+    assert!(warnings.contains("format 3 of GuideLLM"), "{warnings}");
+    assert_eq!(verdict, Verdict::Suspect);
+}
+
+#[test]
+fn two_results_of_one_configuration_of_inferencex_are_suspect() {
+    let all = fixture(include_str!("../../../tests/fixtures/import/inferencex.json"));
+    let first = match &all {
+        Value::Array(rows) => rows[0].clone(),
+        one => one.clone(),
+    };
+    let mut second = first.clone();
+    second["mean_ttft"] = json!(second["mean_ttft"].as_f64().unwrap() * 2.0);
+    let (warnings, verdict) = warned(&json!([first, second]));
+    assert!(
+        warnings.contains("rows 1 and 2 have the same settings"),
+        "{warnings}"
+    );
+    assert_eq!(verdict, Verdict::Suspect);
+}

@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::analysis::compare::decision::DEFAULT_BOUND;
 use crate::analysis::metrics::{self, Metric, Quantity};
+use crate::analysis::validity::new_reason;
 use crate::report::chart::Chart;
 use crate::report::format::{self, FORMATS};
 use crate::report::html;
@@ -105,13 +106,34 @@ fn invalid() -> Validity {
     }
 }
 
-/// A run in which every text from elsewhere is [`HOSTILE`].
+/// The document as a format draws it.
 fn drawn(format: &str, document: &Document) -> String {
     let layout = PageLayout {
         width: 120,
         colors: false,
     };
     (format::report(format).draw)(document, layout)
+}
+
+#[test]
+fn a_report_shows_what_the_matrix_is_for_and_folds_notes() {
+    let mut case = cell_around("a", "m", 1000.0);
+    let note = new_reason(ReasonCode::FewSamples, "3 beyond P99".to_owned(), None);
+    case.summaries[0].validity = Some(Validity::from_reasons(vec![note]));
+    let mut document = TestRun::new("one", vec![case]).document();
+    document.runs[0].about = Some("Which engine\nfor chat?".to_owned());
+    for format in ["markdown", "html"] {
+        let text = drawn(format, &document);
+        assert!(text.contains("Which engine for chat?"), "{format}: {text}");
+    }
+    assert_eq!(document.tables.findings, None);
+    let page = drawn("html", &document);
+    let folded = page
+        .split("<details data-part>")
+        .nth(1)
+        .expect("notes are folded");
+    assert!(folded.contains("3 beyond P99"), "{folded}");
+    assert!(page.contains("No measurement is suspect or invalid."), "{page}");
 }
 
 #[test]
@@ -193,7 +215,7 @@ fn the_document_of_a_small_run_is_what_it_was() {
     assert_eq!(ratio(0).standing, VersusReference::Reference);
     assert!((ratio(1).value - mean / 4000.0).abs() < 1e-9);
     assert_eq!(ratio(1).standing, VersusReference::NotJudged);
-    assert_eq!(rows[2].no_ratio, ["it is invalid (client-late)"]);
+    assert_eq!(rows[2].no_ratio, ["this row is invalid (client-late)"]);
     let standing = &document.standings[1];
     assert_eq!((standing.compared, standing.wins, standing.not_judged), (1, 0, 1));
     assert_eq!(standing.mean, None, "of one start");

@@ -232,7 +232,7 @@ fn self_comparison_reasons(why: Vec<String>) -> Vec<String> {
     let of_reference = |why: &str| why.strip_prefix("the reference").map(str::to_owned);
     let twins: Vec<String> = why.iter().filter_map(|why| of_reference(why)).collect();
     let is_twin = |why: &String| {
-        let of_row = why.strip_prefix("it");
+        let of_row = why.strip_prefix("this row");
         of_row.is_some_and(|of_row| twins.iter().any(|twin| twin == of_row))
     };
     why.into_iter().filter(|why| !is_twin(why)).collect()

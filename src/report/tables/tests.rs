@@ -287,7 +287,7 @@ fn an_invalid_cell_gives_no_ratio_and_is_none_to_be_held_against() {
     assert!(
         table
             .notes
-            .contains(&"vllm@1.0: no ratio to sglang: it is invalid (client-late)".to_owned()),
+            .contains(&"vllm@1.0: no ratio to sglang: this row is invalid (client-late)".to_owned()),
         "{:?}",
         table.notes
     );

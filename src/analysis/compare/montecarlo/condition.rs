@@ -272,7 +272,7 @@ impl std::fmt::Display for SimulationCounts {
             0 => Ok(()),
             lost => write!(
                 f,
-                "; {} of {lost} losses were confirmed ({:.1} %), and {} were wrongly refuted ({:.1} %)",
+                "; of {lost} simulated losses, {} were confirmed ({:.1} %), and {} were wrongly refuted ({:.1} %)",
                 self.confirmed,
                 100.0 * self.confirmed as f64 / lost as f64,
                 self.refuted_losses,

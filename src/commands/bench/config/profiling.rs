@@ -119,32 +119,32 @@ pub(super) fn ineffective_flags(args: &BenchArgs) -> Vec<String> {
             (
                 output.goodput.is_some(),
                 "goodput",
-                "these rules report no goodput",
+                "with `--rules classic` no goodput is computed",
             ),
             (
                 output.cache_report,
                 "cache-report",
-                "these rules have no cache report",
+                "with `--rules classic` no cached tokens are reported",
             ),
             (
                 output.output_details,
                 "output-details",
-                "these rules write the result as a CSV row",
+                "with `--rules classic` the result is written as a CSV row",
             ),
             (
                 output.tag.is_some(),
                 "tag",
-                "these rules write the result as a CSV row",
+                "with `--rules classic` the result is written as a CSV row",
             ),
             (
                 extensions.compat_json,
                 "compat-json",
-                "these rules write the result as a CSV row",
+                "with `--rules classic` the result is written as a CSV row",
             ),
         ] {
             if is_given {
                 errors.push(format!(
-                    "`--{flag}` has no effect under the rules `classic`: {why}; leave it out, or use `--rules current`"
+                    "`--{flag}` has no effect: {why}; leave it out, or use `--rules current`"
                 ));
             }
         }
