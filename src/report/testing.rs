@@ -38,8 +38,8 @@ impl Case {
         }
     }
 
-    /// The same cell at so many requests at once, with output per user.
-    pub(super) fn at_concurrency(mut self, slots: u32, per_user_tok_s: f64) -> Self {
+    /// The same cell at so many requests at once, with interactivity.
+    pub(super) fn at_concurrency(mut self, slots: u32, interactivity_tok_s: f64) -> Self {
         self.cell.key = CellKey::new(format!("{},concurrency={slots}", self.cell.key));
         self.cell.content = ContentHash::from_value(&self.cell.key);
         self.cell.scenario.arrival.concurrency = std::num::NonZeroU32::new(slots);
@@ -48,8 +48,8 @@ impl Case {
             summary.content = self.cell.content.clone();
             let figures = summary.figures.entry(Definitions::Matrix).or_default();
             figures.insert(
-                crate::analysis::metrics::Metric::PerUser.name(),
-                Some(per_user_tok_s),
+                crate::analysis::metrics::Metric::Interactivity.name(),
+                Some(interactivity_tok_s),
             );
         }
         self

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::analysis::metrics::{Direction, Metric};
 use crate::report::tables::{
-    Conclusion as Supported, Group, Lead, ReportCell, cell_cost, dollars, tier_capacities,
+    CellCost, Conclusion as Supported, Group, Lead, ReportCell, cell_cost, dollars, tier_capacities,
 };
 use crate::results::record::validity::Verdict;
 
@@ -89,7 +89,7 @@ fn conclusion(group: &Group<'_, '_>, run: Option<&str>) -> Conclusion {
         }
         Supported::NoWinner { leaders, why } => {
             drawn.outcome = ConclusionOutcome::NoWinner;
-            drawn.sentence = format!("No winner among {}: {why}.", names(group, leaders));
+            drawn.sentence = no_winner_sentence(group, leaders, why);
         }
         Supported::NotJudged { leaders, why } => {
             drawn.outcome = ConclusionOutcome::NotJudged;
@@ -118,9 +118,9 @@ fn names(group: &Group<'_, '_>, rows: &[usize]) -> String {
 fn winner_sentence(group: &Group<'_, '_>, best: usize, next: usize, lead: Lead) -> String {
     let (winner, other) = (group.rows[best], group.rows[next]);
     let metric = group.metric();
-    let interval = lead
-        .interval
-        .map_or_else(String::new, |[least, most]| format!(" ({least:.2} to {most:.2})"));
+    let interval = lead.interval.map_or_else(String::new, |[least, most]| {
+        format!(" (95 % interval: {least:.2} to {most:.2})")
+    });
     let values = [winner, other].map(|cell| value_text(cell, metric));
     let compared = match &values {
         [Some(ours), Some(theirs)] => format!(": {ours} against {theirs}"),
@@ -149,23 +149,55 @@ fn winner_sentence(group: &Group<'_, '_>, best: usize, next: usize, lead: Lead) 
     };
     let attained = match metric {
         Metric::Found(..) => String::new(),
-        _ => attainment_text(winner, other),
+        _ => attainment_text(&[winner, other], " against "),
     };
     format!("{better}{compared}{attained}{}.", cost_text(winner, Some(other)))
 }
 
-/// The shares of requests of both rows that meet the SLO, if the scenario has one: a winner may miss it.
-fn attainment_text(winner: &ReportCell<'_>, other: &ReportCell<'_>) -> String {
-    let slo = winner.cell.scenario.slo.as_ref().map(|slo| slo.to_string());
-    let shares = [winner, other].map(|row| row.value(Metric::Attainment));
+/// Such as `No winner among a@1 and b@2: their output throughput differs by less than 2 %, the smallest difference that counts:
+/// 1000 tok/s and 1001 tok/s.`
+fn no_winner_sentence(group: &Group<'_, '_>, leaders: &[usize], why: &str) -> String {
+    let metric = group.metric();
+    let rows: Vec<&ReportCell<'_>> = leaders.iter().map(|at| group.rows[*at]).collect();
+    let values: Option<Vec<String>> = rows.iter().map(|row| value_text(row, metric)).collect();
+    let values = values.map_or_else(String::new, |values| format!(": {}", values.join(" and ")));
+    let attained = match metric {
+        Metric::Found(..) => String::new(),
+        _ => attainment_text(&rows, " and "),
+    };
+    let costs: Option<Vec<CellCost>> = rows.iter().map(|row| cell_cost(row)).collect();
+    let cost = costs
+        .filter(|costs| !costs.is_empty())
+        .map_or_else(String::new, |costs| {
+            let dollars: Vec<String> = costs
+                .iter()
+                .map(|cost| dollars(cost.output_usd_per_million))
+                .collect();
+            format!(
+                "; {} per million output tokens ({})",
+                dollars.join(" and "),
+                costs[0].prices[0]
+            )
+        });
+    format!(
+        "No winner among {}: {why}{values}{attained}{cost}.",
+        names(group, leaders)
+    )
+}
+
+/// The shares of requests of these rows that meet the SLO, if the scenario has one: a winner may miss it.
+fn attainment_text(rows: &[&ReportCell<'_>], between: &str) -> String {
+    let slo = rows.first().and_then(|row| row.cell.scenario.slo.as_ref());
     // Rounded down, so that 100 % means every request.
-    let percent = |share: f64| (share * 1000.0).floor() / 10.0;
-    match (slo.as_deref(), shares) {
-        (Some(slo), [Some(ours), Some(theirs)]) => format!(
-            "; {} % against {} % of the requests meet the SLO ({slo})",
-            percent(ours),
-            percent(theirs)
-        ),
+    let percent = |share: f64| format!("{} %", (share * 1000.0).floor() / 10.0);
+    let shares: Option<Vec<String>> = rows
+        .iter()
+        .map(|row| row.value(Metric::Attainment).map(percent))
+        .collect();
+    match (slo, shares) {
+        (Some(slo), Some(shares)) => {
+            format!("; {} of the requests meet the SLO ({slo})", shares.join(between))
+        }
         _ => String::new(),
     }
 }
@@ -350,8 +382,7 @@ mod tests {
             [Some("b@2"), Some("a@1")]
         );
         assert!((drawn.lead.unwrap().value - 1.1).abs() < 1e-9);
-        let begin =
-            "b@2 has 1.10 times the output throughput of a@1 (1.09 to 1.11): 1100 tok/s against 1000 tok/s";
+        let begin = "b@2 has 1.10 times the output throughput of a@1 (95 % interval: 1.09 to 1.11): 1100 tok/s against 1000 tok/s";
         assert!(drawn.sentence.starts_with(begin), "{}", drawn.sentence);
     }
 
@@ -382,11 +413,11 @@ mod tests {
             (drawn.outcome, drawn.winner, drawn.lead),
             (ConclusionOutcome::NoWinner, None, None)
         );
-        let begin = "No winner among a@1 and b@2: these results differ by less than this run can resolve (";
+        let begin = "No winner among a@1 and b@2: their output throughput differs by less than this run can resolve (";
         assert!(drawn.sentence.starts_with(begin), "{}", drawn.sentence);
         let same = conclusion_of(&[starts("a@1", 1000.0, &STEADY), starts("b@2", 1001.0, &STEADY)]);
         assert!(
-            same.sentence.contains("differ by less than 2 %"),
+            same.sentence.contains("their output throughput differs by less than 2 %, the smallest difference that counts: 1000 tok/s and 1001 tok/s"),
             "{}",
             same.sentence
         );

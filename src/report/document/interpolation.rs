@@ -1,4 +1,4 @@
-//! Output per GPU at a given output per user, between the loads that were measured.
+//! Output per GPU at a given interactivity, between the loads that were measured.
 
 use serde::Serialize;
 
@@ -10,12 +10,12 @@ use crate::results::record::validity::Verdict;
 /// Most speeds that a table has columns for, besides the one that an SLO demands.
 const MAX_SPEEDS: usize = 3;
 
-/// Output of each engine at one output per user.
+/// Output of each engine at one interactivity.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Interpolation {
     /// Output tokens per second that one user receives.
-    pub(crate) per_user_tok_s: f64,
+    pub(crate) interactivity_tok_s: f64,
     /// Whether the SLO of the scenario demands this speed of each answer.
     pub(crate) is_slo: bool,
     /// Engines whose measured loads lie on both sides of that speed.
@@ -41,7 +41,7 @@ pub(crate) struct InterpolatedOutput {
 struct EngineCurve {
     engine: String,
     curve: MonotoneCurve,
-    /// Ends of the output per user that every start reached.
+    /// Ends of the interactivity that every start reached.
     range: [f64; 2],
     /// The curve of each start; empty unless all points have the same starts, at least two.
     starts: Vec<MonotoneCurve>,
@@ -54,18 +54,18 @@ impl EngineCurve {
     fn new(engine: &str, points: &[&OperatingPoint]) -> Option<Self> {
         let is_beaten = |point: &OperatingPoint| {
             points.iter().any(|other| {
-                other.per_user_tok_s >= point.per_user_tok_s
+                other.interactivity_tok_s >= point.interactivity_tok_s
                     && other.output_tok_s >= point.output_tok_s
-                    && (other.per_user_tok_s, other.output_tok_s)
-                        != (point.per_user_tok_s, point.output_tok_s)
+                    && (other.interactivity_tok_s, other.output_tok_s)
+                        != (point.interactivity_tok_s, point.output_tok_s)
             })
         };
         let mut kept: Vec<&OperatingPoint> =
             points.iter().copied().filter(|point| !is_beaten(point)).collect();
-        kept.sort_by(|a, b| a.per_user_tok_s.total_cmp(&b.per_user_tok_s));
+        kept.sort_by(|a, b| a.interactivity_tok_s.total_cmp(&b.interactivity_tok_s));
         let curve = MonotoneCurve::new(
             kept.iter()
-                .map(|point| [point.per_user_tok_s, point.output_tok_s])
+                .map(|point| [point.interactivity_tok_s, point.output_tok_s])
                 .collect(),
         )?;
         let starts = kept[0].starts.len();
@@ -94,18 +94,22 @@ impl EngineCurve {
     }
 
     /// The output at a speed; `None` where a start did not reach it.
-    fn at(&self, per_user_tok_s: f64) -> Option<InterpolatedOutput> {
-        if !(self.range[0]..=self.range[1]).contains(&per_user_tok_s) {
+    fn at(&self, interactivity_tok_s: f64) -> Option<InterpolatedOutput> {
+        if !(self.range[0]..=self.range[1]).contains(&interactivity_tok_s) {
             return None;
         }
-        let of_starts: Option<Vec<f64>> = self.starts.iter().map(|curve| curve.at(per_user_tok_s)).collect();
+        let of_starts: Option<Vec<f64>> = self
+            .starts
+            .iter()
+            .map(|curve| curve.at(interactivity_tok_s))
+            .collect();
         let range = of_starts.filter(|values| values.len() > 1).map(|values| {
             let least = values.iter().copied().fold(f64::INFINITY, f64::min);
             [least, values.into_iter().fold(f64::NEG_INFINITY, f64::max)]
         });
         Some(InterpolatedOutput {
             engine: self.engine.clone(),
-            output_tok_s: self.curve.at(per_user_tok_s)?,
+            output_tok_s: self.curve.at(interactivity_tok_s)?,
             range_of_starts: range,
             validity: self.validity,
         })
@@ -141,12 +145,12 @@ pub(super) fn interpolations(points: &[OperatingPoint], slo_tok_s: Option<f64>) 
         speeds.extend(round.filter(|(speed, _)| Some(*speed) != slo_tok_s));
     }
     speeds.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let at = |(per_user_tok_s, is_slo): (f64, bool)| Interpolation {
-        per_user_tok_s,
+    let at = |(interactivity_tok_s, is_slo): (f64, bool)| Interpolation {
+        interactivity_tok_s,
         is_slo,
         engines: curves
             .iter()
-            .filter_map(|curve| curve.at(per_user_tok_s))
+            .filter_map(|curve| curve.at(interactivity_tok_s))
             .collect(),
     };
     let drawn = speeds.into_iter().map(at);
@@ -191,7 +195,7 @@ pub(crate) fn interpolation_table(tradeoff: &Tradeoff) -> Option<Table> {
     }];
     for (speed, rank) in speeds.iter().zip(1..) {
         let of_slo = if speed.is_slo { " (SLO)" } else { "" };
-        let head = format!("at {} tok/s per user{of_slo}", number(speed.per_user_tok_s));
+        let head = format!("at {} tok/s per user{of_slo}", number(speed.interactivity_tok_s));
         columns.push(column(head, "tok/s", rank));
         if engines.len() > 1 {
             columns.push(column(format!("vs {first}"), "", rank));
@@ -202,7 +206,7 @@ pub(crate) fn interpolation_table(tradeoff: &Tradeoff) -> Option<Table> {
         .map(|engine| row(engine, first, speeds, engines.len() > 1));
     Some(Table {
         title: format!(
-            "{}: output {} at a given output per user, interpolated",
+            "{}: output {} at a given interactivity, interpolated",
             tradeoff.title,
             match tradeoff.is_per_gpu {
                 true => "per GPU",
@@ -283,11 +287,16 @@ fn number(speed: f64) -> String {
 mod tests {
     use super::*;
 
-    fn point(engine: &str, per_user_tok_s: f64, output_tok_s: f64, starts: &[[f64; 2]]) -> OperatingPoint {
+    fn point(
+        engine: &str,
+        interactivity_tok_s: f64,
+        output_tok_s: f64,
+        starts: &[[f64; 2]],
+    ) -> OperatingPoint {
         OperatingPoint {
             engine: engine.to_owned(),
             load: String::new(),
-            per_user_tok_s,
+            interactivity_tok_s,
             output_tok_s,
             starts: starts.to_vec(),
             validity: Verdict::Valid,
@@ -307,7 +316,7 @@ mod tests {
         let speeds = interpolations(&points, Some(20.0));
         let found: Vec<(f64, bool)> = speeds
             .iter()
-            .map(|speed| (speed.per_user_tok_s, speed.is_slo))
+            .map(|speed| (speed.interactivity_tok_s, speed.is_slo))
             .collect();
         // Start 1 of `a` reaches from 11 to 29 alone.
         assert_eq!(found, [(15.0, false), (20.0, true)]);
@@ -341,7 +350,7 @@ mod tests {
         let left = interpolations(&points, Some(50.0));
         assert!(
             left.iter()
-                .all(|speed| speed.per_user_tok_s <= 30.0 && speed.engines[0].engine == "a"),
+                .all(|speed| speed.interactivity_tok_s <= 30.0 && speed.engines[0].engine == "a"),
             "{left:?}"
         );
         assert_eq!(interpolations(&points[..1], None), []);
@@ -368,6 +377,7 @@ mod tests {
             point("b", 10.0, 550.0, &[]),
         ];
         let tradeoff = Tradeoff {
+            has_winners: true,
             title: "m · s".to_owned(),
             is_per_gpu: true,
             interpolated: interpolations(&points, Some(20.0)),

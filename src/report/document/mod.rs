@@ -151,16 +151,15 @@ impl Document {
         let cells = report_cells.iter().zip(traces).zip(runs);
         let groups = compare_groups(&report_cells, reference, bound);
         let comparisons = comparisons::comparisons(&report_cells, &groups);
-        let tradeoffs = tradeoffs::tradeoffs(&report_cells);
+        let run = (!has_several).then(|| sources.first().map(|source| source.run_info.run.as_str()));
+        let conclusions = conclusions::conclusions(&groups, run.flatten());
+        let tradeoffs = tradeoffs::tradeoffs(&report_cells, &conclusions);
         let (standings, of_means) = comparisons::rankings(&report_cells, &comparisons);
         Self {
             format: FORMAT,
             title: title(sources),
             runs: sources.iter().map(facts::run_facts).collect(),
-            conclusions: {
-                let run = (!has_several).then(|| sources.first().map(|source| source.run_info.run.as_str()));
-                conclusions::conclusions(&groups, run.flatten())
-            },
+            conclusions,
             cells: cells
                 .map(|((cell, traces), run)| cells::cell(cell, run, traces))
                 .collect(),

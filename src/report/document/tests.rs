@@ -492,7 +492,7 @@ fn a_planted_tenth_is_in_sentence_chart_and_table_alike() {
             .join(" ")
             .replace("<strong>b@2</strong>", "b@2");
         assert!(
-            text.contains("b@2 has 1.10 times the output throughput of a@1 (1.09 to 1.11)"),
+            text.contains("b@2 has 1.10 times the output throughput of a@1 (95 % interval: 1.09 to 1.11)"),
             "{format}: {text}"
         );
         let plain = text.replace('\\', "");

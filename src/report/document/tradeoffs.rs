@@ -1,14 +1,15 @@
-//! Output per user against output per GPU, at each load of a scenario.
+//! Output per GPU against interactivity (1 / mean TPOT), at each load of a scenario.
 
 use serde::Serialize;
 
+use super::conclusions::{Conclusion, ConclusionOutcome};
 use super::interpolation::{Interpolation, interpolations};
-use crate::analysis::metrics::{self, Metric, Quantity};
+use crate::analysis::metrics::{self, LatencyKind, Metric, Quantity, Statistic};
 use crate::report::tables::{ReportCell, group_by_name, is_unknown, means_of_starts, metric_value};
 use crate::results::record::provenance::UnknownFact;
 use crate::results::record::validity::Verdict;
 
-/// Output per user against output per GPU, for one model and scenario name.
+/// Output per GPU against interactivity, for one model and scenario name.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Tradeoff {
@@ -16,6 +17,8 @@ pub(crate) struct Tradeoff {
     pub(crate) title: String,
     /// Whether `output_tok_s` is per GPU. It is the total if no engine has GPUs, as with simulated engines.
     pub(crate) is_per_gpu: bool,
+    /// Whether each comparison of these cells has a winner.
+    pub(crate) has_winners: bool,
     /// All points, by engine in the order of first appearance, then by load, the lightest first.
     pub(crate) points: Vec<OperatingPoint>,
     /// Output tokens per second that the SLO demands for each answer, as far as it does.
@@ -34,8 +37,8 @@ pub(crate) struct OperatingPoint {
     pub(crate) engine: String,
     /// The load, such as `4 req/s` or `all at once`.
     pub(crate) load: String,
-    /// Output tokens per second that one user received while waiting for responses.
-    pub(crate) per_user_tok_s: f64,
+    /// Output tokens per second for one user while an answer streams: 1 / mean TPOT, which is what `slo_tok_s` limits.
+    pub(crate) interactivity_tok_s: f64,
     /// Output tokens per second per GPU, or in total (`is_per_gpu`).
     pub(crate) output_tok_s: f64,
     /// Both values of each start; empty for the points of a search.
@@ -48,7 +51,7 @@ pub(crate) struct OperatingPoint {
     pub(crate) is_on_frontier: bool,
 }
 
-pub(super) fn tradeoffs(cells: &[ReportCell<'_>]) -> Vec<Tradeoff> {
+pub(super) fn tradeoffs(cells: &[ReportCell<'_>], conclusions: &[Conclusion]) -> Vec<Tradeoff> {
     let title = |cell: &ReportCell<'_>| format!("{} · {}", cell.launch.model, cell.cell.scenario.name);
     let groups = group_by_name(cells.iter().map(|cell| (title(cell), cell)));
     let tradeoff = |(title, group): (String, Vec<&ReportCell<'_>>)| {
@@ -66,9 +69,14 @@ pub(super) fn tradeoffs(cells: &[ReportCell<'_>]) -> Vec<Tradeoff> {
         sort_by_engine(&mut points);
         mark_frontier(&mut points);
         let slo_tok_s = slo_speed(&group);
+        let has_winners = conclusions
+            .iter()
+            .filter(|conclusion| conclusion.title.starts_with(&title))
+            .all(|conclusion| conclusion.outcome == ConclusionOutcome::Winner);
         (!points.is_empty()).then(|| Tradeoff {
             title,
             is_per_gpu,
+            has_winners,
             interpolated: interpolations(&points, slo_tok_s),
             slo_tok_s,
             points,
@@ -100,7 +108,7 @@ fn operating_points(cell: &ReportCell<'_>, output: Metric) -> Vec<OperatingPoint
         Some(OperatingPoint {
             engine: engine.clone(),
             load,
-            per_user_tok_s: user?,
+            interactivity_tok_s: user?,
             output_tok_s: gpu?,
             starts: Vec::new(),
             validity: cell.validity(),
@@ -115,14 +123,18 @@ fn operating_points(cell: &ReportCell<'_>, output: Metric) -> Vec<OperatingPoint
             record.points.iter().filter_map(|search_point| {
                 let figure = |metric| metrics::metric_value(&search_point.figures, metric);
                 let load = format!("{} {}", search_point.value, record.by.unit());
-                point(load, figure(Metric::PerUser), figure(output))
+                point(load, interactivity(figure), figure(output))
             })
         })
         .collect();
     if !searched.is_empty() {
         return searched;
     }
-    let own = point(load(cell), cell.value(Metric::PerUser), cell.value(output));
+    let own = point(
+        load(cell),
+        interactivity(|metric| cell.value(metric)),
+        cell.value(output),
+    );
     own.map(|own| OperatingPoint {
         starts: values_of_starts(cell, output),
         ..own
@@ -133,8 +145,9 @@ fn operating_points(cell: &ReportCell<'_>, output: Metric) -> Vec<OperatingPoint
 
 /// Output per user and output of each start; empty unless every start has both.
 fn values_of_starts(cell: &ReportCell<'_>, output: Metric) -> Vec<[f64; 2]> {
-    let of_starts = |metric| means_of_starts(&cell.read_by_start(|summary| metric_value(summary, metric)));
-    let (users, outputs) = (of_starts(Metric::PerUser), of_starts(output));
+    let of_summary = |summary: &_| interactivity(|metric| metric_value(summary, metric));
+    let users = means_of_starts(&cell.read_by_start(of_summary));
+    let outputs = means_of_starts(&cell.read_by_start(|summary| metric_value(summary, output)));
     match users.len() == outputs.len() {
         true => users
             .into_iter()
@@ -143,6 +156,14 @@ fn values_of_starts(cell: &ReportCell<'_>, output: Metric) -> Vec<[f64; 2]> {
             .collect(),
         false => Vec::new(),
     }
+}
+
+/// Tokens per second for one user while an answer streams. Files of other tools have TPOT alone.
+pub(crate) fn interactivity(figure: impl Fn(Metric) -> Option<f64>) -> Option<f64> {
+    figure(Metric::Interactivity).or_else(|| {
+        let tpot = figure(Metric::Time(Statistic::Mean, LatencyKind::Tpot))?;
+        (tpot > 0.0).then(|| 1000.0 / tpot)
+    })
 }
 
 /// The speed that the SLO demands for each answer, if all cells of the group have the same.
@@ -164,7 +185,7 @@ fn load(cell: &ReportCell<'_>) -> String {
     }
 }
 
-/// Groups points by engine, the lighter load (more output for each user) first.
+/// Groups points by engine, the lighter load (higher interactivity) first.
 fn sort_by_engine(points: &mut [OperatingPoint]) {
     let mut order: Vec<String> = Vec::new();
     for point in points.iter() {
@@ -176,14 +197,14 @@ fn sort_by_engine(points: &mut [OperatingPoint]) {
     points.sort_by(|a, b| {
         place(a)
             .cmp(&place(b))
-            .then(b.per_user_tok_s.total_cmp(&a.per_user_tok_s))
+            .then(b.interactivity_tok_s.total_cmp(&a.interactivity_tok_s))
     });
 }
 
 fn mark_frontier(points: &mut [OperatingPoint]) {
     let beats = |a: &OperatingPoint, b: &OperatingPoint| {
         let (user, gpu) = (
-            a.per_user_tok_s.total_cmp(&b.per_user_tok_s),
+            a.interactivity_tok_s.total_cmp(&b.interactivity_tok_s),
             a.output_tok_s.total_cmp(&b.output_tok_s),
         );
         user.is_ge() && gpu.is_ge() && (user.is_gt() || gpu.is_gt())

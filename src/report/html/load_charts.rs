@@ -1,10 +1,10 @@
-//! Charts of the loads of a scenario: output per GPU against output per user, and latency against the load.
+//! Charts of the loads of a scenario: output per GPU against interactivity, and latency against the load.
 
 use crate::report::chart::{Axis, AxisKind, Chart, Line, Plot, PlotLimit, PlotPoint, StrokeStyle};
 use crate::report::document::{Document, LoadCurve, OperatingPoint, Tradeoff};
 use crate::results::record::validity::Verdict;
 
-/// Charts of output per user against output per GPU, with the frontier. Invalid points are left out of charts.
+/// Charts of output per GPU against interactivity, with the frontier. Invalid points are left out of charts.
 pub(crate) fn tradeoff_charts(document: &Document) -> Vec<Chart> {
     let drawn = document
         .tradeoffs
@@ -20,7 +20,10 @@ fn tradeoff_chart(tradeoff: &Tradeoff) -> Chart {
         .filter(|point| point.validity < Verdict::Invalid);
     let points = valid.map(|point| (point.engine.as_str(), plot_point(point)));
     let mut lines = lines_by_engine(points);
-    lines.extend(frontier_line(&tradeoff.points));
+    // Where a load has no winner, the line would show one.
+    if tradeoff.has_winners {
+        lines.extend(frontier_line(&tradeoff.points));
+    }
     let [x, y] = output_axes(tradeoff.is_per_gpu);
     let limit = tradeoff.slo_tok_s.map(|value| PlotLimit {
         is_of_x: true,
@@ -38,15 +41,19 @@ fn tradeoff_chart(tradeoff: &Tradeoff) -> Chart {
     })
 }
 
-/// The axes of output per user and of output per GPU.
+/// The axes of interactivity and of output per GPU.
 pub(super) fn output_axes(is_per_gpu: bool) -> [Axis; 2] {
     let output = match is_per_gpu {
         true => "output per GPU",
         false => "output of the engine (no GPU)",
     };
-    ["output per user", output].map(|label| Axis {
+    [
+        ("interactivity, 1 / mean TPOT", "tok/s per user"),
+        (output, "tok/s"),
+    ]
+    .map(|(label, unit)| Axis {
         label: label.to_owned(),
-        unit: "tok/s",
+        unit,
         kind: AxisKind::FromZero,
     })
 }
@@ -124,7 +131,7 @@ fn plot_point(point: &OperatingPoint) -> PlotPoint {
         [least, values.fold(f64::NEG_INFINITY, f64::max)]
     };
     PlotPoint {
-        x: point.per_user_tok_s,
+        x: point.interactivity_tok_s,
         y: point.output_tok_s,
         tooltip: point.load.clone(),
         label: load_number(&point.load),
@@ -145,7 +152,7 @@ fn load_number(load: &str) -> String {
 
 fn frontier_line(points: &[OperatingPoint]) -> Option<Line> {
     let mut best: Vec<&OperatingPoint> = points.iter().filter(|point| point.is_on_frontier).collect();
-    best.sort_by(|a, b| a.per_user_tok_s.total_cmp(&b.per_user_tok_s));
+    best.sort_by(|a, b| a.interactivity_tok_s.total_cmp(&b.interactivity_tok_s));
     (best.len() > 1).then(|| Line {
         name: "highest means (not a verdict)".to_owned(),
         color: 0,
@@ -172,7 +179,7 @@ mod tests {
         let mut point = OperatingPoint {
             engine: "a".to_owned(),
             load: "4 req/s".to_owned(),
-            per_user_tok_s: 10.0,
+            interactivity_tok_s: 10.0,
             output_tok_s: 100.0,
             starts: vec![[9.0, 105.0], [11.0, 95.0]],
             validity: Verdict::Valid,

@@ -1,4 +1,4 @@
-//! Charts of the index of a site: output per GPU against output per user, and figures over dates.
+//! Charts of the index of a site: output per GPU against interactivity, and figures over dates.
 
 use super::load_charts::output_axes;
 use crate::analysis::metrics::Metric;
@@ -35,7 +35,7 @@ pub(super) fn frontier_chart(frontier: &Frontier) -> Chart {
 
 fn load_point(point: &LoadPoint) -> PlotPoint {
     PlotPoint {
-        x: point.per_user_tok_s,
+        x: point.interactivity_tok_s,
         y: point.output_tok_s,
         tooltip: point.provenance.clone(),
         is_doubtful: point.is_doubtful,

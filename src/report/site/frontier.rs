@@ -1,4 +1,4 @@
-//! Output per GPU against output per user, over the versions of an engine.
+//! Output per GPU against interactivity, over the versions of an engine.
 
 use std::collections::BTreeMap;
 
@@ -27,14 +27,14 @@ pub(crate) struct Frontier {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct VersionCurve {
     pub(crate) version: String,
-    /// By output per user, the lowest first.
+    /// By interactivity, the lowest first.
     pub(crate) points: Vec<LoadPoint>,
 }
 
 /// A version at one load.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LoadPoint {
-    pub(crate) per_user_tok_s: f64,
+    pub(crate) interactivity_tok_s: f64,
     pub(crate) output_tok_s: f64,
     /// The load, run, host, date and verdict.
     pub(crate) provenance: String,
@@ -95,7 +95,7 @@ fn frontier(title: String, rows: &[(&SiteRun, &SiteRow)]) -> Option<Frontier> {
     let (mut invalid, mut earlier) = (0, 0);
     for (run, row) in rows {
         let figure = |metric| row.drawable(metric);
-        let Some((user, output)) = figure(Metric::PerUser).zip(figure(output)) else {
+        let Some((user, output)) = figure(Metric::Interactivity).zip(figure(output)) else {
             invalid += usize::from(row.state == RowState::Invalid);
             continue;
         };
@@ -174,13 +174,13 @@ fn natural_key(text: &str) -> Vec<(u64, String)> {
 }
 
 fn in_order(mut points: Vec<LoadPoint>) -> Vec<LoadPoint> {
-    points.sort_by(|a, b| a.per_user_tok_s.total_cmp(&b.per_user_tok_s));
+    points.sort_by(|a, b| a.interactivity_tok_s.total_cmp(&b.interactivity_tok_s));
     points
 }
 
 fn point(run: &SiteRun, row: &SiteRow, user: SiteFigure, output: SiteFigure) -> LoadPoint {
     LoadPoint {
-        per_user_tok_s: user.value,
+        interactivity_tok_s: user.value,
         output_tok_s: output.value,
         provenance: format!("{}, {}", row.load, provenance(run, row)),
         is_doubtful: user.verdict.max(output.verdict) > Verdict::Valid,

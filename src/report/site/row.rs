@@ -32,7 +32,7 @@ pub(crate) const FIGURES: [Metric; 9] = [
     Metric::Time(Statistic::Median, LatencyKind::Tpot),
     Metric::Time(Statistic::Median, LatencyKind::E2e),
     Metric::PerDevice(Quantity::Output),
-    Metric::PerUser,
+    Metric::Interactivity,
     Metric::Throughput(Quantity::Requests),
     Metric::Goodput,
     Metric::Time(Statistic::P99, LatencyKind::Ttft),

@@ -166,7 +166,8 @@ fn undecided(
     if all.iter().all(is_same) {
         let bound = all.iter().map(|answer| answer.bound).fold(0.0, f64::max);
         return format!(
-            "these results differ by less than {}, the smallest difference that counts",
+            "their {} differs by less than {}, the smallest difference that counts",
+            group.metric().label(),
             percent(bound)
         );
     }
@@ -176,7 +177,8 @@ fn undecided(
         .try_fold(0.0, |most, loss| Some(f64::max(most, loss?)));
     match resolution {
         Some(share) => format!(
-            "these results differ by less than this run can resolve ({}); more starts (`repeats: {{ starts: N }}`) resolve smaller differences",
+            "their {} differs by less than this run can resolve ({}); more starts (`repeats: {{ starts: N }}`) resolve smaller differences",
+            group.metric().label(),
             percent(share)
         ),
         None => "the starts of this run do not show which is better; more starts (`repeats: { starts: N }`) may show it".to_owned(),
