@@ -6,6 +6,8 @@ mod binary;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use matrix::cli::env_variable;
+
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
@@ -258,7 +260,7 @@ fn the_picture_of_the_readme_is_what_the_binary_draws() {
     let (code, drawn, err) = shell(&["report", &run.to_string_lossy(), "--format", "svg"]);
     assert_eq!((code, err.as_str()), (0, ""));
     let picture = root().join("docs/report.svg");
-    if std::env::var_os("MATRIX_RECORD").is_some() {
+    if env_variable("MATRIX_RECORD").is_some() {
         std::fs::write(&picture, &drawn).expect("it is written");
     }
     let kept = std::fs::read_to_string(&picture).unwrap_or_default();

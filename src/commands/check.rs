@@ -5,7 +5,7 @@
 
 use crate::base::secrets::mask_url_secrets;
 use crate::base::text::{line_start, pluralize};
-use crate::cli::CheckArgs;
+use crate::cli::{CheckArgs, command_line};
 use crate::commands::cluster;
 use crate::commands::diagnostics::diagnostics_error;
 use crate::commands::environment::{cache_dirs, environment};
@@ -60,6 +60,10 @@ pub(crate) fn execute(args: &CheckArgs, colors: Colors) -> Outcome {
                     pluralize(plan.measurements(), "measurement", "measurements")
                 ));
                 print(&describe_loads(plan));
+                print(&format!(
+                    "what this host needs for it: {}\n",
+                    command_line::doctor_command(&args.matrix)
+                ));
             }
             Ok(Exit::Done)
         }

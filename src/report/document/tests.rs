@@ -415,7 +415,7 @@ fn the_frontier_holds_what_nothing_beats() {
     let case = |engine: &str, user: f64, gpu: f64| {
         let mut case = Case::new(engine, "bf16", 1, gpu);
         let figures = case.summaries[0].figures.get_mut(&Definitions::Matrix).unwrap();
-        figures.insert(Metric::PerUser.name(), Some(user));
+        figures.insert(Metric::Interactivity.name(), Some(user));
         case
     };
     let made = TestRun::new(
@@ -445,7 +445,7 @@ fn loads(engine: &str, tok_s: f64, factors: &[f64]) -> Vec<Case> {
             (summary.start, summary.repeat) = (start, 1);
             let figures = summary.figures.get_mut(&Definitions::Matrix).unwrap();
             let per_user = output * factor / f64::from(slots);
-            figures.insert(Metric::PerUser.name(), Some(per_user));
+            figures.insert(Metric::Interactivity.name(), Some(per_user));
         }
         case
     };

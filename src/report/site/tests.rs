@@ -46,7 +46,7 @@ fn with_reasons(mut case: Case, reasons: Vec<Reason>) -> Case {
         summary.validity = Some(Validity::from_reasons(reasons.clone()));
         let figures = summary.figures.values_mut();
         for values in figures {
-            values.insert("output_throughput_interactivity_tok_s".to_owned(), Some(80.0));
+            values.insert("interactivity_tok_s".to_owned(), Some(80.0));
             values.insert("median_tpot_ms".to_owned(), Some(12.0));
         }
     }
