@@ -264,7 +264,7 @@ pub(crate) const TABLE: &[CodeEntry] = &[
         fix: "Raise `items` to find smaller losses.",
         bound: &[
             "The bound is the same as for `answers-worse-than-reference`.",
-            "The reported loss would have been found with a probability of 0.8, in addition to the items that differed anyway. The significance level is 0.05 divided by the number of comparisons.",
+            "The loss in the note is the smallest one that the comparison finds with a probability of 0.8, if it comes on top of the differences that were found. The significance level is 0.05 divided by the number of comparisons.",
         ],
         source: "the statistical power of the test, computed exactly",
         implied_codes: &[],

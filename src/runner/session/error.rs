@@ -46,7 +46,7 @@ pub(crate) enum SessionError {
     /// The results folder cannot be read or written.
     #[error(transparent)]
     Results(StoreError),
-    #[error("the run was started and cannot continue")]
+    #[error("the run began, but an error ended it")]
     Aborted(Aborted),
 }
 
