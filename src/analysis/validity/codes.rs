@@ -300,7 +300,7 @@ pub(crate) const TABLE: &[CodeEntry] = &[
             "By its counter of output tokens, the engine may generate at most 0.5 of the tokens that cancelled requests still allowed. If they allowed fewer than 100 tokens, this is not judged.",
             "Tokens that failed requests allowed do not count as generated after a cancellation.",
         ],
-        source: "vLLM, SGLang and LMDeploy abort a request when its client disconnects, and generate only a few tokens until then",
+        source: "vLLM, SGLang and LMDeploy abort a request when its client disconnects, after at most a few more tokens",
         implied_codes: &[],
     },
     CodeEntry {

@@ -140,6 +140,6 @@ pub(crate) fn judge_events(responses: &Responses<'_>, reasons: &mut Vec<Reason>)
             more.len(),
             counted.len()
         ),
-        Some("no more events than tokens in half of the answers".to_owned()),
+        Some("at least half of the answers must have no more events than tokens".to_owned()),
     ));
 }
