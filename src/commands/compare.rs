@@ -9,13 +9,16 @@ use crate::analysis::compare::pairwise::{self, CompareOptions, Comparison};
 use crate::analysis::compare::verdict::Verdict;
 use crate::analysis::compare::{from_run, machines, stored};
 use crate::analysis::metrics::Metric;
+use crate::base::text::pluralize;
 use crate::cli::regression::{Arms, CompareArgs};
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::output::{Colors, eprint, print};
 use crate::commands::terminal;
 use crate::exit::Exit;
 use crate::report::format;
+use crate::results::record::cell::{MeasurementStatus, MeasurementSummary};
 use crate::results::record::cell_stats::{ExclusionCause, Noise, RunStats};
+use crate::results::record::validity;
 use crate::results::store::{self, Run, StoreError};
 
 pub(crate) fn execute(args: &CompareArgs, colors: Colors) -> Outcome {
@@ -96,8 +99,29 @@ fn execute_arms(args: &CompareArgs, gates: &[Metric], colors: Colors) -> Outcome
     };
     let comparison = compare_run_arms(&run, gates, axis, names, &terms)?;
     print_comparison(args, &comparison, names, colors);
+    eprint(&repeat_note(&run, &comparison));
     let refused = comparison.rows.iter().any(|row| row.refusal_cause.is_some());
     Ok(exit(&comparison, refused))
+}
+
+/// How to measure again what does not count, if something was not judged.
+fn repeat_note(run: &Run, comparison: &Comparison) -> String {
+    let counts = |summary: &&MeasurementSummary| {
+        let verdict = summary.validity.as_ref().map(|validity| validity.verdict);
+        summary.status == MeasurementStatus::Done && verdict != Some(validity::Verdict::Invalid)
+    };
+    let lost = run.summaries.iter().filter(|summary| !counts(summary)).count();
+    if lost == 0 || comparison.rows.iter().all(|row| row.verdict().is_some()) {
+        return String::new();
+    }
+    format!(
+        "note: {} of this run {} not count, and neither {} of the other side in the same round; measure again with `matrix run {} --resume {} --failed`, then compare again\n",
+        pluralize(lost, "measurement", "measurements"),
+        if lost == 1 { "does" } else { "do" },
+        if lost == 1 { "does that" } else { "do those" },
+        run.plan.matrix,
+        run.info.run
+    )
 }
 
 /// Compares two arms of a run. Fails if no cells of the two arms form pairs.
