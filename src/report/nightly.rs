@@ -110,7 +110,10 @@ pub(crate) fn headline(night: &NightlyRun) -> String {
     parts.extend(counts.map(|(count, word)| format!("{count} {word}")));
     let is_doubt = |finding: &&Finding| finding.kind == FindingKind::Unclear && finding.figure.is_none();
     let doubts = night.findings.iter().filter(is_doubt).count();
-    parts.extend((doubts > 0).then(|| format!("{doubts} changes in the number of failed requests, which may be chance")));
+    parts.extend(
+        (doubts > 0)
+            .then(|| format!("{doubts} changes in the number of failed requests, which may be chance")),
+    );
     let is_quiet = count(FindingKind::Worse) == 0 && night.baseline.is_some();
     match night.judged {
         None if parts.is_empty() => "nothing got worse".to_owned(),

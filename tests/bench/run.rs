@@ -851,7 +851,7 @@ fn a_search_whose_points_can_show_nothing_is_refused() {
     desk.random("vllm", 9, &more)
         .exits(2)
         .says("a search point of 1 s at 8 req/s cannot show that 99 % of requests meet the SLO")
-        .says("it needs 805 requests, which take 101 s");
+        .says("this needs 805 requests, which take 101 s");
 }
 
 /// The prompts of this load take minutes.
