@@ -301,7 +301,7 @@ quality: { controls: 2, tasks: [arithmetic: { items: 8, max_tokens: 8 }] }
     // Weights drawn at random answer nothing right, so that nothing can get worse.
     let why = answers["comparison"]["result"]["not-compared"].as_str();
     assert!(
-        why.is_some_and(|why| why.contains("answers 0.0 % of 8 items right")),
+        why.is_some_and(|why| why.contains("answers 0.0 % of 8 items correctly")),
         "{answers}"
     );
     assert!(daemon.of_run(&bench).is_empty(), "nothing is left");

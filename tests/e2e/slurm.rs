@@ -343,7 +343,7 @@ fn a_prolog_that_ends_the_job_and_a_path_with_a_line_break_are_named() {
             "a\u{202e}b",
         ])
         .exits(2)
-        .says("in its path");
+        .says("its path has a line break, another invisible character");
     assert_eq!(refused.stdout, "", "a plan that cannot be a job is not printed");
     assert_eq!(job_folders(&bench), Vec::<PathBuf>::new());
 }
@@ -398,7 +398,7 @@ fn a_check_names_what_the_cluster_lacks_and_submits_nothing() {
         (
             "partition: short\ntime_limit: 20m\n",
             4,
-            "partition `short` allows 10m",
+            "partition `short` allows only 10m",
         ),
     ] {
         let bench = cluster.bench(&matrix, profile);
