@@ -804,11 +804,7 @@ fn an_invalid_measurement_drops_its_round_in_report_and_compare_alike() {
         };
         let written = Written::new();
         let run = written.run("r", &host("h"), &[row("a", 1.0), row("b", 1.02)]);
-        let file = run.join("cells/c0-s1-r1/summary.json");
-        let text = std::fs::read_to_string(&file).expect("there is a summary");
-        let summary: Value = serde_json::from_str(&text).expect("it is JSON");
-        let summary = merged(summary, &doubted("invalid", "output-short"));
-        std::fs::write(&file, summary.to_string()).expect("a file can be written");
+        doubt(&run, "c0-s1-r1", &doubted("invalid", "output-short"));
         let document = written.document(&["r"]);
         let ratio = row_of(&document, "b")["ratio"]["value"].as_f64();
         let (_, text, actual) = written.compare(&["r", "--arms", "engine=a,b"]);
@@ -819,6 +815,34 @@ fn an_invalid_measurement_drops_its_round_in_report_and_compare_alike() {
     }
 }
 
+/// Changes the summary of a measurement of a run.
+fn doubt(run: &std::path::Path, measurement: &str, doubt: &Value) {
+    let path = run.join("cells").join(measurement).join("summary.json");
+    let text = std::fs::read_to_string(&path).expect("there is a summary");
+    let summary: Value = serde_json::from_str(&text).expect("it is JSON");
+    std::fs::write(path, merged(summary, doubt).to_string()).expect("a file can be written");
+}
+
+#[test]
+fn a_comparison_that_lost_its_rounds_names_how_to_measure_them_again() {
+    let rows = [100.0, 104.0].map(|at| [at, at * 1.01]);
+    let written = Written::new();
+    let run = written.run(
+        "r",
+        &host("h"),
+        &[Row::of("a", "m", &rows[0]), Row::of("b", "m", &rows[1])],
+    );
+    let compared = || written.outputs(&["compare", "r", "--arms", "engine=a,b"]).2;
+    assert!(!compared().contains("--resume"), "{}", compared());
+    doubt(&run, "c0-s1-r1", &doubted("invalid", "output-short"));
+    let note = compared();
+    assert!(note.contains("note: 1 measurement of this run"), "{note}");
+    assert!(
+        note.contains("--resume r --failed`, then compare again"),
+        "{note}"
+    );
+}
+
 #[test]
 fn one_suspect_start_wins_nothing() {
     let written = Written::new();
@@ -827,11 +851,7 @@ fn one_suspect_start_wins_nothing() {
         Row::of("quick", "m", &around(1500.0)),
     ];
     let run = written.run("r", &host("h"), &rows);
-    let path = run.join("cells/c1-s3-r1/summary.json");
-    let text = std::fs::read_to_string(&path).expect("there is a summary");
-    let summary: Value = serde_json::from_str(&text).expect("it is JSON");
-    let doubted = merged(summary, &doubted("suspect", "host-busy"));
-    std::fs::write(path, doubted.to_string()).expect("a file can be written");
+    doubt(&run, "c1-s3-r1", &doubted("suspect", "host-busy"));
     let document = written.document(&["r"]);
     assert_eq!(standing(row_of(&document, "quick")), "not-judged", "{document}");
     for standing in document["standings"].as_array().expect("there are standings") {

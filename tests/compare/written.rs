@@ -282,6 +282,12 @@ impl Written {
 
     /// Exit code and stdout of the binary.
     pub fn call(&self, args: &[&str]) -> (i32, String) {
+        let (code, out, said) = self.outputs(args);
+        (code, if out.is_empty() { said } else { out })
+    }
+
+    /// Exit code, stdout and stderr of the binary.
+    pub fn outputs(&self, args: &[&str]) -> (i32, String, String) {
         let ended = Command::new(crate::binary::matrix())
             .args(args)
             .current_dir(self.folder.path())
@@ -289,13 +295,10 @@ impl Written {
             .env("MATRIX_CACHE", self.folder.path().join("cache"))
             .output()
             .expect("the binary runs");
-        let out = String::from_utf8_lossy(&ended.stdout).into_owned();
-        let said = String::from_utf8_lossy(&ended.stderr);
+        let [out, said] =
+            [ended.stdout, ended.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
         assert!(ended.status.code().is_some(), "{said}");
-        (
-            ended.status.code().unwrap_or(-1),
-            if out.is_empty() { said.into_owned() } else { out },
-        )
+        (ended.status.code().unwrap_or(-1), out, said)
     }
 
     /// `matrix report` of these runs in a format.

@@ -181,9 +181,7 @@ fn matrix_figures(requests: &[Request], inputs: &MetricInputs) -> MetricValues {
     throughput::add_throughput(&mut metrics, requests, inputs);
     latency::add_latencies(&mut metrics, requests);
     engine::add_engine_metrics(&mut metrics, requests, inputs);
-    let tpot = metrics.get(Metric::Time(Statistic::Mean, LatencyKind::Tpot));
-    let interactivity = tpot.filter(|tpot| *tpot > 0.0).map(|tpot| 1000.0 / tpot);
-    metrics.insert(Metric::Interactivity, interactivity);
+    metrics.insert(Metric::Interactivity, metrics.get(Metric::Interactivity));
     peaks::add_peaks(&mut metrics, requests);
     steady_state::add_steady_state(&mut metrics, requests, inputs);
     answer_checks::add_answer_checks(&mut metrics, requests);

@@ -35,13 +35,16 @@ fn figures_of_several_models_or_phases_of_aiperf_are_suspect_and_name_all_models
     assert_eq!(import(&document).plan.launches[0].model, "demo-8b + big-70b");
 }
 
+fn row_of_inferencex() -> Value {
+    match fixture(include_str!("../../../tests/fixtures/import/inferencex.json")) {
+        Value::Array(rows) => rows[0].clone(),
+        one => one,
+    }
+}
+
 #[test]
 fn rows_of_inferencex_without_a_number_of_requests_are_no_bursts_and_tell_hardware_apart() {
-    let all = fixture(include_str!("../../../tests/fixtures/import/inferencex.json"));
-    let first = match &all {
-        Value::Array(rows) => rows[0].clone(),
-        one => one.clone(),
-    };
+    let first = row_of_inferencex();
     let mut other = first.clone();
     other["hw"] = json!("h100");
     other["tput_per_gpu"] = json!(other["tput_per_gpu"].as_f64().unwrap() * 2.0);
@@ -129,11 +132,7 @@ fn unknown_formats_units_and_negative_values_make_figures_suspect() {
 
 #[test]
 fn two_results_of_one_configuration_of_inferencex_are_suspect() {
-    let all = fixture(include_str!("../../../tests/fixtures/import/inferencex.json"));
-    let first = match &all {
-        Value::Array(rows) => rows[0].clone(),
-        one => one.clone(),
-    };
+    let first = row_of_inferencex();
     let mut second = first.clone();
     second["mean_ttft"] = json!(second["mean_ttft"].as_f64().unwrap() * 2.0);
     let (warnings, verdict) = warned(&json!([first, second]));

@@ -24,7 +24,7 @@ pub(crate) use cells::{CellFacts, Figure, label, unit};
 #[cfg(test)]
 pub(crate) use comparisons::VersusReference;
 pub(crate) use comparisons::{ComparisonRow, ComparisonTable, Ranking};
-pub(crate) use conclusions::{Conclusion, ConclusionOutcome, Headline};
+pub(crate) use conclusions::{Conclusion, ConclusionOutcome, Headline, NO_WINNER};
 pub(crate) use facts::{Fact, HOSTS, LeftOutFact, RunFacts, machine_facts};
 pub(crate) use load_curves::LoadCurve;
 pub(crate) use tables::ReportTables;
@@ -153,7 +153,7 @@ impl Document {
         let comparisons = comparisons::comparisons(&report_cells, &groups);
         let run = (!has_several).then(|| sources.first().map(|source| source.run_info.run.as_str()));
         let conclusions = conclusions::conclusions(&groups, run.flatten());
-        let tradeoffs = tradeoffs::tradeoffs(&report_cells, &conclusions);
+        let tradeoffs = tradeoffs::tradeoffs(&report_cells, &groups, &conclusions);
         let (standings, of_means) = comparisons::rankings(&report_cells, &comparisons);
         Self {
             format: FORMAT,

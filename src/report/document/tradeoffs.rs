@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use super::conclusions::{Conclusion, ConclusionOutcome};
 use super::interpolation::{Interpolation, interpolations};
-use crate::analysis::metrics::{self, LatencyKind, Metric, Quantity, Statistic};
-use crate::report::tables::{ReportCell, group_by_name, is_unknown, means_of_starts, metric_value};
+use crate::analysis::metrics::{self, Metric, Quantity};
+use crate::report::tables::{Group, ReportCell, group_by_name, is_unknown, means_of_starts, metric_value};
 use crate::results::record::provenance::UnknownFact;
 use crate::results::record::validity::Verdict;
 
@@ -51,8 +51,12 @@ pub(crate) struct OperatingPoint {
     pub(crate) is_on_frontier: bool,
 }
 
-pub(super) fn tradeoffs(cells: &[ReportCell<'_>], conclusions: &[Conclusion]) -> Vec<Tradeoff> {
-    let title = |cell: &ReportCell<'_>| format!("{} · {}", cell.launch.model, cell.cell.scenario.name);
+/// The tradeoffs of these cells, whose groups have these conclusions, in the same order.
+pub(super) fn tradeoffs(
+    cells: &[ReportCell<'_>],
+    compared: &[Group<'_, '_>],
+    conclusions: &[Conclusion],
+) -> Vec<Tradeoff> {
     let groups = group_by_name(cells.iter().map(|cell| (title(cell), cell)));
     let tradeoff = |(title, group): (String, Vec<&ReportCell<'_>>)| {
         let is_per_gpu = group
@@ -69,10 +73,11 @@ pub(super) fn tradeoffs(cells: &[ReportCell<'_>], conclusions: &[Conclusion]) ->
         sort_by_engine(&mut points);
         mark_frontier(&mut points);
         let slo_tok_s = slo_speed(&group);
-        let has_winners = conclusions
+        let has_winners = compared
             .iter()
-            .filter(|conclusion| conclusion.title.starts_with(&title))
-            .all(|conclusion| conclusion.outcome == ConclusionOutcome::Winner);
+            .zip(conclusions)
+            .filter(|(group, _)| group.rows.iter().any(|row| self::title(row) == title))
+            .all(|(_, conclusion)| conclusion.outcome == ConclusionOutcome::Winner);
         (!points.is_empty()).then(|| Tradeoff {
             title,
             is_per_gpu,
@@ -83,6 +88,11 @@ pub(super) fn tradeoffs(cells: &[ReportCell<'_>], conclusions: &[Conclusion]) ->
         })
     };
     groups.into_iter().filter_map(tradeoff).collect()
+}
+
+/// Model and name of the scenario, without its load.
+fn title(cell: &ReportCell<'_>) -> String {
+    format!("{} · {}", cell.launch.model, cell.cell.scenario.name)
 }
 
 /// The name of an engine's line in charts over loads.
@@ -123,18 +133,14 @@ fn operating_points(cell: &ReportCell<'_>, output: Metric) -> Vec<OperatingPoint
             record.points.iter().filter_map(|search_point| {
                 let figure = |metric| metrics::metric_value(&search_point.figures, metric);
                 let load = format!("{} {}", search_point.value, record.by.unit());
-                point(load, interactivity(figure), figure(output))
+                point(load, figure(Metric::Interactivity), figure(output))
             })
         })
         .collect();
     if !searched.is_empty() {
         return searched;
     }
-    let own = point(
-        load(cell),
-        interactivity(|metric| cell.value(metric)),
-        cell.value(output),
-    );
+    let own = point(load(cell), cell.value(Metric::Interactivity), cell.value(output));
     own.map(|own| OperatingPoint {
         starts: values_of_starts(cell, output),
         ..own
@@ -145,9 +151,8 @@ fn operating_points(cell: &ReportCell<'_>, output: Metric) -> Vec<OperatingPoint
 
 /// Output per user and output of each start; empty unless every start has both.
 fn values_of_starts(cell: &ReportCell<'_>, output: Metric) -> Vec<[f64; 2]> {
-    let of_summary = |summary: &_| interactivity(|metric| metric_value(summary, metric));
-    let users = means_of_starts(&cell.read_by_start(of_summary));
-    let outputs = means_of_starts(&cell.read_by_start(|summary| metric_value(summary, output)));
+    let of_starts = |metric| means_of_starts(&cell.read_by_start(|summary| metric_value(summary, metric)));
+    let (users, outputs) = (of_starts(Metric::Interactivity), of_starts(output));
     match users.len() == outputs.len() {
         true => users
             .into_iter()
@@ -156,14 +161,6 @@ fn values_of_starts(cell: &ReportCell<'_>, output: Metric) -> Vec<[f64; 2]> {
             .collect(),
         false => Vec::new(),
     }
-}
-
-/// Tokens per second for one user while an answer streams. Files of other tools have TPOT alone.
-pub(crate) fn interactivity(figure: impl Fn(Metric) -> Option<f64>) -> Option<f64> {
-    figure(Metric::Interactivity).or_else(|| {
-        let tpot = figure(Metric::Time(Statistic::Mean, LatencyKind::Tpot))?;
-        (tpot > 0.0).then(|| 1000.0 / tpot)
-    })
 }
 
 /// The speed that the SLO demands for each answer, if all cells of the group have the same.

@@ -2,6 +2,7 @@ use super::frontier::frontiers;
 use super::history::{all_series, figures};
 use super::row::{FIGURES, RowState, interval};
 use super::*;
+use crate::analysis::metrics::Metric;
 use crate::base::ids::CellKey;
 use crate::report::html;
 use crate::report::testing::Case;
@@ -208,6 +209,40 @@ fn a_frontier_has_a_line_for_each_version_and_no_invalid_point() {
     for word in ["run new", "2026-11-03", "host h", "matrix 0.1.0", "valid"] {
         assert!(of_new.provenance.contains(word), "{}", of_new.provenance);
     }
+}
+
+#[test]
+fn results_with_tpot_alone_are_in_frontiers() {
+    let with_tpot = |version: &str, output: f64, tpot_ms: f64| {
+        let mut case = judged(version, output);
+        for figures in case.summaries[0].figures.values_mut() {
+            figures.remove(&Metric::Interactivity.name());
+            figures.insert("mean_tpot_ms".to_owned(), Some(tpot_ms));
+        }
+        case
+    };
+    let mut site = Site::default();
+    add(
+        &mut site,
+        "a",
+        1,
+        &machine("h"),
+        &[with_tpot("vllm@1.0", 100.0, 20.0)],
+    );
+    add(
+        &mut site,
+        "b",
+        2,
+        &machine("h"),
+        &[with_tpot("vllm@2.0", 110.0, 25.0)],
+    );
+    let frontiers = frontiers(&site);
+    let users: Vec<f64> = frontiers[0]
+        .versions
+        .iter()
+        .map(|version| version.points[0].interactivity_tok_s)
+        .collect();
+    assert_eq!(users, [50.0, 40.0]);
 }
 
 #[test]
