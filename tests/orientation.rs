@@ -83,6 +83,30 @@ fn the_doctor_names_what_is_missing_and_starts_nothing() {
 }
 
 #[test]
+fn the_doctor_warns_of_other_work_on_the_host() {
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let work: Vec<_> = (0..cpus)
+        .map(|_| {
+            Command::new("sh")
+                .args(["-c", "while :; do :; done"])
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    let folder = tempfile::tempdir().unwrap();
+    let host = matrix(folder.path(), &["doctor"]);
+    for mut process in work {
+        process.kill().unwrap();
+        process.wait().unwrap();
+    }
+    assert_eq!(host.status.code(), Some(0), "{}", stderr(&host));
+    assert!(stdout(&host).contains("other processes use"), "{}", stdout(&host));
+    for text in ["warning: other processes used", "`host-busy`"] {
+        assert!(stderr(&host).contains(text), "{text}: {}", stderr(&host));
+    }
+}
+
+#[test]
 fn a_new_engine_is_valid_at_once_and_never_replaces_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let forms: [(&str, &[&str]); 3] = [

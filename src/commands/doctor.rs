@@ -12,6 +12,7 @@ use crate::commands::measure::notice_line;
 use crate::commands::output::{Colors, eprint, print};
 use crate::commands::session_error::session_error;
 use crate::exit::Exit;
+use crate::results::record::validity::ReasonCode;
 use crate::runner::environment::PullPolicy;
 use crate::runner::session::examination::{self, HostFacts};
 use crate::runner::session::observer::{Notice, Observer, OutdatedMeasurements};
@@ -21,6 +22,12 @@ pub(crate) fn execute(args: &DoctorArgs, colors: Colors) -> Outcome {
     let facts =
         examination::host_facts(&environment(), &Notes).map_err(|error| session_error(error, colors))?;
     print(&printable(&describe_host(&facts)));
+    if let Some(busy) = facts.busy() {
+        eprint(&format!(
+            "warning: {busy} during the last second\n  = help: stop them before a run (`top` lists them); otherwise measurements become suspect (`{}`)\n",
+            ReasonCode::HostBusy.name()
+        ));
+    }
     let Some(matrix) = &args.matrix else {
         return Ok(Exit::Done);
     };
@@ -105,6 +112,11 @@ fn describe_host(facts: &HostFacts) -> String {
     let files = machine
         .open_files
         .map_or_else(|| "unknown".to_owned(), |limit| limit.to_string());
+    let load = facts.load.as_ref().and_then(|load| load.other_cpus);
+    let load = load.map_or_else(
+        || "unknown".to_owned(),
+        |used| format!("other processes use {used:.2} processors"),
+    );
     let lines = [
         (
             "host",
@@ -113,6 +125,7 @@ fn describe_host(facts: &HostFacts) -> String {
         ("processor", format!("{}, {cpus}, {memory}", known(&machine.cpu))),
         ("GPUs", gpus),
         ("containers", daemon),
+        ("busy", load),
         ("open files", format!("at most {files}")),
         ("HF_TOKEN", token.to_owned()),
     ];

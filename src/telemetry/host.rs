@@ -10,7 +10,7 @@ use std::time::Duration;
 use procfs::{Current, CurrentSI, KernelStats, LoadAverage, Meminfo};
 
 use crate::base::clock;
-use crate::results::record::telemetry::{SampleValues, TelemetrySource};
+use crate::results::record::telemetry::{HostWindow, SampleValues, TelemetrySource};
 use crate::telemetry::host::cpu_set::{CpuRanges, allowed_cpus, parse_cpu_list, shares_cpus};
 use crate::telemetry::host::process_cpu::ProcessTreeCpu;
 use crate::telemetry::host::thread_cpu::ThreadCpu;
@@ -110,6 +110,27 @@ impl HostProbe {
         put("numa_remote", is_remote.map(|meets| f64::from(u8::from(!meets))));
         put("shares_cpus", shares.map(|shares| f64::from(u8::from(shares))));
     }
+}
+
+/// The processors that this host has, and how many of them other processes use during this time; without the rest of a window.
+pub(crate) async fn other_processes(time: Duration) -> Option<HostWindow> {
+    let mut probe = HostProbe::new(EngineLocation::Remote);
+    let mut read = || {
+        let mut values = SampleValues::new();
+        probe.read_cpu(&mut values);
+        (clock::now(), values)
+    };
+    let (began, before) = read();
+    tokio::time::sleep(time).await;
+    let (ended, after) = read();
+    let used = |name: &str| Some(after.get(name)? - before.get(name)?);
+    let seconds = ended.since(began).as_secs_f64();
+    let other_cpus = ((used("busy_cpu_s")? - used("client_cpu_s")?) / seconds).max(0.0);
+    Some(HostWindow {
+        cpus: *after.get("cpus")? as u32,
+        other_cpus: Some(other_cpus),
+        ..HostWindow::default()
+    })
 }
 
 impl Probe for HostProbe {

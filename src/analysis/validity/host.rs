@@ -69,7 +69,7 @@ fn judge_host(telemetry: &Telemetry, host: &HostWindow, bounds: &ValidityBounds,
 }
 
 /// Returns a text about the processors that other processes used, if they exceed [`max_other_cpus`].
-pub(super) fn other_processes(host: &HostWindow, bounds: &ValidityBounds) -> Option<String> {
+pub(crate) fn other_processes(host: &HostWindow, bounds: &ValidityBounds) -> Option<String> {
     let used = host.other_cpus.map(|used| used.min(f64::from(host.cpus)))?;
     if used <= max_other_cpus(host, bounds) {
         return None;

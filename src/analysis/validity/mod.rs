@@ -29,6 +29,7 @@ pub use codes::code_entry;
 pub(crate) use codes::{CodeEntry, table_as_document};
 pub(crate) use counters::reported_tokens;
 pub(crate) use evidence::Evidence;
+pub(crate) use host::other_processes;
 pub(crate) use responses::input::Responses;
 pub(crate) use responses::summary::summarize_answers;
 pub(crate) use served_model::precision_family;

@@ -1,8 +1,13 @@
 //! What a host is, and what it lacks for a run that is not started.
 
+use std::time::Duration;
+
+use crate::analysis::validity;
 use crate::base::threads;
+use crate::config::validity::ValidityBounds;
 use crate::engine::{self, DaemonFacts};
 use crate::results::record::machine::Machine;
+use crate::results::record::telemetry::HostWindow;
 use crate::runner::environment::Environment;
 use crate::runner::gpu_selection;
 use crate::runner::preflight::{RunPaths, UnmetRequirement};
@@ -11,13 +16,25 @@ use crate::runner::session::gpus;
 use crate::runner::session::observer::Observer;
 use crate::runner::session::preparation;
 use crate::runner::session::request::RunRequest;
-use crate::telemetry::machine;
+use crate::telemetry::{host, machine};
 
 /// A host, and its container daemon or why it cannot be used.
 pub(crate) struct HostFacts {
     pub(crate) machine: Machine,
     pub(crate) daemon: Result<DaemonFacts, String>,
+    /// What other processes use of the processors; `None` if the kernel does not say it.
+    pub(crate) load: Option<HostWindow>,
 }
+
+impl HostFacts {
+    /// Why the host is too busy to measure on, if it is.
+    pub(crate) fn busy(&self) -> Option<String> {
+        validity::other_processes(self.load.as_ref()?, &ValidityBounds::default())
+    }
+}
+
+/// How long other processes are watched.
+const WATCHED: Duration = Duration::from_secs(1);
 
 /// Reads the facts of this host.
 pub(crate) fn host_facts(
@@ -28,10 +45,13 @@ pub(crate) fn host_facts(
     let (mut machine, _) = gpus::machine(environment, &|notice| observer.notice(notice))?;
     machine.open_files = open_files.or(machine.open_files);
     let runtime = threads::runtime()?;
-    let daemon = runtime.block_on(engine::daemon_facts(&environment.docker()));
+    let docker = environment.docker();
+    let (daemon, load) = runtime
+        .block_on(async { tokio::join!(engine::daemon_facts(&docker), host::other_processes(WATCHED)) });
     Ok(HostFacts {
         machine,
         daemon: daemon.map_err(|error| error.to_string()),
+        load,
     })
 }
 
