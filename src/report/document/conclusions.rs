@@ -154,6 +154,9 @@ fn winner_sentence(group: &Group<'_, '_>, best: usize, next: usize, lead: Lead) 
     format!("{better}{compared}{attained}{}.", cost_text(winner, Some(other)))
 }
 
+/// How a sentence without a winner begins.
+pub(crate) const NO_WINNER: &str = "No winner";
+
 /// Such as `No winner among a@1 and b@2: their output throughput differs by less than 2 %, the smallest difference that counts:
 /// 1000 tok/s and 1001 tok/s.`
 fn no_winner_sentence(group: &Group<'_, '_>, leaders: &[usize], why: &str) -> String {
@@ -180,7 +183,7 @@ fn no_winner_sentence(group: &Group<'_, '_>, leaders: &[usize], why: &str) -> St
             )
         });
     format!(
-        "No winner among {}: {why}{values}{attained}{cost}.",
+        "{NO_WINNER} among {}: {why}{values}{attained}{cost}.",
         names(group, leaders)
     )
 }

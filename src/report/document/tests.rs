@@ -505,6 +505,31 @@ fn a_planted_tenth_is_in_sentence_chart_and_table_alike() {
 }
 
 #[test]
+fn a_scenario_whose_name_begins_another_one_has_winners_of_its_own() {
+    let of = |scenario: &'static str, factors: &'static [f64], best: f64| {
+        let cases = loads("a@1", 1000.0, factors)
+            .into_iter()
+            .chain(loads("b@2", best, factors));
+        cases.map(move |mut case| {
+            case.cell.scenario.name = scenario.to_owned();
+            case
+        })
+    };
+    let cases = of("chat", &[1.0, 1.004, 0.996, 1.002, 0.998], 1100.0).chain(of(
+        "chat-long",
+        &[1.0, 1.2, 0.85, 1.1, 0.9],
+        1050.0,
+    ));
+    let document = TestRun::new("one", cases.collect()).document();
+    let winners: Vec<(&str, bool)> = document
+        .tradeoffs
+        .iter()
+        .map(|tradeoff| (tradeoff.title.as_str(), tradeoff.has_winners))
+        .collect();
+    assert_eq!(winners, [("m · chat", true), ("m · chat-long", false)]);
+}
+
+#[test]
 fn an_unclear_difference_has_a_winner_neither_in_sentence_nor_in_chart_nor_in_table() {
     const WIDE: [f64; 5] = [1.0, 1.2, 0.85, 1.1, 0.9];
     let cases = loads("a@1", 1000.0, &WIDE)
@@ -522,7 +547,8 @@ fn an_unclear_difference_has_a_winner_neither_in_sentence_nor_in_chart_nor_in_ta
         let text = drawn(format, &document)
             .split_whitespace()
             .collect::<Vec<_>>()
-            .join(" ");
+            .join(" ")
+            .replace("<strong>No winner</strong>", "No winner");
         assert!(text.contains("No winner among a@1 and b@2"), "{format}: {text}");
         assert!(
             !text.contains("times the output") && !text.contains("[best"),

@@ -5,7 +5,9 @@ use serde::Serialize;
 use super::charts;
 use super::components::{Entry, FigureView, TableView, chart_views, table_view, with_caption};
 use super::load_charts;
-use crate::report::document::{ConclusionOutcome, Document, Fact, Headline, LeftOutFact, ReportTables};
+use crate::report::document::{
+    ConclusionOutcome, Document, Fact, Headline, LeftOutFact, NO_WINNER, ReportTables,
+};
 use crate::report::table::single_line;
 use crate::report::tables::group_by_name;
 use crate::results::record::cell::Origin;
@@ -42,8 +44,9 @@ pub(super) struct ReportView {
 #[derive(Serialize)]
 struct HeadlineView {
     about: String,
-    /// The winner, before the rest of the sentence; empty without one.
-    winner: String,
+    /// How the sentence begins, in bold type: the winner, or that there is none.
+    beginning: String,
+    /// The rest of the sentence.
     sentence: String,
     outcome: ConclusionOutcome,
 }
@@ -141,14 +144,17 @@ pub(super) fn view(document: &Document) -> ReportView {
 
 fn headline(headline: &Headline) -> HeadlineView {
     let sentence = single_line(&headline.sentence);
-    let winner = headline.winner.as_deref().map(single_line).unwrap_or_default();
-    let (winner, sentence) = match sentence.strip_prefix(&winner) {
-        Some(rest) => (winner, rest.to_owned()),
+    let beginning = match headline.outcome {
+        ConclusionOutcome::NoWinner => NO_WINNER.to_owned(),
+        _ => headline.winner.as_deref().map(single_line).unwrap_or_default(),
+    };
+    let (beginning, sentence) = match sentence.strip_prefix(&beginning) {
+        Some(rest) => (beginning, rest.to_owned()),
         None => (String::new(), sentence),
     };
     HeadlineView {
         about: single_line(&headline.about),
-        winner,
+        beginning,
         sentence,
         outcome: headline.outcome,
     }
