@@ -100,15 +100,11 @@ impl State {
             } => {
                 self.total = *measurements;
                 self.cells = Cells::new(*finished);
-                let before = if *finished > 0 {
-                    format!(", {finished} of them already finished")
-                } else {
-                    String::new()
-                };
-                self.print_line(&format!(
-                    "run {run}: {matrix}, {}{before}",
-                    cells_measured(*measurements)
-                ));
+                let planned = cells_measured(*measurements);
+                self.print_line(&match finished {
+                    0 => format!("run {run}: {matrix}, {planned}"),
+                    _ => format!("run {run}: {matrix}, {planned}, {finished} of them already finished"),
+                });
             }
             Event::StartsAdded { starts, measurements } => {
                 self.total = *measurements;
@@ -117,7 +113,7 @@ impl State {
                     several => format!("{several} more starts"),
                 };
                 self.print_line(&format!(
-                    "{more}, {} in total: some cells are not precise enough yet",
+                    "the run makes {more}, {} in total, because some cells are not precise enough yet",
                     cells_measured(*measurements)
                 ));
             }
@@ -201,7 +197,7 @@ impl State {
                 self.print_line(&format!("  launch failed: {reason}"));
                 self.print_log_lines(tail);
             }
-            Event::EngineStopped { how, .. } if how.starts_with("left running") => {
+            Event::EngineStopped { how, .. } if how.starts_with("the server is left running") => {
                 self.print_line(&format!("  {how}"));
             }
             Event::EngineStopped { how, seconds, .. } => {

@@ -230,7 +230,7 @@ fn the_items_of_public_tasks_are_fetched_and_planned() {
                   scenarios: [l: { dataset: random-ids, prompts: 4, concurrency: 2, input_len: 8, output_len: 8 }]\n\
                   quality: { tasks: [ifeval: { items: 2 }] }\n";
     std::fs::write(folder.path().join("m.yaml"), matrix).expect("a file can be written");
-    let missing = "the items of the task `ifeval` are missing";
+    let missing = "the file with the items of the task `ifeval` is missing";
     let plan = call(folder.path(), None, &["plan", "m.yaml"]);
     assert!(said(&plan).contains(missing), "{}", said(&plan));
     let fetch = ["fetch", "m.yaml", "--endpoint", &server.address];

@@ -146,8 +146,8 @@ fn the_published_reports_come_back_to_the_byte_and_their_mistakes_are_told() {
         "sglang-v0.5.1.md:25: the table of contents says `SGLang v0.10.1`, the title says `SGLang v0.5.1`",
         "sglang-v0.5.1.md:858: the text around the result states 10000 prompts, but 1000 were requested",
         "sglang-v0.5.1.md:1062: the text around the result states 10000 prompts, but 1000 were requested",
-        "lmdeploy-v0.10.0.md:100: events carry 2.10 tokens on average",
-        "lmdeploy-v0.10.0.md:998: the command serves `openai/gpt-oss-20b`, the client's arguments name `openai/gpt-oss-120b`",
+        "lmdeploy-v0.10.0.md:100: streamed events carry 2.10 tokens on average",
+        "lmdeploy-v0.10.0.md:998: the server's command serves `openai/gpt-oss-20b`, but the client's arguments name `openai/gpt-oss-120b`",
     ] {
         assert!(ran.stderr.contains(mistake), "{mistake}\n{}", ran.stderr);
     }
@@ -455,7 +455,7 @@ fn files_of_further_tools_that_hold_no_result_are_refused_with_a_reason() {
     assert_eq!(ran.code, Some(2), "{}", ran.stderr);
     for said in [
         "no results found in `empty.json`: GuideLLM's report has no benchmarks",
-        "no results found in `list.json`: the file is a JSON list, but not an aggregate of InferenceX",
+        "no results found in `list.json`: the file is a JSON list, but its entries are not results of InferenceX",
         "no results found in `new.yaml`: the benchmark report has version `0.9`; only versions 0.1 and 0.2 can be read",
         "nothing was imported",
     ] {
@@ -659,9 +659,8 @@ fn medians_of_vllm_are_in_every_table_that_has_their_column() {
     );
     assert_eq!(held.code, Some(5), "{}", held.stderr);
     assert!(
-        held.stdout.contains(
-            "median TPOT is available only by the definition `current` of the tool that measured it"
-        ),
+        held.stdout
+            .contains("median TPOT was measured only by the definition `current` of another tool"),
         "{}",
         held.stdout
     );

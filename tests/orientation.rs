@@ -78,7 +78,7 @@ fn the_doctor_names_what_is_missing_and_starts_nothing() {
     let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("matrices/demo.yaml");
     let ready = matrix(folder.path(), &["doctor", &demo.display().to_string()]);
     assert_eq!(ready.status.code(), Some(0), "{}", stderr(&ready));
-    assert!(stdout(&ready).contains("nothing is missing; start it with: matrix run "));
+    assert!(stdout(&ready).contains("nothing is missing; start the run with: matrix run "));
     assert!(!folder.path().join("results").exists(), "nothing is created");
 }
 

@@ -73,7 +73,7 @@ fn plan_names_inputs_that_are_missing_and_how_to_get_them() {
     assert_eq!(code, 0, "{err}");
     assert!(err.contains("inputs are missing:"), "{err}");
     assert!(
-        err.contains("download them with `matrix fetch matrices/qwen3.yaml`"),
+        err.contains("the missing files with `matrix fetch matrices/qwen3.yaml`"),
         "{err}"
     );
     assert!(!out.contains("missing"), "{out}");

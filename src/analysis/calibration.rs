@@ -79,8 +79,8 @@ pub(crate) fn judge_flood(streams: u32, events_per_s: f64, cpu_share: f64) -> Fl
 pub(crate) fn open_connections_note(facts: &ClientFacts) -> Option<String> {
     (facts.left_open > 0).then(|| {
         format!(
-            "the server left {} connections open for a second or more after `[DONE]`; `matrix` ends an answer at that line, \
-             bench_serving would have waited longer",
+            "the server left {} connections open for a second or more after `[DONE]`; for `matrix`, an answer ends at that \
+             line, but bench_serving would have waited longer",
             facts.left_open
         )
     })

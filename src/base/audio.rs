@@ -69,7 +69,7 @@ impl AudioFormat {
         };
         match seconds {
             Some(seconds) if seconds > MAX_SECONDS => Err(format!(
-                "the header of the file says {seconds:.0} s, longer than {MAX_SECONDS} s (7 days); its sample rate may be wrong"
+                "the header of the file says that the audio takes {seconds:.0} s, but at most {MAX_SECONDS} s (7 days) are allowed; the sample rate in the header may be wrong"
             )),
             seconds => Ok(seconds),
         }
@@ -86,7 +86,8 @@ fn flac_seconds(file: &[u8]) -> Result<Option<f64>, String> {
         .filter(|_| file.starts_with(b"fLaC") && file[4] & 0x7f == 0);
     let Some(facts) = facts else {
         return Err(
-            "it is not a FLAC file: it does not begin with `fLaC` and its stream information".to_owned(),
+            "the file is not a FLAC file: it does not begin with `fLaC` and its stream information"
+                .to_owned(),
         );
     };
     let bits = u64::from_be_bytes(facts.try_into().expect("eight bytes"));
@@ -137,7 +138,7 @@ mod tests {
         assert_eq!(AudioFormat::Wav.seconds(&file(604_800)), Ok(Some(MAX_SECONDS)));
         let error = AudioFormat::Wav.seconds(&file(604_801)).unwrap_err();
         assert!(
-            error.contains("says 604801 s, longer than 604800 s (7 days)"),
+            error.contains("audio takes 604801 s, but at most 604800 s (7 days)"),
             "{error}"
         );
     }

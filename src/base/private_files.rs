@@ -25,7 +25,7 @@ pub(crate) fn create_folder(folder: &Path) -> io::Result<()> {
     match about.is_dir() && is_private(&about) {
         true => Ok(()),
         false => Err(permission_denied(
-            "the folder belongs to another user, or others can write to it",
+            "the folder belongs to another user, or other users can write to it",
         )),
     }
 }
@@ -65,7 +65,7 @@ pub(crate) fn open_file(options: &mut OpenOptions, path: &Path) -> io::Result<Fi
     })?;
     match file.metadata()?.is_file() {
         true => Ok(file),
-        false => Err(permission_denied("it is not a regular file")),
+        false => Err(permission_denied("the path is not a regular file")),
     }
 }
 

@@ -7,7 +7,7 @@ use std::{fs, io};
 pub(crate) fn check(path: &Path) -> io::Result<()> {
     match fs::metadata(path)?.is_file() {
         true => Ok(()),
-        false => Err(io::Error::other("it is not a regular file")),
+        false => Err(io::Error::other("the path is not a regular file")),
     }
 }
 
@@ -23,7 +23,10 @@ mod tests {
         std::os::unix::fs::symlink(&file, &link).unwrap();
         assert!(check(&file).is_ok() && check(&link).is_ok());
         for other in [Path::new("/dev/zero"), folder.path()] {
-            assert_eq!(check(other).unwrap_err().to_string(), "it is not a regular file");
+            assert_eq!(
+                check(other).unwrap_err().to_string(),
+                "the path is not a regular file"
+            );
         }
     }
 }

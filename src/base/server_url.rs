@@ -64,12 +64,15 @@ impl<'u> ServerUrl<'u> {
         }
         let url = Url::parse(text).map_err(|error| malformed(text, &error.to_string()))?;
         if !matches!(url.scheme(), "http" | "https") {
-            return Err(UrlFault::new("only http, https and unix are supported", FORM));
+            return Err(UrlFault::new(
+                "only the schemes http, https and unix are supported",
+                FORM,
+            ));
         }
         if !url.username().is_empty() || url.password().is_some() {
             return Err(UrlFault::new(
-                "the URL contains a user or a password",
-                "send user and password as `Authorization` in `headers:`",
+                "the URL contains a user name or a password",
+                "send user name and password as `Authorization` in `headers:`",
             ));
         }
         if let Some(part) = [
@@ -114,7 +117,7 @@ fn malformed(text: &str, error: &str) -> UrlFault {
             "it contains a space",
             "write several addresses as a list: `urls: [http://a, http://b]`",
         ),
-        _ => UrlFault::new(format!("it is not a URL: {error}"), FORM),
+        _ => UrlFault::new(format!("the address is not a URL: {error}"), FORM),
     }
 }
 
@@ -145,15 +148,15 @@ mod tests {
         for (text, reason, help) in [
             ("", "it is empty", "http://host"),
             ("h:8000", "it has no scheme", "did you mean `http://h:8000`?"),
-            ("ftp://h", "only http, https and unix", "http://host"),
+            ("ftp://h", "only the schemes http, https and unix", "http://host"),
             ("http://a b", "it contains a space", "urls: ["),
             ("http://h:99999", "its port is invalid", "1 to 65535"),
             ("http://h:x", "its port is invalid", "1 to 65535"),
             ("http://h:0", "its port is invalid", "1 to 65535"),
             ("http://h:1?k=v", "it has a query", "remove what follows"),
             ("http://h:1/#a", "it has a fragment", "remove what follows"),
-            ("http://u:p@h", "a user or a password", "`headers:`"),
-            ("http://", "it is not a URL", "http://host"),
+            ("http://u:p@h", "a user name or a password", "`headers:`"),
+            ("http://", "the address is not a URL", "http://host"),
             ("unix://a.sock", "not absolute", "unix:///"),
         ] {
             let fault = ServerUrl::parse(text).unwrap_err();

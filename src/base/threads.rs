@@ -95,7 +95,7 @@ fn limit_advice(error: &io::Error) -> String {
     let memory = set(limits.as_ref().map(|limits| limits.max_address_space.soft_limit));
     let is = |value: Option<u64>| value.map_or_else(String::new, |value| format!(" (now {value})"));
     let threads = format!(
-        "raise the limit on processes and threads of this user, `ulimit -u`{}, or of this cgroup, `pids.max`{}",
+        "raise the limit on processes and threads: `ulimit -u`{} for this user, or `pids.max`{} for this cgroup",
         is(users),
         is(pids_max())
     );

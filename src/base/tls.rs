@@ -24,7 +24,7 @@ const HTTP_1_1: &[u8] = b"http/1.1";
 const NO_TLS_HINT: &str = "the server does not speak TLS; use `http://`";
 const INSECURE_HELP: &str = "skip the check with `--insecure` (`tls: { insecure: true }` in a matrix)";
 const CERTIFICATE_HELP: &str = "trust the server's CA with `--ca-file` or SSL_CERT_FILE (in a matrix: `tls: { ca_file: FILE }`), or skip the check with `--insecure` (in a matrix: `tls: { insecure: true }`)";
-const REFUSED_IDENTITY: &str = "the server refused the client certificate (`--client-cert`; `tls: { client_cert: FILE }` of an engine in a matrix)";
+const REFUSED_IDENTITY: &str = "the server refused the client certificate; set another one with `--client-cert` (in a matrix: `tls: { client_cert: FILE }` of the engine)";
 const CLIENT_CERTIFICATE_HELP: &str = "the server may require a client certificate: set `--client-cert` and `--client-key` of `matrix bench`, or `tls: { client_cert: FILE, client_key: FILE }` of an engine in a matrix";
 
 /// How a server is trusted, and how the client proves who it is.
@@ -66,7 +66,7 @@ pub(crate) enum TlsError {
         what: &'static str,
         reason: String,
     },
-    #[error("the certificate of `{certificate}` and the key of `{key}` do not belong together: {reason}")]
+    #[error("the certificate in `{certificate}` and the key in `{key}` do not belong together: {reason}")]
     Mismatch {
         certificate: String,
         key: String,
@@ -371,7 +371,7 @@ mod tests {
             ),
             (
                 AlertReceived(AlertDescription::UnknownCA),
-                "refused the client certificate (`--client-cert`",
+                "refused the client certificate; set another one with `--client-cert`",
                 "may require",
             ),
             (

@@ -380,7 +380,7 @@ pub(crate) fn arg_name(value: &impl ValueEnum) -> String {
 impl UnsupportedArgs {
     /// An error with the reason for each of these flags that was given.
     pub(crate) fn refusals(&self) -> Vec<String> {
-        let rust = "`matrix bench` is always a client written in Rust, with the same random draws as the Python tool";
+        let rust = "`matrix bench` is always a client written in Rust, and it draws the same random values as the Python tool";
         let known = [
             (self.rust_client, "rust-client", rust),
             (self.rust_worker_threads.is_some(), "rust-worker-threads", rust),

@@ -29,7 +29,7 @@ pub(super) fn described_values(values: &[(&'static str, &'static str)]) -> Possi
 /// Parses the Python tool's name of a backend.
 pub(super) fn backend() -> impl TypedValueParser<Value = Backend> {
     PossibleValuesParser::new(Backend::ALL.iter().map(|backend| backend.name()))
-        .try_map(|name| Backend::from_name(&name).ok_or_else(|| Error::custom("there is no such backend")))
+        .try_map(|name| Backend::from_name(&name).ok_or_else(|| Error::custom("no backend has this name")))
 }
 
 /// Parses the Python tool's name of a data set.
@@ -58,7 +58,7 @@ pub(super) fn fetched_dataset() -> impl TypedValueParser<Value = DatasetName> {
 fn known_dataset(text: String) -> Result<DatasetName, Error> {
     let mut all = DatasetName::ALL.iter().copied();
     all.find(|name| name.bench_serving_name() == text)
-        .ok_or_else(|| Error::custom("there is no such data set"))
+        .ok_or_else(|| Error::custom("no data set has this name"))
 }
 
 fn parse_variant<T: DeserializeOwned>(name: &str) -> Result<T, Error> {

@@ -66,14 +66,14 @@ impl std::str::FromStr for Arms {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "`{text}` does not name two different arms; write `AXIS=A,B`, such as `version=v1,v2` or `engine=a,b`"
+                "`{text}` does not name two different values of an axis to compare; write `AXIS=A,B`, such as `version=v1,v2` or `engine=a,b`"
             )
         };
         let (axis, values) = text.split_once('=').ok_or_else(wrong)?;
         let values: Vec<&str> = values.split(',').map(str::trim).collect();
         match (select::AXES.contains(&axis.trim()), values.as_slice()) {
             (false, _) => Err(format!(
-                "`{}` is not an axis; the axes are {}",
+                "`{}` is not an axis of the matrix; the axes are {}",
                 axis.trim(),
                 select::AXES.join(", ")
             )),
@@ -111,7 +111,7 @@ The saved value is the upper bound of the noise (80 % confidence) with its degre
 are then enough. It never widens the bound for `same`. It is used only on the host that measured it (recognised by GPU UUIDs, DMI UUID or machine id): for the same cell \
 with any version of the engine, else for the same model and scenario, else for the whole host.\n\n\
 In simulations (2000 runs, seed 20261122) with a noise of 1 %, five starts per side show a change of 2.4 %. `--target 2%` is then reported as reached in at most 15 % of \
-runs, and the bound saved after such a stop is above the true noise in about 75 %. With `--target` each arm has at least five starts.")]
+runs, and the bound saved after such a stop is above the true noise in about 75 %. With `--target`, each of the two arms has at least five starts.")]
 pub(crate) struct NoiseArgs {
     #[command(flatten)]
     pub(crate) job: JobArgs,
@@ -258,7 +258,7 @@ pub(crate) struct HistoryArgs {
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "\
 The first and the last version are measured first, in turn. One loss then decides the search: the metric and cell with the largest loss, or crashed starts and failed requests if \
-no metric got worse. With `--criterion upgrade`, it is the first reason for the answer no. After `worse` the search continues among earlier versions, after `same` or `better` among later ones. The first version is started again in turn with each \
+no metric got worse. With `--criterion upgrade`, the first reason why `matrix upgrade` answers no decides instead. After `worse` the search continues among earlier versions, after `same` or `better` among later ones. The first version is started again in turn with each \
 version. If a version is `unclear`, the search ends with exit code 5 and prints the two versions between which the first bad one is. Verdicts are those of `matrix compare`. Each \
 pair of versions is a separate run; `--resume` continues the newest search that measured the first and the last version.\n\n\
 Exit codes: 0 the last version is not worse than the first; 1 the first bad version was found; 5 undecided.")]

@@ -155,7 +155,7 @@ fn named_run(moved: &BaselineMoveArgs, plan: &Plan) -> Result<Run, CommandError>
     })?;
     if run.info.matrix != plan.matrix {
         return Err(CommandError::usage(format!(
-            "error: `{}` is a run of matrix `{}`, not of `{}`\n",
+            "error: `{}` is a run of the matrix `{}`, not of the matrix `{}`\n",
             run.info.run, run.info.matrix, plan.matrix
         )));
     }
@@ -170,7 +170,7 @@ fn drop_unusable_cells(side: &mut RunStats) -> String {
         .filter_map(|(key, cell)| {
             let (cause, reason) = cell.exclusion()?;
             Some(format!(
-                "note: {key} is left out of the baseline: {}: {reason}\n",
+                "note: the cell {key} is left out of the baseline ({}): {reason}\n",
                 cause.name()
             ))
         })
@@ -212,14 +212,14 @@ impl TooFewStarts<'_> {
             ..
         } = self;
         let needed = match self.is_noise_known {
-            true => "three",
-            false => "five (three if `matrix noise` measured this host)",
+            true => "at least three are needed",
+            false => "at least five are needed, or three if `matrix noise` measured this host",
         };
         let is_of_first = |start: &&Start| start.cells.iter().any(|measured| measured.cell == **first);
         let planned = run.plan.starts.iter().filter(is_of_first).count();
         let help = match planned >= self.required_starts && planned > *starts {
             true => format!(
-                "{} of the {planned} planned starts {} not count{}. To measure failed and invalid cells again, use `{} --failed`; a run with `--retry-invalid` does so itself",
+                "{} of the {planned} planned starts {} not count{}. To measure failed and invalid cells again, use `{} --failed`; a run with `--retry-invalid` measures them again by itself",
                 planned - starts,
                 if planned - starts == 1 { "does" } else { "do" },
                 self.excluded.map_or_else(String::new, |excluded| format!(
@@ -231,7 +231,7 @@ impl TooFewStarts<'_> {
             false => "measure with `repeats: { starts: 5 }`".to_owned(),
         };
         format!(
-            "note: {few} of {} in the baseline {} too few starts that count, such as {first} with {starts}; {needed} are needed. Until then, a nightly run judges only suspected losses of such a cell, by fresh starts (exit code 5 if it judges nothing); {help}\n",
+            "note: {few} of {} in the baseline {} too few usable starts. For example, {first} has {starts}; {needed}. Until then, a nightly run judges only suspected losses of such a cell, by fresh starts (exit code 5 if it judges nothing); {help}\n",
             pluralize(self.total_cells, "cell", "cells"),
             if self.total_cells == 1 { "has" } else { "have" }
         )

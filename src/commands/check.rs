@@ -61,7 +61,7 @@ pub(crate) fn execute(args: &CheckArgs, colors: Colors) -> Outcome {
                 ));
                 print(&describe_loads(plan));
                 print(&format!(
-                    "what this host needs for it: {}\n",
+                    "to see what this host needs for the matrix, run: {}\n",
                     command_line::doctor_command(&args.matrix)
                 ));
             }

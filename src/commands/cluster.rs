@@ -203,7 +203,8 @@ fn in_job(folder: &Path, args: &RunArgs, run: impl FnOnce(&RunArgs) -> Outcome) 
     };
     if job::is_given_up(folder) {
         return Err(CommandError::cannot_continue(
-            "error: this job is over: its start of an engine may have been given to another job\n".to_owned(),
+            "error: this job does not measure, because another job may have taken over its part of the run\n"
+                .to_owned(),
         ));
     }
     let exit = run(&args).unwrap_or_else(|error| {
@@ -235,10 +236,12 @@ pub(crate) fn script(
         .filter(|_| profile.job_per == JobPer::Launch)
     {
         cluster_starts::check(JobCommand::Run, &loaded.plan)?;
-        let jobs = loaded.plan.starts.len();
-        let at_once = profile.max_jobs.map_or_else(
-            || "all at once".to_owned(),
-            |max| format!("at most {max} at once"),
+        let jobs = pluralize(loaded.plan.starts.len(), "job", "jobs");
+        let number = profile.max_jobs.map_or_else(
+            || format!("{jobs}, all submitted at once; script of the first"),
+            |max| {
+                format!("{jobs}, of which at most {max} are queued or running at once; script of the first")
+            },
         );
         let part = loaded.plan.part(first);
         let profile = cluster_starts::timed(&profile, loaded, &args.results)(&part);
@@ -247,7 +250,6 @@ pub(crate) fn script(
             size: size_of(&part, &profile),
             ..request(&results, loaded, &profile)?
         };
-        let number = format!("{}, {at_once}; the first", pluralize(jobs, "job", "jobs"));
         return Ok((number, request.script()));
     }
     if let Some(only) = &args.only {

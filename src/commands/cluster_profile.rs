@@ -40,7 +40,7 @@ pub(super) fn profile(
             None => Ok(profile),
             Some(problem) => {
                 let wrong = Diagnostic::new(format!("{problem} (`{}`)", source.name)).with_help(
-                    "remove them, or set `runtime` to `podman`, `apptainer`, `singularity` or `enroot`",
+                    "remove `options` and `bind`, or set `runtime` to `podman`, `apptainer`, `singularity` or `enroot`",
                 );
                 Err(diagnostics_error(&[wrong], &[source], colors.stderr))
             }
@@ -48,7 +48,7 @@ pub(super) fn profile(
         (_, false) => Err(diagnostics_error(&diagnostics, &[source], colors.stderr)),
         (None, true) => {
             let empty = Diagnostic::new(format!("the profile `{}` is empty", path.display()))
-                .with_help("write at least `scheduler: slurm`");
+                .with_help("write at least the line `scheduler: slurm`");
             Err(diagnostics_error(&[empty], &[source], colors.stderr))
         }
     }
@@ -89,7 +89,7 @@ fn profile_path(cluster: &str, matrix_folder: &Path) -> Result<PathBuf, CommandE
         })
         .collect();
     let known = match known.is_empty() {
-        true => "there is no profile yet".to_owned(),
+        true => "there is no cluster profile yet".to_owned(),
         false => format!(
             "the profiles are {}",
             known.into_iter().collect::<Vec<_>>().join(", ")

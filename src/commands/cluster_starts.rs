@@ -225,8 +225,8 @@ fn detached(jobs: usize, waiting: usize, resume: &str, cancel: &str) -> String {
     }
     if waiting > 0 {
         text.push_str(&match waiting {
-            1 => "1 start is not yet submitted; `--resume` submits it\n".to_owned(),
-            count => format!("{count} starts are not yet submitted; `--resume` submits them\n"),
+            1 => "1 start of an engine has no job yet; `--resume` submits its job\n".to_owned(),
+            count => format!("{count} starts of engines have no jobs yet; `--resume` submits their jobs\n"),
         });
     }
     text

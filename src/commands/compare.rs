@@ -55,12 +55,12 @@ pub(crate) fn execute(args: &CompareArgs, colors: Colors) -> Outcome {
     // A copy under another name has the same measurements too.
     if baseline.began == candidate.began && baseline.cells == candidate.cells {
         for row in comparison.rows.iter_mut().filter(|row| row.verdict().is_some()) {
-            let why = "both sides are the same measurements".to_owned();
+            let why = "baseline and candidate are the same measurements".to_owned();
             row.answer.outcome = decision::Outcome::NotJudged(NoVerdict::NotComparable(why));
         }
         print_comparison(args, &comparison, ["baseline", "candidate"], colors);
         eprint(&format!(
-            "note: both sides are the same measurements, those of the run `{}`: nothing was compared\n",
+            "note: nothing was compared, because baseline and candidate are the same measurements of the run `{}`\n",
             candidate.run
         ));
         return Ok(Exit::NotJudged);
@@ -81,7 +81,7 @@ pub(crate) fn execute(args: &CompareArgs, colors: Colors) -> Outcome {
 fn execute_arms(args: &CompareArgs, gates: &[Metric], colors: Colors) -> Outcome {
     let Some(Arms { axis, values }) = &args.arms else {
         return Err(CommandError::usage(
-            "error: there is no candidate\n  = help: name a second run, or two arms of the run with `--arms`\n",
+            "error: there is no candidate to compare with the baseline\n  = help: name a second run, or two arms of the run with `--arms`\n",
         ));
     };
     let run = store::nightly::find_run(&args.results, &args.baseline)
@@ -115,10 +115,9 @@ fn repeat_note(run: &Run, comparison: &Comparison) -> String {
         return String::new();
     }
     format!(
-        "note: {} of this run {} not count, and neither {} of the other side in the same round; measure again with `matrix run {} --resume {} --failed`, then compare again\n",
+        "note: {} of this run {} not count. Measurements of the other side in the same round do not count either. To measure again, run `matrix run {} --resume {} --failed`; then compare again\n",
         pluralize(lost, "measurement", "measurements"),
         if lost == 1 { "does" } else { "do" },
-        if lost == 1 { "does that" } else { "do those" },
         run.plan.matrix,
         run.info.run
     )

@@ -52,7 +52,7 @@ pub(crate) fn execute(args: &DoctorArgs, colors: Colors) -> Outcome {
     let unmet = unmet.map_err(|error| session_error(error, colors))?;
     if unmet.is_empty() {
         print(&printable(&format!(
-            "nothing is missing; start it with: {}\n",
+            "nothing is missing; start the run with: {}\n",
             command_line::run_command(matrix)
         )));
         return Ok(Exit::Done);
@@ -107,7 +107,7 @@ fn describe_host(facts: &HostFacts) -> String {
     };
     let token = match env_variable("HF_TOKEN") {
         Some(_) => "set",
-        None => "not set (needed for gated models only)",
+        None => "no token is set; only gated models need one",
     };
     let files = machine
         .open_files

@@ -95,8 +95,8 @@ fn describe_failure(error: FetchError) -> String {
 fn untried_line(files: usize) -> String {
     match files {
         0 => String::new(),
-        1 => "1 more file of the hub was not downloaded after this error\n".to_owned(),
-        n => format!("{n} more files of the hub were not downloaded after this error\n"),
+        1 => "1 more file of the hub was not downloaded because of this error\n".to_owned(),
+        n => format!("{n} more files of the hub were not downloaded because of this error\n"),
     }
 }
 

@@ -61,11 +61,10 @@ pub(super) fn matrix_name(argument: &str, colors: Colors) -> Result<String, Comm
 fn no_history_error(matrix: &str, results: &Path) -> CommandError {
     let known = store::nightly::matrices(results);
     let help = match known.as_slice() {
-        [] => {
-            "measure one with `matrix nightly`, or choose another folder of runs with `--results`".to_owned()
-        }
+        [] => "make a nightly run with `matrix nightly`, or choose another folder of runs with `--results`"
+            .to_owned(),
         known => format!(
-            "give the `name` of the matrix as in its file; there are nightly runs of {}",
+            "give the `name` that the matrix file contains; there are nightly runs of {}",
             known.join(", ")
         ),
     };

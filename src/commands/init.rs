@@ -27,7 +27,7 @@ pub(crate) fn execute(args: &InitArgs) -> Outcome {
         message.push_str(&format!("{status} {}\n", file.display()));
     }
     message.push_str(&format!(
-        "try it: {}\nfor two servers that already run: put their URLs into {}\n",
+        "try the demo: {}\nto compare two servers that already run, put their URLs into {}\n",
         command_line::run_command(&args.dir.join("matrices/demo.yaml")),
         args.dir.join("matrices/two-servers.yaml").display()
     ));

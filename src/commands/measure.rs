@@ -112,7 +112,7 @@ pub(super) fn measure(request: RunRequest<'_>, view: RunView<'_>) -> Result<Meas
         let wrong = outcome.measurements.wrong;
         if view.args.failed && wrong > 0 {
             eprint(&format!(
-                "note: `--failed` does not repeat {} with wrong answers, because a repeat would only give the engine another chance; start a new run once the engine is repaired\n",
+                "note: `--failed` does not repeat {} with wrong answers, because a better repeat would not make the engine correct; repair the engine, then start a new run\n",
                 pluralize(wrong, "measurement", "measurements")
             ));
         }
@@ -188,7 +188,7 @@ fn add_listeners(session: &mut Session<'_>, args: &RunArgs) -> Arc<Progress> {
 /// The message if a signal ends the command before the report is written.
 pub(super) fn no_report_message(folder: &Path) -> String {
     format!(
-        "stopped while the report was written; the measurements are saved\n  = help: write it with: {} --out {}\n",
+        "the command was stopped while it wrote the report; the measurements are saved\n  = help: write the report with: {} --out {}\n",
         command_line::report_command(folder),
         command_line::shell_quote(&folder.to_string_lossy())
     )

@@ -109,7 +109,7 @@ fn check_most(args: &NoiseArgs, of_arm: u32) -> Result<(), CommandError> {
     let starts = 2 * of_arm;
     if args.target.is_some() && starts > args.most {
         return Err(CommandError::usage(format!(
-            "error: `--starts {of_arm}` requires {starts} starts of each launch (both arms together), but `--most` is {}\n  = help: raise `--most`, or lower `--starts` (at least {STARTS_PER_SIDE})\n",
+            "error: `--starts {of_arm}` requires {starts} starts of each launch (two arms with {of_arm} starts each), but `--most` is {}\n  = help: raise `--most`, or lower `--starts` (at least {STARTS_PER_SIDE})\n",
             args.most
         )));
     }
@@ -134,12 +134,12 @@ fn extra_starts(args: &NoiseArgs, run: &Run, gates: &[Metric]) -> StartCounts {
 /// Reports whether the target is reached.
 fn print_target(args: &NoiseArgs, run: &Run, noise_figures: &NoiseFigures) {
     match (args.target, noise::largest_visible_change(noise_figures)) {
-        (_, None) => eprint("note: the noise is unknown: no cell has three starts that count\n"),
+        (_, None) => eprint("note: the noise is unknown: no cell has three valid starts\n"),
         (None, Some(_)) => {}
         (Some(target), Some((cell, figure, widest))) => {
             let what = match noise::is_target_reached(args.target, noise_figures) {
                 true => "the target is reached",
-                false => "the target is not reached within `--most`",
+                false => "`--target` is not reached with the starts that `--most` allows",
             };
             eprint(&format!(
                 "note: {what}: with {} starts of each launch, a change of {:.2} % or more is detected in every metric (even if the noise is at its upper bound, 80 % confidence). `--target` is {:.2} %. The noisiest metric is {figure} of {cell}\n",

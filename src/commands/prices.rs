@@ -45,7 +45,7 @@ pub(super) fn price_list(file: Option<&Path>, colors: Colors) -> Result<PriceLis
 pub(super) fn price_list_or_shipped(colors: Colors) -> PriceList {
     price_list(None, colors).unwrap_or_else(|error| {
         eprint(&format!(
-            "{}note: the report uses the prices inside this program\n",
+            "{}note: the report uses the prices that are built into `matrix`\n",
             error.message
         ));
         shipped_list()

@@ -31,8 +31,10 @@ pub(super) fn required_starts(
     let min_starts = bisection::min_starts(plan, gates, noise.as_ref()) as u32;
     if requested < min_starts {
         let why = match min_starts as usize {
-            MIN_STARTS_NOISE_KNOWN => "a verdict needs three starts per side",
-            _ => "a verdict needs five starts per side, or three if `matrix noise` measured this host",
+            MIN_STARTS_NOISE_KNOWN => "a verdict needs three starts on each side of the comparison",
+            _ => {
+                "a verdict needs five starts on each side of the comparison, or three if `matrix noise` measured this host"
+            }
         };
         eprint(&format!(
             "note: `{flag} {requested}` is raised to {min_starts}: {why}\n"

@@ -39,22 +39,30 @@ impl Cancel {
         })
     }
 
-    /// Describes why answers of this protocol cannot be cancelled so, and the fix; `None` if they can.
+    /// Describes why answers of this protocol cannot be cancelled so, and the fix; `None` if they can. Messages call the
+    /// protocol `name`.
     pub(crate) fn unsupported_reason(
         &self,
         protocol: Protocol,
+        name: &str,
         is_streamed: bool,
-    ) -> Option<[&'static str; 2]> {
+    ) -> Option<(String, &'static str)> {
         if !protocol.facts().generates_text {
-            return Some([
-                "does not generate text, so each answer arrives at once and no request can be cancelled",
+            return Some((
+                format!(
+                    "{name} does not generate text, so each answer arrives at once and no request can be cancelled"
+                ),
                 "cancel only requests of a protocol that generates text",
-            ]);
+            ));
         }
-        (self.after_tokens.is_some() && !is_streamed).then_some([
-            "does not stream answers here, so no request can be cancelled after a number of tokens",
-            "cancel requests after a time instead, or let the server stream the answers",
-        ])
+        (self.after_tokens.is_some() && !is_streamed).then(|| {
+            (
+                format!(
+                    "{name} does not stream answers here, so no request can be cancelled after a number of tokens"
+                ),
+                "cancel requests after a time instead, or let the server stream the answers",
+            )
+        })
     }
 }
 

@@ -106,7 +106,7 @@ impl Prices {
         if let Some(price) = self.matrix.gpu_hour {
             return Some(StatedPrice {
                 dollars: price.get(),
-                origin: format!("${} per GPU-hour, the price in the matrix", price.get()),
+                origin: format!("${} per GPU-hour, the price in the matrix file", price.get()),
             });
         }
         let gpu = gpu?;
@@ -128,7 +128,7 @@ impl Prices {
         if let Some(price) = self.matrix.kwh {
             return Some(StatedPrice {
                 dollars: price.get(),
-                origin: format!("${} per kWh, the price in the matrix", price.get()),
+                origin: format!("${} per kWh, the price in the matrix file", price.get()),
             });
         }
         let entry = self.list.energy.as_ref()?;
@@ -205,7 +205,10 @@ mod tests {
         for gpu in [None, Some("NVIDIA L4")] {
             assert_eq!(own.gpu_hour(gpu).unwrap().dollars, 2.5);
         }
-        assert_eq!(own.kwh().unwrap().origin, "$0.1 per kWh, the price in the matrix");
+        assert_eq!(
+            own.kwh().unwrap().origin,
+            "$0.1 per kWh, the price in the matrix file"
+        );
         for bad in [r#"{"gpu_hour": 0}"#, r#"{"gpu_hour": -1}"#, r#"{"hour": 1}"#] {
             assert!(serde_json::from_str::<MatrixPrice>(bad).is_err(), "{bad}");
         }

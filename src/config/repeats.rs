@@ -148,8 +148,15 @@ impl fmt::Display for StopRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { most, half_width, .. } = self;
         match self.budget {
-            Some(budget) => write!(f, "up to {most} until {half_width}, within {budget} of GPU time"),
-            None => write!(f, "up to {most} until {half_width}"),
+            Some(budget) => write!(
+                f,
+                "up to {most} starts until the confidence interval is within {half_width}, \
+                 using at most {budget} of GPU time"
+            ),
+            None => write!(
+                f,
+                "up to {most} starts until the confidence interval is within {half_width}"
+            ),
         }
     }
 }
@@ -274,7 +281,7 @@ mod tests {
         assert_eq!(repeats(30, None).stop_rule().unwrap().most, 30);
         assert_eq!(
             repeats(3, Some(12)).stop_rule().unwrap().to_string(),
-            "up to 12 until ±2 %"
+            "up to 12 starts until the confidence interval is within ±2 %"
         );
         assert_eq!(Repeats::default().stop_rule(), None);
     }

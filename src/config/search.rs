@@ -158,11 +158,11 @@ impl Search {
             // A conversation has any number of requests.
             (_, _, SearchVariable::Sessions) => return None,
             (Some(prompts), ..) if u64::from(prompts) < needed => (
-                format!("a search point of {prompts} requests"),
+                format!("the search sends only {prompts} requests at each load"),
                 format!("{needed} requests"),
             ),
             (None, Some(seconds), SearchVariable::Rate) if self.from * seconds < needed as f64 => (
-                format!("a search point of {seconds} s at {} req/s", self.from),
+                format!("the search measures for only {seconds} s at {} req/s", self.from),
                 format!(
                     "{needed} requests, which take {:.0} s",
                     (needed as f64 / self.from).ceil()
@@ -171,8 +171,8 @@ impl Search {
             _ => return None,
         };
         Some(format!(
-            "{what} cannot show that {target} % of requests meet the SLO, because this needs {needs}; allow longer points, start at a higher value, or lower the \
-             target"
+            "{what}, which cannot show that {target} % of requests meet the SLO: this needs {needs}; allow more requests or time \
+             per load, start at a higher value, or lower the target"
         ))
     }
 
@@ -221,12 +221,12 @@ impl Search {
         let is_whole = from.fract() == 0.0 && to.fract() == 0.0 && *to <= f64::from(u32::MAX);
         if !is_range {
             return Some(format!(
-                "`from` {from} and `to` {to} are not a range of a {name}; `from` must be above 0, and `to` at least `from`"
+                "`from` {from} and `to` {to} are not a valid range for {name}; `from` must be above 0, and `to` at least `from`"
             ));
         }
         if *by != SearchVariable::Rate && !is_whole {
             return Some(format!(
-                "`from` {from} and `to` {to} are not a range of a {name}; `from` and `to` must be whole numbers"
+                "`from` {from} and `to` {to} are not a valid range for {name}; `from` and `to` must be whole numbers"
             ));
         }
         if !(self.target > 0.0 && self.target <= MAX_TARGET) {
@@ -251,7 +251,9 @@ impl Search {
             return Some("`duration` must be longer than 0s".to_owned());
         }
         if self.prompts.is_some() && self.duration.is_some() {
-            return Some("both `prompts` and `duration` limit a point; remove one of them".to_owned());
+            return Some(
+                "`prompts` and `duration` both limit each load of the search; remove one of them".to_owned(),
+            );
         }
         self.find_short_point()
     }
@@ -288,21 +290,21 @@ mod tests {
     fn a_search_that_cannot_be_says_why() {
         let usual = || Search::new(SearchVariable::Concurrency);
         for (search, why) in [
-            (Search { from: 0.0, ..usual() }, "are not a range"),
+            (Search { from: 0.0, ..usual() }, "are not a valid range"),
             (
                 Search {
                     from: 8.0,
                     to: 4.0,
                     ..usual()
                 },
-                "are not a range",
+                "are not a valid range",
             ),
             (
                 Search {
                     to: f64::NAN,
                     ..usual()
                 },
-                "are not a range",
+                "are not a valid range",
             ),
             (Search { from: 1.5, ..usual() }, "whole numbers"),
             (
@@ -325,7 +327,7 @@ mod tests {
                     prompts: Some(100),
                     ..usual()
                 },
-                "a search point of 100 requests cannot show that 99 % of requests meet the SLO, because this needs 805 requests",
+                "the search sends only 100 requests at each load, which cannot show that 99 % of requests meet the SLO: this needs 805 requests",
             ),
             (
                 Search {
@@ -333,7 +335,7 @@ mod tests {
                     target: 0.95,
                     ..Search::new(SearchVariable::Rate)
                 },
-                "a search point of 10 s at 1 req/s cannot show that 95 % of requests meet the SLO, because this needs 183 requests, which take 183 s",
+                "the search measures for only 10 s at 1 req/s, which cannot show that 95 % of requests meet the SLO: this needs 183 requests, which take 183 s",
             ),
             (
                 Search {

@@ -93,7 +93,9 @@ pub(crate) fn arm_pairs<'a, K: PartialEq + fmt::Display>(
                 _ => None,
             });
             if let Some((cell, one, other)) = other {
-                return Err(format!("{cell} could be compared with {one} and with {other}"));
+                return Err(format!(
+                    "it is unclear whether to compare {cell} with {one} or with {other}"
+                ));
             }
             matches.push((first, second));
         }

@@ -95,7 +95,9 @@ impl FromStr for UpgradeSide {
                         || format!("known: {}", names.join(", ")),
                         |near| format!("did you mean `{near}`?"),
                     );
-                    return Err(format!("`{name}` is not a setting that can be upgraded; {help}"));
+                    return Err(format!(
+                        "`{name}` is not a setting that `matrix upgrade` can change; {help}"
+                    ));
                 }
             },
         };
@@ -178,11 +180,11 @@ impl Upgrade {
         if from.setting != to.setting {
             return error(
                 format!(
-                    "`--from` sets `{}`, and `--to` sets `{}`",
+                    "`--from` sets `{}`, but `--to` sets another setting, `{}`",
                     from.setting.name(),
                     to.setting.name()
                 ),
-                "the two sides may differ in only one setting; write the same setting on both sides, such as `--from image=A --to image=B`",
+                "write the same setting in `--from` and `--to`, such as `--from image=A --to image=B`",
             );
         }
         if from.value == to.value {
@@ -195,7 +197,10 @@ impl Upgrade {
             UpgradedSetting::Engine => {
                 find_engine(matrix, &to.value)?;
                 if engine.is_some() {
-                    return error("`--engine` has no effect together with `engine=`", "leave it out");
+                    return error(
+                        "`--engine` has no effect if `--from` and `--to` set `engine=`",
+                        "remove `--engine`",
+                    );
                 }
                 from.value.clone()
             }
@@ -205,7 +210,7 @@ impl Upgrade {
                 (None, engines) => {
                     let names = engines.iter().map(|named| engine_name(named).value.as_str());
                     return error(
-                        "the matrix has several engines",
+                        "the matrix has several engines, and none of them is selected",
                         format!("name one with `--engine`: {}", backtick_list(names)),
                     );
                 }
@@ -332,7 +337,9 @@ impl Upgrade {
         error(
             format!("`axes.{axis}` of the matrix has no set `{unknown}`"),
             match sets {
-                [] => format!("add both sets, such as `axes: {{ {axis}: {{ old: …, new: … }} }}`"),
+                [] => format!(
+                    "add one set for `--from` and one for `--to`, such as `axes: {{ {axis}: {{ old: …, new: … }} }}`"
+                ),
                 sets => match nearest_name(unknown, sets.iter().copied()) {
                     Some(near) => format!("did you mean `{near}`?"),
                     None => format!("its sets are {}", backtick_list(sets.iter().copied())),

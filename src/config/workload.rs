@@ -35,8 +35,8 @@ const MAX_IMAGE_BYTES: u64 = 64 << 30;
 pub(crate) const MAX_AUDIO_BYTES: u64 = 4 << 30;
 
 /// What makes answers checkable, for the help of an error.
-pub(crate) const CHECKABLE_ANSWERS: &str = "use the data set `structured`; or `openai` with rows that have `response_format`, `tools` or \
-     `expected_answer`; or a request body with `response_format` or `tools`";
+pub(crate) const CHECKABLE_ANSWERS: &str = "use requests whose answers can be checked: the data set `structured`, rows of the data set `openai` with \
+     `response_format`, `tools` or `expected_answer`, or a request body with `response_format` or `tools`";
 
 impl Workload {
     /// A thousand prompts of a data set with its default options.
@@ -112,8 +112,8 @@ impl Workload {
     pub(crate) fn search_error(&self) -> Option<String> {
         (self.facts().prompts == PromptForm::Sessions).then(|| {
             format!(
-                "a search sends the prompts in several parts, which would cut the sessions of `{}`; measure several rates or \
-                 concurrencies instead",
+                "a search divides the prompts among several loads, but the sessions of the data set `{}` must not be divided; \
+                 measure several rates or concurrencies instead",
                 self.dataset.bench_serving_name()
             )
         })
@@ -221,7 +221,7 @@ pub(crate) fn unread_option(dataset: DatasetName, field: &str) -> String {
     let readers: Vec<&str> = readers(field).collect();
     let have = if readers.len() == 1 { "has" } else { "have" };
     format!(
-        "`{name}` has no option `{field}`, which only {} {have}; remove it",
+        "the data set `{name}` has no option `{field}` (only {} {have} it); remove the option",
         backtick_list(readers)
     )
 }

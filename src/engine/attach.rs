@@ -123,7 +123,7 @@ impl AttachedEngine {
         for endpoint in std::iter::once(&self.first).chain(&self.others) {
             if let Some(problem) = connection_problem(endpoint).await {
                 let which = match self.others.is_empty() {
-                    true => "it".to_owned(),
+                    true => "the server".to_owned(),
                     false => format!("the server on port {}", endpoint.port),
                 };
                 return format!(
@@ -131,7 +131,7 @@ impl AttachedEngine {
                 );
             }
         }
-        "left running (not started by `matrix`)".to_owned()
+        "the server is left running, because `matrix` did not start it".to_owned()
     }
 }
 

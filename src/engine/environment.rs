@@ -69,9 +69,10 @@ pub(crate) fn describe_environment(launch: &Launch, process: &Process, names: &[
             .filter(|name| !name.starts_with(OWN_PREFIX)),
     );
     let kept_back = kept_back.map(|names| {
-        format!("not passed to the engine, because they look like secrets: {names} (name them in `env:` to pass them)")
+        format!("these variables are not passed to the engine, because they look like secrets: {names} (name them in `env:` to pass them)")
     });
-    let hidden = hidden.map(|names| format!("values redacted in all output: {names}"));
+    let hidden = hidden
+        .map(|names| format!("the values of these variables are replaced by `***` in all output: {names}"));
     let words: Vec<String> = kept_back.into_iter().chain(hidden).collect();
     (!words.is_empty()).then(|| format!("inherited from this shell; {}", words.join("; ")))
 }

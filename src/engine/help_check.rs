@@ -270,7 +270,12 @@ pub(super) async fn container_process_flags(
                 .await
                 .map_err(|_| absent())?
         }
-        None => return Err(format!("{}, and is not downloaded only for this check", absent())),
+        None => {
+            return Err(format!(
+                "{}, and `matrix` does not download the image only for this check",
+                absent()
+            ));
+        }
     };
     let plain = ContainerCommand {
         container: Container {

@@ -31,7 +31,7 @@ impl NoToken {
 
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum NotReady {
-    #[error("the engine {status} before it was ready{}", explanation(fatal_line.as_deref()))]
+    #[error("{status} before it was ready{}", explanation(fatal_line.as_deref()))]
     Exited {
         status: String,
         /// The log line that explains it.

@@ -251,7 +251,7 @@ fn describe_ends(ends: impl Iterator<Item = (Option<String>, String)>) -> String
         match (names.is_empty(), more) {
             (true, _) => description,
             (false, 0) => format!("{named}: {description}"),
-            (false, more) => format!("{named}, and {more} more: {description}"),
+            (false, more) => format!("{named}, and {more} more processes: {description}"),
         }
     });
     texts.collect::<Vec<_>>().join("; ")
@@ -276,7 +276,7 @@ impl ProcessEngine {
         drop(others);
         log.wait_closed(LOG_DRAIN_TIMEOUT).await;
         let process = &self.processes[index];
-        let (description, end) = match status {
+        let (reason, end) = match status {
             Ok(status) => {
                 let end = EngineExitStatus {
                     code: status.code().map(i64::from),
@@ -284,16 +284,16 @@ impl ProcessEngine {
                     // The exit status does not say who killed the process; the kernel's log may.
                     out_of_memory: None,
                 };
-                (format!("ended ({status})"), end)
+                (status.to_string(), end)
             }
             Err(error) => (
-                format!("ended (the exit status cannot be read: {error})"),
+                format!("the exit status cannot be read: {error}"),
                 EngineExitStatus::default(),
             ),
         };
         let Some(name) = &process.name else {
             return ExitCause {
-                description,
+                description: format!("the engine ended ({reason})"),
                 fatal_line: None,
                 end,
                 fault: None,
@@ -305,13 +305,13 @@ impl ProcessEngine {
             ProcessPlace::Here(_) => None,
             // The end of the process by a signal is an exit code of `srun`.
             ProcessPlace::Elsewhere(_) if end.signal.is_some() => {
-                Some("another program killed `srun`, not the process itself")
+                Some("another program killed `srun`, but not the process that `srun` started")
             }
             ProcessPlace::Elsewhere(_) => lines.iter().find_map(|line| remote_process::host_error(line)),
         };
         let cause = host.map_or_else(String::new, |error| format!(": {error}"));
         ExitCause {
-            description: format!("ended, because its process `{name}` {description}{cause}"),
+            description: format!("the engine ended, because its process `{name}` ended ({reason}){cause}"),
             fatal_line: None,
             end,
             fault: host.map(|_| FailureClass::Infrastructure),
@@ -369,7 +369,7 @@ mod tests {
         let many = (1..=20).map(|number| end(&format!("d{number}"), "ended"));
         assert_eq!(
             describe_ends(many),
-            "d1, d2, d3, d4, d5, d6, d7, d8, and 12 more: ended"
+            "d1, d2, d3, d4, d5, d6, d7, d8, and 12 more processes: ended"
         );
     }
 }

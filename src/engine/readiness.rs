@@ -220,7 +220,7 @@ fn elsewhere_hint(name: &str, endpoint: &Endpoint) -> &'static str {
         "127.0.0.1" => "",
         _ if name.is_empty() => "",
         _ => {
-            "; on this node the process must listen on that address, for example with `--host \"{host}\"` in its `args`"
+            "; the process must listen on the address of its node, for example with `--host \"{host}\"` in its `args`"
         }
     }
 }
@@ -328,7 +328,7 @@ impl StartMonitor<'_> {
         // A process that was just started refuses connections: that is no error yet.
         let is_starting = !self.launch.is_attached() && answer.contains("Connection refused");
         match (answer.is_empty(), is_starting) {
-            (true, _) => format!("waiting for at most {limit}"),
+            (true, _) => format!("the engine has not answered yet; waiting for at most {limit}"),
             (false, true) => format!("the engine does not listen yet; waiting for at most {limit}"),
             (false, false) => format!("{answer}; waiting for at most {limit}"),
         }

@@ -27,7 +27,7 @@ pub(crate) struct RunningEngine {
 
 #[derive(Clone, Debug)]
 pub(crate) struct EngineExit {
-    /// What happened: `ended (…)` with `exit status: 1`, `signal: 9 (SIGKILL)`, a container's `exit code 137`
+    /// What happened: `the engine ended (…)` with `exit status: 1`, `signal: 9 (SIGKILL)`, a container's `exit code 137`
     /// or the fatal log line; or why the engine is given up although it may run.
     pub(crate) status: String,
     pub(crate) tail: Vec<String>,
@@ -135,7 +135,7 @@ impl RunningEngine {
             }
             Err(fatal_line) => EngineExit {
                 class: fatal_line.class(),
-                status: format!("ended (its log says `{}`)", fatal_line.line.trim()),
+                status: format!("the engine ended (its log says `{}`)", fatal_line.line.trim()),
                 tail,
                 fatal_line: Some(fatal_line),
                 end: None,

@@ -260,7 +260,7 @@ pub(super) fn clean_up(cache: &Path) -> RecordCleanup {
         }
         if cleanup.files > 0 {
             outcome.freed.push(format!(
-                "{:.1} MB of shared memory (files: {}) of run {run} ({start})",
+                "{:.1} MB of shared memory ({} files) that run {run} ({start}) left behind",
                 cleanup.bytes as f64 / 1e6,
                 cleanup.files
             ));

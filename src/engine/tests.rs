@@ -64,7 +64,7 @@ async fn a_log_is_whole_from_the_first_byte_and_holds_no_secret() {
     process(&mut launch).env = vec![("TOKEN".into(), Template::new("${KEY}"))];
     let mut running = env.start(&launch).await.unwrap();
     let engine_exit = running.wait_for_exit().await;
-    assert_eq!(engine_exit.status, "ended (exit status: 0)");
+    assert_eq!(engine_exit.status, "the engine ended (exit status: 0)");
     assert_eq!(engine_exit.end.and_then(|end| end.code), Some(0));
     assert_eq!(engine_exit.tail, ["first", "key ***", "last"]);
     assert_eq!(running.log().bytes(), 30);
@@ -189,11 +189,11 @@ async fn what_a_dead_engine_leaves_is_stopped_too() {
     let mut running = env.start(&launch).await.unwrap();
     assert_eq!(
         running.wait_for_exit().await.status,
-        "ended (signal: 9 (SIGKILL))"
+        "the engine ended (signal: 9 (SIGKILL))"
     );
     assert_eq!(
         running.wait_for_exit().await.status,
-        "ended (signal: 9 (SIGKILL))",
+        "the engine ended (signal: 9 (SIGKILL))",
         "asked again it says the same"
     );
     let pid = running.log().tail().remove(0);
@@ -398,7 +398,7 @@ async fn death_during_the_probe_is_death() {
         .await
         .unwrap_err();
     assert!(
-        matches!(&error, NotReady::Exited { status, .. } if status == "ended (signal: 9 (SIGKILL))"),
+        matches!(&error, NotReady::Exited { status, .. } if status == "the engine ended (signal: 9 (SIGKILL))"),
         "{error}"
     );
     running.stop().await;

@@ -282,7 +282,7 @@ impl Block {
                 line,
                 WarningSubject::Figures,
                 format!(
-                    "{} appears twice in the block with different values; the second is used",
+                    "{} appears twice in the result block with different values; the second value is used",
                     metric.label()
                 ),
             ));

@@ -103,7 +103,7 @@ impl Checks<'_> {
         {
             let [above, below] = with_differing_digits(low.midpoint(), high.midpoint());
             let message = format!(
-                "{} ({above} {unit}) is above {} ({below} {unit})",
+                "{} ({above} {unit}) is above {} ({below} {unit}), which is impossible",
                 lower.label(),
                 upper.label(),
                 unit = lower.unit().symbol(),

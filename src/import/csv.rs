@@ -86,7 +86,7 @@ fn result_from_row(line: u32, row: &BTreeMap<String, Value>) -> ResultBlock {
             Err(_) => result.warn(
                 line,
                 WarningSubject::Figures,
-                format!("`{cell}` is not a number for `{column}`; it is ignored"),
+                format!("`{cell}` is not a number for the column `{column}`; the value is ignored"),
             ),
         }
     }

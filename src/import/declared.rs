@@ -39,7 +39,8 @@ impl DeclaredFacts {
             line => line,
         };
         for (what, declared, in_file) in self.contradictions(result) {
-            let message = format!("{what} `{declared}` is declared, but the file says `{in_file}`");
+            let message =
+                format!("the declared {what} is `{declared}`, but the imported file says `{in_file}`");
             result.warn(line, WarningSubject::Declared, message);
         }
         if result.engine.is_none() {

@@ -265,7 +265,7 @@ impl Scanner {
             self.warnings.push(Warning::new(
                 block.line,
                 WarningSubject::Nothing,
-                "the block has no `Successful requests:` and is ignored",
+                "a result block has no line `Successful requests:`, so the block is ignored",
             ));
             return;
         }
@@ -273,7 +273,7 @@ impl Scanner {
             block.warnings.push(Warning::new(
                 number,
                 WarningSubject::Figures,
-                "the block is cut off before its last line; the missing figures stay unknown",
+                "the result block is cut off before its last line; the missing figures stay unknown",
             ));
         }
         let mut result = ResultBlock::new(block.line, block.tool, block.profile());

@@ -66,7 +66,7 @@ pub(super) fn read(text: &str) -> Result<Parsed, String> {
             return parsed;
         }
         let Value::Object(object) = document else {
-            return Err("the file is a JSON list, but not an aggregate of InferenceX".to_owned());
+            return Err("the file is a JSON list, but its entries are not results of InferenceX".to_owned());
         };
         results.push(result_from_object(1, &object)?);
         return Ok((results, warnings));
@@ -346,7 +346,7 @@ mod tests {
         for (wrong, why) in [
             (
                 r#""errors": ["", "timeout"]"#,
-                "1 of 2 requests have an error, but 2 succeeded",
+                "the file lists errors for 1 of 2 requests, but counts 2 requests as successful",
             ),
             (
                 r#""ttfts": [0.1]"#,

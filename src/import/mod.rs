@@ -35,9 +35,9 @@ pub(crate) use run::{ImportContent, ImportedRun, build_run};
 /// Why a file gives no cell.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "no results found in `{file}`: {reason}; use a console log or a Markdown report with blocks of \
-     bench_serving, its JSON lines or CSV, the JSON of `vllm bench serve`, or a result file of AIPerf, GuideLLM, \
-     InferenceX, inference-perf, genai-bench or llm-d"
+    "no results found in `{file}`: {reason}; use a console log or a Markdown report that contains the printed \
+     results of bench_serving, or the JSON lines or CSV of bench_serving. Also supported are the JSON of \
+     `vllm bench serve`, and result files of AIPerf, GuideLLM, InferenceX, inference-perf, genai-bench and llm-d"
 )]
 pub(crate) struct UnreadableFile {
     pub(crate) file: String,

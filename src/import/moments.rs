@@ -63,7 +63,7 @@ fn check_mean_gap(result: &mut ResultBlock, gaps: &[Vec<f64>]) {
     let mean = gaps.iter().flatten().sum::<f64>() / count as f64 * 1000.0;
     if (printed - mean).abs() > MAX_MEAN_DIFFERENCE * mean.abs() {
         let message = format!(
-            "mean ITL is {printed:.2} ms, but the gaps of the requests have a mean of \
+            "mean ITL is {printed:.2} ms, but the ITLs of the requests have a mean of \
             {mean:.2} ms"
         );
         result.warn(result.line, WarningSubject::Figures, message);

@@ -295,7 +295,7 @@ fn a_block_that_was_cut_keeps_what_it_has_and_says_so() {
     let imports = import("cut.log", &LAYOUTS[..end]);
     assert_eq!(imports.summaries.len(), 1);
     assert!(
-        imports.warnings[0].contains("the block is cut off"),
+        imports.warnings[0].contains("the result block is cut off"),
         "{:?}",
         imports.warnings
     );
@@ -563,13 +563,13 @@ fn rates_and_lengths_that_were_asked_for_and_not_measured_are_told() {
             ),
             (
                 warnings("8.0", 103.0, whole / 2, backend, 5.69),
-                "are 512 for each of 800 prompts, but 1024 were requested",
+                "are 512 tokens for each of 800 prompts, but 1024 tokens each were requested",
             ),
             (
                 warnings("8.0", 103.0, whole, backend, 17.1),
                 match backend {
                     "vllm" => "events carry 3.00 tokens",
-                    _ => "mean ITL, which this tool computes per token, is 17.10 ms",
+                    _ => "mean ITL, which the benchmark client computes per token, is 17.10 ms",
                 },
             ),
         ] {
@@ -623,14 +623,18 @@ fn a_block_whose_limit_contradicts_the_arguments_is_told() {
         (
             "2",
             "64",
-            "the block says at most 64 requests at a time, the client's arguments say at most 2",
+            "the result block says at most 64 requests at a time, but the client's arguments say at most 2",
         ),
         (
             "None",
             "64",
             "the client's arguments say any number of requests at a time",
         ),
-        ("2", "not set", "the block says any number of requests at a time"),
+        (
+            "2",
+            "not set",
+            "the result block says any number of requests at a time",
+        ),
     ] {
         let messages = warnings(arguments, printed);
         assert!(
@@ -651,7 +655,7 @@ fn answers_shorter_than_asked_are_told() {
     };
     let messages = warnings(64, "");
     assert!(
-        messages[0].contains("64 output tokens are 8 for each of 8 answers, but 16 were requested"),
+        messages[0].contains("64 output tokens are 8 tokens for each of 8 answers, but 16 tokens each"),
         "{messages:?}"
     );
     for (tokens, more) in [
@@ -706,7 +710,7 @@ fn objects_of_vllm_that_contradict_their_limit_or_their_lists_are_told() {
         ),
         (
             serde_json::json!({"ttfts": [0.1, 0.1, 0.1, 0.1, 0.1]}),
-            "4 requests succeeded and 0 failed, but 5 have a TTFT",
+            "4 requests succeeded and 0 failed, but more requests (5) have a TTFT",
         ),
     ] {
         let messages = warnings(wrong.clone());
@@ -744,11 +748,11 @@ fn figures_that_no_measurement_has_together_are_told() {
         ),
         (
             serde_json::json!({"median_ttft_ms": 20.0, "std_ttft_ms": 1.0}),
-            "with a standard deviation of 1.00 ms these two can differ by at most 1.05 ms",
+            "with a standard deviation of 1.00 ms, mean and percentile can differ by at most 1.05 ms",
         ),
         (
             serde_json::json!({"std_ttft_ms": 0.0}),
-            "with a standard deviation of 0.00 ms these two can differ by at most 0.05 ms",
+            "with a standard deviation of 0.00 ms, mean and percentile can differ by at most 0.05 ms",
         ),
         (
             serde_json::json!({"mean_ttft_ms": 700.0, "median_ttft_ms": 680.0}),
@@ -756,7 +760,7 @@ fn figures_that_no_measurement_has_together_are_told() {
         ),
         (
             serde_json::json!({"mean_ttft_ms": 9000.0, "std_ttft_ms": null}),
-            "if no value is above 200050.00 ms, the mean is at most",
+            "the longest value is at most 200050.00 ms, so the mean can be at most",
         ),
         (
             serde_json::json!({"p50_ttft_ms": 200.0}),
@@ -768,7 +772,7 @@ fn figures_that_no_measurement_has_together_are_told() {
         ),
         (
             serde_json::json!({"mean_itl_ms": 20.0, "median_itl_ms": 20.0, "p99_itl_ms": 30.0}),
-            "mean ITL is 20.00 ms, but mean TPOT is 48.00 ms: each token would have more than 2.3 events",
+            "mean ITL is 20.00 ms, but mean TPOT is 48.00 ms: each token would need more than 2.3 streamed events",
         ),
         (
             serde_json::json!({"mean_tpot_ms": 30.0, "median_tpot_ms": 30.0, "p99_tpot_ms": 33.0,
@@ -872,7 +876,7 @@ fn moments_of_requests_are_held_against_the_figures() {
     assert_eq!(messages_for(0.048, 0.187), "");
     let quick = messages_for(0.02, 0.194);
     assert!(
-        quick.contains("mean ITL is 48.00 ms, but the gaps of the requests have a mean of 20.00 ms"),
+        quick.contains("mean ITL is 48.00 ms, but the ITLs of the requests have a mean of 20.00 ms"),
         "{quick}"
     );
     for spacing in [0.01, 0.3] {
@@ -889,7 +893,7 @@ fn moments_of_requests_are_held_against_the_figures() {
     assert!(
         !warnings_of_vllm(failed)
             .join("\n")
-            .contains("the gaps of the requests have a mean of")
+            .contains("the ITLs of the requests have a mean of")
     );
 }
 
@@ -940,15 +944,16 @@ fn servers_in_logs_are_read_and_held_against_what_is_declared() {
         assert_eq!(
             imports.warnings,
             [
-                "x.log:1: number of GPUs `1` is declared, but the file says `8`",
-                "x.log:1: precision `bf16` is declared, but the file says `fp8`",
+                "x.log:1: the declared number of GPUs is `1`, but the imported file says `8`",
+                "x.log:1: the declared precision is `bf16`, but the imported file says `fp8`",
             ],
             "{server}"
         );
         let validity = imports.summaries[0].validity.as_ref().unwrap();
         assert_eq!(validity.verdict, Verdict::Suspect, "{server}");
         let other = import("x.log", &log.replacen("acme/tiny-1b", "acme/big-70b", 1));
-        let why = "the command serves `acme/big-70b`, the client's arguments name `acme/tiny-1b`";
+        let why =
+            "the server's command serves `acme/big-70b`, but the client's arguments name `acme/tiny-1b`";
         assert!(other.warnings[0].contains(why), "{server}: {:?}", other.warnings);
     }
     for other in [
@@ -1002,21 +1007,21 @@ fn what_is_declared_otherwise_than_a_file_tells_is_told() {
                 engine: Some("other".to_owned()),
                 ..DeclaredFacts::default()
             },
-            "engine `other` is declared, but the file says `ACME`",
+            "the declared engine is `other`, but the imported file says `ACME`",
         ),
         (
             DeclaredFacts {
                 version: Some("v1.3".to_owned()),
                 ..DeclaredFacts::default()
             },
-            "version `v1.3` is declared, but the file says `v1.2.0`",
+            "the declared version is `v1.3`, but the imported file says `v1.2.0`",
         ),
         (
             DeclaredFacts {
                 model: Some("acme/tiny-2b".to_owned()),
                 ..DeclaredFacts::default()
             },
-            "model `acme/tiny-2b` is declared, but the file says `acme/tiny-1b`",
+            "the declared model is `acme/tiny-2b`, but the imported file says `acme/tiny-1b`",
         ),
     ] {
         let messages = warnings(declared);
@@ -1038,7 +1043,7 @@ fn a_fence_of_the_client_leaves_that_of_the_server() {
     let imports = import("r.md", &report);
     let launch = &imports.plan.launches[0];
     assert_eq!((launch.parallel.tp, launch.devices), (8, 8));
-    let why = "the heading says `acme/tiny-1b`, but the command serves `acme/tiny-7b`";
+    let why = "the heading names model `acme/tiny-1b`, but the server's command serves `acme/tiny-7b`";
     assert!(
         imports.warnings.iter().any(|warning| warning.contains(why)),
         "{:?}",

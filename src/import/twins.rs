@@ -63,7 +63,7 @@ pub(super) fn merge_files(readings: &[ImportedFile]) -> Vec<(&str, Vec<ResultBlo
 }
 
 fn merge_into(one: &mut ResultBlock, other: ResultBlock, file: &str) {
-    let says = format!("`{file}` has the same measurement; both are merged into one row");
+    let says = format!("`{file}` has the same measurement as another file; both are merged into one row");
     let line = one.line;
     one.engine = one.engine.take().or(other.engine);
     one.variant = one.variant.take().or(other.variant);

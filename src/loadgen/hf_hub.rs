@@ -227,16 +227,14 @@ impl Hub {
                 Err(AttemptError::Interrupted(reason)) => last = reason,
             }
         }
-        let present = match fs::metadata(&part) {
-            Ok(about) if about.len() > 0 => {
-                "; the downloaded part is kept, and the same command continues the download"
-            }
-            _ => "",
+        let message = match fs::metadata(&part) {
+            Ok(about) if about.len() > 0 => format!(
+                "{last} ({MAX_ATTEMPTS} attempts); the downloaded part is kept, and the same command continues the \
+                 download"
+            ),
+            _ => format!("{last} ({MAX_ATTEMPTS} attempts)"),
         };
-        Err(interrupted_error(
-            hub_file,
-            &format!("{last} ({MAX_ATTEMPTS} attempts){present}"),
-        ))
+        Err(interrupted_error(hub_file, &message))
     }
 
     async fn attempt(

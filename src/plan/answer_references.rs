@@ -86,7 +86,7 @@ fn ambiguous(reference: &Spanned<AnswerReference>, cells: &[&Cell]) -> Diagnosti
                 parts.join(", ")
             )
         }
-        None => "select one of the cells by its axes".to_owned(),
+        None => "write axes in `reference` that select only one of these cells".to_owned(),
     };
     let diagnostic =
         Diagnostic::new("the `reference` of `quality` selects several cells with the same model and load");

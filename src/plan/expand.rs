@@ -308,7 +308,7 @@ fn uneven_groups(site: &ResolveContext<'_>, uneven: &UnevenZip) -> Diagnostic {
         .map(|(name, length)| format!("`{name}` has {length}"))
         .collect();
     let diagnostic = Diagnostic::new(format!(
-        "the zipped axes differ in length for engine `{}`, model `{}`, scenario `{}`",
+        "the axes of a `zip` group have different numbers of values for engine `{}`, model `{}`, scenario `{}`",
         site.engine, site.model, site.scenario
     ))
     .with_help(

@@ -59,7 +59,7 @@ impl GridPoint {
             ("ep", AxisValue::Size(size)) => self.parallel.ep = *size,
             ("rate", AxisValue::Rate(rate)) => self.rate = *rate,
             ("concurrency", AxisValue::Concurrency(concurrency)) => self.concurrency = *concurrency,
-            _ => unreachable!("an axis has a value of another type"),
+            _ => unreachable!("the type of a value does not match its axis"),
         }
     }
 }

@@ -229,7 +229,7 @@ impl Job<'_> {
             };
             let _ = writeln!(
                 lines,
-                "{everywhere}bash -c {} \"$scratch\" || fail \"cannot create the folder $scratch, which \\`scratch\\` of the profile of the cluster names, or write to it\"",
+                "{everywhere}bash -c {} \"$scratch\" || fail \"cannot create the folder $scratch or write to it; \\`scratch\\` in the profile of the cluster names this folder\"",
                 quote(CREATE_SCRATCH)
             );
             for variable in SCRATCH_VARIABLES {

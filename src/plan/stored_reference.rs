@@ -150,7 +150,7 @@ fn other_items(cell: &Cell, stored: &Cell) -> Option<(String, String)> {
 /// the plans say.
 pub(crate) fn item_difference(cell: &Cell, stored: &Cell, task: &str) -> Option<String> {
     if cell.scenario.workload != stored.scenario.workload {
-        return Some("beside other prompts".to_owned());
+        return Some("the items were sent under a load with other prompts".to_owned());
     }
     let own = |cell: &Cell| -> Option<Task> {
         let tasks = &cell.scenario.quality.as_ref()?.tasks;
@@ -165,23 +165,26 @@ pub(crate) fn item_difference(cell: &Cell, stored: &Cell, task: &str) -> Option<
 
 fn task_difference(task: &Task, stored: &Task, seeds: [u64; 2]) -> Option<String> {
     if task.items != stored.items {
-        return Some(format!("{} instead of {} items", stored.items, task.items));
+        return Some(format!(
+            "the task has {} instead of {} items",
+            stored.items, task.items
+        ));
     }
     if task.max_tokens != stored.max_tokens {
         return Some(format!(
-            "answers of at most {} instead of {} tokens",
+            "answers have at most {} instead of {} tokens",
             stored.max_tokens, task.max_tokens
         ));
     }
     match (&task.source, &stored.source) {
         (TaskSource::Generated { .. }, TaskSource::Generated { .. }) if seeds[0] != seeds[1] => {
             Some(format!(
-                "items generated with the seed {} instead of {}",
+                "the items were generated with the seed {} instead of {}",
                 seeds[1], seeds[0]
             ))
         }
         (TaskSource::Generated { input_len, .. }, TaskSource::Generated { input_len: other, .. }) => {
-            (input_len != other).then(|| format!("prompts of {other} instead of {input_len} tokens"))
+            (input_len != other).then(|| format!("prompts have {other} instead of {input_len} tokens"))
         }
         (
             TaskSource::File { grader, pattern, .. },
@@ -190,8 +193,10 @@ fn task_difference(task: &Task, stored: &Task, seeds: [u64; 2]) -> Option<String
                 pattern: other_pattern,
                 ..
             },
-        ) => ((grader, pattern) != (other, other_pattern)).then(|| "another grader".to_owned()),
-        _ => Some("generated items on one side, and items from a file on the other".to_owned()),
+        ) => ((grader, pattern) != (other, other_pattern)).then(|| "items have another grader".to_owned()),
+        _ => {
+            Some("the items were generated for one side, and read from a file for the other side".to_owned())
+        }
     }
 }
 

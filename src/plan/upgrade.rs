@@ -39,7 +39,7 @@ impl Plan {
         let pairs = select::arm_pairs(&cells, axis, [from, to])?;
         if pairs.is_empty() {
             return Err(format!(
-                "no two cells differ only in their {axis}, `{from}` and `{to}`"
+                "no two cells differ only in the {axis}, with `{from}` in one cell and `{to}` in the other"
             ));
         }
         let pairs: Vec<(CellKey, CellKey)> = pairs

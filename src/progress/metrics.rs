@@ -123,7 +123,10 @@ fn answer(mut stream: TcpStream, state: &Mutex<RunMetrics>) -> io::Result<()> {
         .any(|start| target.starts_with(start));
     let (status, body) = match is_known {
         true => ("200 OK", state.lock().expect("counting does not panic").text()),
-        false => ("404 Not Found", "the metrics are at /metrics\n".to_owned()),
+        false => (
+            "404 Not Found",
+            "there is nothing at this path; the metrics are at /metrics\n".to_owned(),
+        ),
     };
     let mut answer = format!(
         "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
@@ -251,7 +254,11 @@ impl RunMetrics {
             ("matrix", &self.matrix),
             ("version", tool),
         ];
-        page.gauge("matrix_run_info", "The run; always 1.", [(&run[..], 1.0)]);
+        page.gauge(
+            "matrix_run_info",
+            "Labels name the run; the value is always 1.",
+            [(&run[..], 1.0)],
+        );
         let total = [(&[][..], self.measurements as f64)];
         page.gauge("matrix_measurements", "Number of measurements of the run.", total);
         let ended: Vec<([(&str, &str); 1], f64)> = self
@@ -282,15 +289,19 @@ impl RunMetrics {
         let with_phase = [("cell", cell), ("phase", &load.phase)];
         page.gauge(
             "matrix_cell_running",
-            "The cell that is measured and its phase; always 1.",
+            "Labels name the running cell and its phase; the value is always 1.",
             [(&with_phase[..], 1.0)],
         );
         for (name, help, value) in [
-            ("requests", "Requests of the running load.", load.requests),
+            (
+                "requests",
+                "Total number of requests of the running load.",
+                load.requests,
+            ),
             ("requests_ended", "Requests that have ended.", load.ended),
             (
                 "requests_in_flight",
-                "Requests that wait for their answers.",
+                "Requests that were sent and have not ended.",
                 load.in_flight,
             ),
             ("requests_failed", "Requests that have failed.", load.failed),
@@ -302,7 +313,7 @@ impl RunMetrics {
             );
         }
         if let Some(rate) = load.output_tokens_per_s {
-            let help = "Output tokens per second in the last second, as far as events show them.";
+            let help = "Output tokens in the last second, counted from the events of the streams.";
             page.gauge(
                 "matrix_cell_output_tokens_per_second",
                 help,

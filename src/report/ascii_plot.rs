@@ -31,7 +31,7 @@ pub(crate) fn plot(title: &str, values: &[f64]) -> String {
     let margin = labels[0].len();
     let mut text = format!("\n{title}");
     if per > 1 {
-        let _ = write!(text, " (each column shows the largest value of {per} s)");
+        let _ = write!(text, " (each column shows the largest value within {per} s)");
     }
     text.push('\n');
     for row in (0..HEIGHT).rev() {
@@ -116,7 +116,7 @@ mod tests {
         long[130] = 9.0;
         let drawn = plot("Requests", &long);
         assert!(
-            drawn.contains("(each column shows the largest value of 3 s)"),
+            drawn.contains("(each column shows the largest value within 3 s)"),
             "{drawn}"
         );
         assert_eq!(drawn.matches('█').count(), 8, "{drawn}");

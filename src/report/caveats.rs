@@ -50,15 +50,15 @@ pub(crate) fn latency_caveats(figure: &dyn Fn(Metric) -> Option<f64>, itl: Itl) 
         };
         let meaning = match itl {
             Itl::Token => format!(
-                "ITL divides the time of an event among its tokens{}",
+                "ITL is the time between events, divided evenly among the tokens of an event{}",
                 with_label("between events", mean(LatencyKind::ChunkGap))
             ),
             Itl::Event => format!(
                 "ITL is the time between events{}",
                 with_label("per token", mean(LatencyKind::Itl))
             ),
-            Itl::Divided => "ITL is the time between events divided by the tokens, which smooths bursts; with OpenAI's protocols ITL \
-                             is not divided, so the two cannot be compared"
+            Itl::Divided => "ITL is the time between events divided by the tokens of an event, which smooths bursts; with OpenAI's \
+                             protocols ITL is not divided, so their ITL cannot be compared with this ITL"
                 .to_owned(),
         };
         notes.push(format!(
@@ -69,8 +69,8 @@ pub(crate) fn latency_caveats(figure: &dyn Fn(Metric) -> Option<f64>, itl: Itl) 
         && tpot.max(per_token) > MAX_TPOT_ITL_FACTOR * tpot.min(per_token)
     {
         notes.push(format!(
-            "mean TPOT is {tpot:.2} ms, but the mean time per token is {per_token:.2} ms: TPOT gives each answer the same weight, \
-             however short, and the time per token gives each token the same weight"
+            "mean TPOT is {tpot:.2} ms, but the mean time per token is {per_token:.2} ms: in mean TPOT, short \
+             answers count as much as long ones; in the mean time per token, each token counts equally"
         ));
     }
     notes
@@ -85,7 +85,7 @@ pub(crate) fn prompt_counts(figure: &dyn Fn(Metric) -> Option<f64>) -> Option<(f
 /// The note that the two counts differ.
 pub(crate) fn prompt_count_note((reported, input): (f64, f64)) -> String {
     format!(
-        "the server counts {reported} prompt tokens, but the data set {input}; throughput uses the count of the data set"
+        "the server counts {reported} prompt tokens, but the data set has {input}; throughput uses the count of the data set"
     )
 }
 
@@ -118,7 +118,7 @@ mod tests {
         let one = |itl| caveats_for(merged, itl).join("");
         assert_eq!(
             one(Itl::Token),
-            "an event of the stream carries 2.10 tokens on average, and ITL divides the time of an event among its tokens; the mean time between events is \
+            "an event of the stream carries 2.10 tokens on average, and ITL is the time between events, divided evenly among the tokens of an event; the mean time between events is \
              105.00 ms"
         );
         assert_eq!(

@@ -79,7 +79,7 @@ fn unjudged_reasons(comparison: &Comparison) -> Vec<(String, usize)> {
     }
     for lost in comparison.lost_cells() {
         *counts
-            .entry("the candidate lacks the cell".to_owned())
+            .entry("the cell is missing in the candidate".to_owned())
             .or_default() += lost.gating_metrics;
     }
     let mut counts: Vec<(String, usize)> = counts.into_iter().collect();
@@ -213,7 +213,7 @@ fn legend_notes(comparison: &Comparison) -> Vec<String> {
         .any(|row| row.percentile_bounds != [None, None])
     {
         notes.push(
-            "a percentile with two bounds: its 95 % confidence interval within one start, by order statistics"
+            "two bounds of a percentile: its 95 % confidence interval within one start, computed by order statistics"
                 .to_owned(),
         );
     }
@@ -266,13 +266,13 @@ fn suspect_notes(comparison: &Comparison, labels: &Labels) -> Vec<String> {
         Some(match (cells.len(), of_cell.len()) {
             (1, 1) => format!("{}: suspect: {first}", labels.name(cell)),
             (1, _) => format!(
-                "{}: suspect: {side}, {}, for example: {}",
+                "{}: suspect: measurements of the {side} from {}, for example: {}",
                 labels.name(cell),
                 pluralize(total, "start", "starts"),
                 first.reason
             ),
             (count, _) => format!(
-                "suspect: {side}, {} of {count} cells, for example: {}",
+                "suspect: measurements of the {side} from {} in {count} cells, for example: {}",
                 pluralize(total, "start", "starts"),
                 first.reason
             ),

@@ -71,14 +71,14 @@ pub(crate) fn notes(counts: &ConnectionCounts, spelling: &Spelling) -> Vec<Strin
         if reuse.surplus > 0 {
             notes.push(format!(
                 "{} connections were closed instead of reused, because the server sent bytes that belong to no request; \
-                 other responses on reused connections may also be such bytes",
+                 other responses on reused connections may contain such bytes too",
                 reuse.surplus
             ));
         }
     }
     if let Some(retries) = counts.retries.filter(|retries| retries.requests > 0) {
         notes.push(format!(
-            "{} requests were sent again {} times after status 429 or 503 {}; their latencies count from the first attempt",
+            "{} requests were sent again after status 429 or 503, {} times in total {}; their latencies count from the first attempt",
             retries.requests, retries.retries, spelling.retries
         ));
     }

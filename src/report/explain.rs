@@ -200,13 +200,13 @@ fn client_in_words(client: &ClientFacts) -> String {
     }
     if let Some(error) = &client.error {
         words.push(format!(
-            "calibrated at {} streams: TTFT ±{:.2}, ITL ±{:.3} ms",
+            "timing error by calibration at {} streams: TTFT ±{:.2}, ITL ±{:.3} ms",
             error.streams, error.ttft_ms.p99, error.itl_ms.p99
         ));
     }
     if let Some(late) = client.late.filter(|late| late.max_ms > 0.0) {
         words.push(format!(
-            "possible error of timestamps of events that were read together: P99 {:.3}, maximum {:.2} ms",
+            "timestamps of events that were read together may be wrong by {:.3} ms (P99), at most {:.2} ms",
             late.p99_ms, late.max_ms
         ));
     }
@@ -344,7 +344,7 @@ fn energy_in_words(energy: &Energy) -> String {
         let _ = write!(text, ", {above:.1} J above idle");
     }
     if let Some(other) = energy.disagrees_j {
-        let _ = write!(text, ", but {other:.1} J by the other method of measurement");
+        let _ = write!(text, "; another method of measurement gives {other:.1} J instead");
     }
     text
 }
@@ -353,7 +353,7 @@ fn source_in_words(facts: &SourceFacts) -> String {
     let bracketed = if facts.is_bracketed {
         ""
     } else {
-        ", samples do not enclose the measurement window"
+        ", the samples do not cover the whole measurement window"
     };
     let trouble = facts
         .trouble

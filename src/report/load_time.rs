@@ -53,13 +53,13 @@ pub(super) fn note(plan: &Plan, was_measured: &dyn Fn(&CellKey) -> bool) -> Stri
     let times = load_times(plan, was_measured);
     let decided = (times.decided.loads > 0).then(|| {
         format!(
-            "at least {} for loads whose rate or duration is set",
+            "measuring takes at least {} for loads with a set rate or duration",
             times.decided.in_words()
         )
     });
     let assumed = (times.assumed.loads > 0).then(|| {
         format!(
-            "about {} for {} without a rate, assuming at most {ASSUMED_CONCURRENCY} requests at once with {ASSUMED_TOKENS_PER_S} tok/s each",
+            "measuring takes about {} for {} without a rate, assuming at most {ASSUMED_CONCURRENCY} requests at once with {ASSUMED_TOKENS_PER_S} tok/s each",
             times.assumed.in_words(),
             pluralize(times.assumed.loads, "load", "loads")
         )

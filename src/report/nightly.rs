@@ -112,7 +112,7 @@ pub(crate) fn headline(night: &NightlyRun) -> String {
     let doubts = night.findings.iter().filter(is_doubt).count();
     parts.extend(
         (doubts > 0)
-            .then(|| format!("{doubts} changes in the number of failed requests, which may be chance")),
+            .then(|| format!("{doubts} changes in the number of failed requests, which may be random")),
     );
     let is_quiet = count(FindingKind::Worse) == 0 && night.baseline.is_some();
     match night.judged {

@@ -44,7 +44,7 @@ pub(crate) fn noise_table<'a>(
             .left_out
             .clone()
             .into_iter()
-            .chain(["at most: upper bound of the variation between starts, at 80 % confidence; visible change: the smallest change that a comparison of five starts with five others detects with 90 % probability at that variation".to_owned()])
+            .chain(["at most: upper bound of the variation between starts, at 80 % confidence; visible change: the smallest change that a comparison of five starts with five other starts detects with 90 % probability, given this variation".to_owned()])
             .collect(),
         rows: rows.into_iter().map(row).collect(),
     }

@@ -155,7 +155,7 @@ fn raised_starts_note(plan: &Plan, last_durations: &LastDurations) -> String {
         .sum();
     let took = loading_s(plan, last_durations).map_or_else(String::new, |loading| {
         format!(
-            ", about {} if each takes as long as last time",
+            ", which take about {} if each start takes as long as last time",
             format_seconds(loading * share + measuring)
         )
     });
@@ -204,8 +204,8 @@ fn start_order_note(plan: &Plan, last_durations: &LastDurations) -> String {
     if let Some(loading) = loading_s(plan, last_durations) {
         let _ = writeln!(
             out,
-            "last time, loading took {} per start: {} for all starts, in either order; a start after another engine takes longer if memory \
-             cannot cache the files of both engines",
+            "in the last run, an engine took {} to load, which is {} for all starts. A start after another engine takes longer if memory \
+             cannot hold the files of both engines",
             format_seconds(loading / plan.starts.len() as f64),
             format_seconds(loading)
         );
@@ -306,9 +306,9 @@ fn load_in_words(cell: &Cell) -> String {
             };
             let prompts = search
                 .prompts
-                .map(|prompts| format!("at most {prompts} {unit} per search point"));
+                .map(|prompts| format!("at most {prompts} {unit} for each load that the search tries"));
             let span = search.duration.or(scenario.limits.duration);
-            span.map(|span| format!("at most {span} per search point"))
+            span.map(|span| format!("at most {span} for each load that the search tries"))
                 .or(prompts)
         }
         None => scenario.limits.duration.map(|span| format!("for {span}")),
@@ -326,14 +326,14 @@ fn load_in_words(cell: &Cell) -> String {
     if let Some(quality) = &scenario.quality {
         words.extend((!quality.tasks.is_empty()).then(|| {
             format!(
-                "then {} under the same load, with twice as many requests; items with a wrong answer are sent again one at a time, and so are {} items of each task with a correct answer",
+                "then {} are sent under the same load, with twice as many requests; then all items with a wrong answer, and {} items of each task with a correct answer, are sent again one at a time",
                 pluralize(quality.items() as usize, "graded item", "graded items"),
                 quality.controls
             )
         }));
         words.extend(quality.probes.then(|| {
             format!(
-                "then {} probe prompts under the same load (twice as many requests), and again one at a time",
+                "then {} probe prompts are sent under the same load (twice as many requests), and then again one at a time",
                 probes::COUNT
             )
         }));

@@ -55,6 +55,18 @@ impl Case {
         self
     }
 
+    /// The same cell in a scenario with this name.
+    pub(super) fn in_scenario(mut self, name: &str) -> Self {
+        self.cell.key = CellKey::new(format!("{},scenario={name}", self.cell.key));
+        self.cell.content = ContentHash::from_value(&self.cell.key);
+        self.cell.scenario.name = name.to_owned();
+        for summary in &mut self.summaries {
+            summary.cell = self.cell.key.clone();
+            summary.content = self.cell.content.clone();
+        }
+        self
+    }
+
     /// Adds a measurement as a further repeat.
     pub(super) fn measured_again(mut self, tok_s: f64) -> Self {
         let mut summary = summary(&self.launch, &self.cell, tok_s);

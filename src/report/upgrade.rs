@@ -307,17 +307,17 @@ fn verdict_notes(upgrade: &Upgrade) -> Vec<String> {
     let what = match upgrade.is_nightly {
         true => {
             notes.push(
-                "metrics have the verdicts of the nightly run, which judges all its metrics by its own rules"
+                "the verdicts of the metrics come from the nightly run, which judges all its metrics by its own rules"
                     .to_owned(),
             );
             let resources = pluralize(together, "resource", "resources");
-            format!("all {resources} together, apart from the metrics")
+            format!("all {resources} together (metrics are judged separately)")
         }
         false => format!("all {} together", pluralize(together, "figure", "figures")),
     };
     if together > 0 {
         notes.push(format!(
-            "worse, better: the change is beyond {:.0} % (time to ready: {:.0} % and {:.0} ms) and beyond chance over {what}; same: the change is within this bound with 90 % confidence; unclear: neither",
+            "worse, better: the change is larger than {:.0} % (time to ready: {:.0} % and {:.0} ms) and significant among {what}; same: the change is within this bound with 90 % confidence; unclear: neither",
             100.0 * upgrade.speed.bound,
             100.0 * upgrade.speed.bound.max(READY_BOUND),
             1000.0 * READY_DIFFERENCE,

@@ -69,7 +69,7 @@ pub(crate) async fn list_models(server: &ControlClient) -> Result<Vec<ListedMode
         reason: reason.to_owned(),
     };
     let models = answer.pointer("/data").and_then(Value::as_array);
-    let models = models.ok_or_else(|| garbled("the answer has no list `data`"))?;
+    let models = models.ok_or_else(|| garbled("the server's response has no list `data`"))?;
     let text = |model: &Value, key: &str| model.get(key).and_then(Value::as_str).map(str::to_owned);
     let listed = |model: &Value| {
         Some(ListedModel {
@@ -78,7 +78,7 @@ pub(crate) async fn list_models(server: &ControlClient) -> Result<Vec<ListedMode
         })
     };
     match models.first() {
-        Some(first) if listed(first).is_none() => Err(garbled("the first model in the list has no `id`")),
+        Some(first) if listed(first).is_none() => Err(garbled("the first model of the server has no `id`")),
         _ => Ok(models.iter().filter_map(listed).collect()),
     }
 }

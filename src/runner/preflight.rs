@@ -290,7 +290,7 @@ pub(crate) fn check_inputs(
         let error = match &work.dataset {
             Dataset::Random(_) => error.replacen(
                 "`random`",
-                "`random` (this data set cuts its prompts from ShareGPT)",
+                "`random` (the data set `random` cuts its prompts from ShareGPT)",
                 1,
             ),
             _ => error,
@@ -340,11 +340,11 @@ fn group_inputs(missing: &BTreeSet<(String, &str)>, matrix: &Path) -> Vec<UnmetR
         [] => {}
         [what] => unmet.push(UnmetRequirement::new(
             *what,
-            format!("download it with {command}, or {}", fetched[0].2),
+            format!("download the missing file with {command}, or {}", fetched[0].2),
         )),
         _ => unmet.push(UnmetRequirement::new(
             format!("{} inputs are missing:\n  {}", whats.len(), whats.join("\n  ")),
-            format!("download them with {command}, or set another `tokenizer:` at the models (`built-in` needs no file) and name the files of the data sets in `datasets:`"),
+            format!("download the missing files with {command}, or set another `tokenizer:` at the models (`built-in` needs no file) and name the files of the data sets in `datasets:`"),
         )),
     }
     unmet
@@ -443,7 +443,7 @@ mod tests {
         assert!(
             one[0]
                 .help
-                .starts_with("download it with `matrix fetch m.yaml`, or name"),
+                .starts_with("download the missing file with `matrix fetch m.yaml`, or name"),
             "{}",
             one[0].help
         );
@@ -460,7 +460,7 @@ mod tests {
         assert!(
             all[1]
                 .help
-                .starts_with("download them with `matrix fetch m.yaml`"),
+                .starts_with("download the missing files with `matrix fetch m.yaml`"),
             "{}",
             all[1].help
         );

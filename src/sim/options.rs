@@ -269,7 +269,7 @@ impl Options {
             (0.0..1.0).contains(&cost.jitter),
             "--jitter",
             &cost.jitter,
-            "use a share of at least 0 and below 1",
+            "use a value of at least 0 and below 1",
         )?;
         if !cost.chunked_prefill {
             ensure(

@@ -118,7 +118,10 @@ fn leak_child(log: &Log) -> std::io::Result<()> {
     let id = child
         .id()
         .map_or_else(|| "ended already".to_owned(), |id| id.to_string());
-    startup::log_line(&**log, &format!("left a child process running: pid {id}"));
+    startup::log_line(
+        &**log,
+        &format!("the simulated engine left a child process running: pid {id}"),
+    );
     Ok(())
 }
 

@@ -95,7 +95,7 @@ pub(crate) fn flood_log(log: &(dyn Fn(&str) + Send + Sync), bytes: u64) {
     let filler = "x".repeat(180);
     let mut written = 0;
     while written < bytes {
-        let line = format!("DEBUG flood at byte {written} {filler}");
+        let line = format!("DEBUG this line only fills the log (byte {written}): {filler}");
         log(&line);
         written += line.len() as u64 + 1;
     }

@@ -76,8 +76,8 @@ impl JobState {
                 text.push_str(&format!(" ({reason})"));
             }
             match &self.start {
-                Some(start) => text.push_str(&format!(", expected to start at {start}")),
-                None => text.push_str(", no expected start"),
+                Some(start) => text.push_str(&format!("; Slurm expects the job to start at {start}")),
+                None => text.push_str("; Slurm gives no expected start"),
             }
         }
         text
@@ -107,13 +107,13 @@ impl JobEnd {
     /// How it ended, in words.
     pub(crate) fn describe(&self) -> String {
         let Some(state) = &self.state else {
-            return "Slurm no longer knows the job, and the cluster has no accounting".to_owned();
+            return "how the job ended is unknown: Slurm no longer knows it, and keeps no accounting data of jobs on this cluster".to_owned();
         };
         let meaning = match state.as_str() {
             "TIMEOUT" => "the job reached its time limit",
             "CANCELLED" => "it was cancelled",
             "NODE_FAIL" => "its node failed",
-            "PREEMPTED" => "another job took the place of this job",
+            "PREEMPTED" => "Slurm ended the job to make room for another job",
             "OUT_OF_MEMORY" => "the job used more memory than it had requested",
             _ => "",
         };
@@ -199,10 +199,13 @@ mod tests {
         let pending = parse_squeue("PENDING|2026-11-27T10:00:00|(null)|Resources").unwrap();
         assert_eq!(
             pending.describe(),
-            "pending (Resources), expected to start at 2026-11-27T10:00:00"
+            "pending (Resources); Slurm expects the job to start at 2026-11-27T10:00:00"
         );
         let held = parse_squeue("PENDING|N/A||PartitionTimeLimit").unwrap();
-        assert_eq!(held.describe(), "pending (PartitionTimeLimit), no expected start");
+        assert_eq!(
+            held.describe(),
+            "pending (PartitionTimeLimit); Slurm gives no expected start"
+        );
         assert!(held.endless_reason().unwrap().contains("time limit"));
         assert_eq!(
             parse_squeue("RUNNING|2026-11-27T10:00:00|node[1-2]|None")

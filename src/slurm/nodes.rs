@@ -172,11 +172,11 @@ fn lacking_nodes(nodes: &[&Node], needs: &JobNeeds<'_>, place: &str) -> Option<S
             .filter(|(_, has)| !nodes.iter().any(|node| has(node)))
             .map(|(what, _)| what.as_str())
             .collect();
-        let what = match missing.is_empty() {
-            true => "all that the profile requests".to_owned(),
-            false => missing.join(" and "),
-        };
-        return Some(format!("no node of {place} has {what}; {}", offers(nodes)));
+        let offered = offers(nodes);
+        return Some(match missing.is_empty() {
+            true => format!("no node of {place} has all that the profile requests; {offered}"),
+            false => format!("no node of {place} has {}; {offered}", missing.join(" and ")),
+        });
     }
     let wanted = needs.size.nodes as usize;
     let existing = count_names(suitable.iter().copied());

@@ -14,11 +14,11 @@ const HELP: &[(&str, &str)] = &[
     ),
     (
         "CPU count per node",
-        "no node has so many processors; lower `cpus` of the profile",
+        "no node has as many processors as the job requests; lower `cpus` of the profile",
     ),
     (
         "Memory specification",
-        "no node has so much memory; lower `memory` of the profile",
+        "no node has as much memory as the job requests; lower `memory` of the profile",
     ),
     (
         "Invalid generic resource",
@@ -74,11 +74,11 @@ const HELP: &[(&str, &str)] = &[
     ),
     (
         "Access/permission denied",
-        "the job or the partition belongs to others",
+        "the job or the partition belongs to other users",
     ),
     (
         "More processors requested",
-        "the partition has fewer processors; lower `cpus` of the profile",
+        "the partition has fewer processors than the job requests; lower `cpus` of the profile",
     ),
     (
         "Node count specification",
@@ -88,7 +88,10 @@ const HELP: &[(&str, &str)] = &[
         "unrecognized option",
         "an entry of `options` in the profile is no option of `sbatch` here; `sbatch --help` lists them",
     ),
-    ("Invalid --", "correct that option in the profile"),
+    (
+        "Invalid --",
+        "`sbatch` does not accept an option of the profile; correct that option",
+    ),
     (
         "Invalid job id",
         "the job has ended, and Slurm no longer knows it",
@@ -113,7 +116,10 @@ const HELP: &[(&str, &str)] = &[
         "QOSMax",
         "a limit of the quality of service is reached; wait until other jobs have ended, or choose another `qos`",
     ),
-    ("accounting", "the cluster keeps no accounting"),
+    (
+        "accounting",
+        "Slurm keeps no accounting data of jobs on this cluster",
+    ),
 ];
 
 /// The error of a command that failed with this message on standard error.
@@ -215,7 +221,7 @@ mod tests {
                 "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)",
                 "submitted jobs",
             ),
-            ("Access/permission denied", "belongs to others"),
+            ("Access/permission denied", "belongs to other users"),
             (
                 "Pathname of a file, directory or other parameter too long",
                 "shorten `prolog`",
@@ -240,7 +246,7 @@ mod tests {
             ),
             (
                 "scancel: error: Kill job error on job id 76: Access/permission denied\n",
-                "belongs to others",
+                "belongs to other users",
             ),
             (
                 "slurm_load_jobs error: Invalid job id specified\n",

@@ -22,7 +22,7 @@ pub(crate) struct ProbeContext {
     /// CPUs near the engine's GPUs, as a list in the kernel's format.
     pub(crate) near_cpus: Option<String>,
     /// Reads an environment variable, such as a setting of a probe.
-    #[expect(dead_code, reason = "no probe has settings yet")]
+    #[expect(dead_code, reason = "telemetry probes do not support environment variables")]
     pub(crate) variable: fn(&str) -> Option<String>,
 }
 

@@ -293,11 +293,11 @@ fn prompts_of_rounds_are_held_against_what_was_said() {
     assert!((actual - own).abs() <= 2.0, "{actual} {own}");
     let (ran, actual) = held(Some([honest[0], 70.0, 70.0]));
     ran.says("prompt-tokens-disagree")
-        .says("2 of 3 prompts are shorter by the server's count");
+        .says("by the server's count, 2 of 3 prompts are shorter");
     assert!((actual - own).abs() < 40.0, "{actual} {own}");
     let (ran, actual) = held(Some(honest.map(|prompt| 5.0 * prompt)));
     ran.says("prompt-tokens-disagree")
-        .says("3 of 3 prompts are longer by the server's count");
+        .says("by the server's count, 3 of 3 prompts are longer");
     assert!((actual - own).abs() < 40.0, "{actual} {own}");
 }
 

@@ -49,7 +49,7 @@ fn several_rates_and_concurrencies_give_a_block_and_a_line_each() {
     assert!(is_different(all("prompts_hash")) && is_different(all("schedule_hash")));
     assert!(
         ran.stderr
-            .contains("point 2 of 4: rate 50, at most 4 requests in flight; the prompts of seed 43"),
+            .contains("point 2 of 4: rate 50, at most 4 requests are in flight; the prompts of seed 43"),
         "{}",
         ran.stderr
     );
@@ -105,7 +105,7 @@ fn no_point_sends_the_prompts_of_another_unless_the_caches_are_emptied() {
     let ran = desk
         .random("vllm", recorder.port, &[&two[..], &["--flush-cache"]].concat())
         .exits(0)
-        .says("the same prompts at every point, after a cache reset");
+        .says("every point sends the same prompts, after a cache reset");
     let [first, second] = &mut prompts(&recorder, 2)[..] else {
         panic!("two points are expected")
     };

@@ -203,7 +203,8 @@ fn files_are_sent_as_they_are_and_unknown_lengths_stay_unknown() {
         .exits(3)
         .says("Invalid or unsupported audio file");
     assert!(
-        ran.stdout.contains("#Recordings of unknown length: 1"),
+        ran.stdout
+            .contains("Number of recordings with an unknown length: 1"),
         "{}",
         ran.stdout
     );

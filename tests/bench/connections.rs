@@ -109,7 +109,7 @@ fn a_client_certificate_is_sent_where_the_server_asks_for_it() {
     with(&authority, &[]).exits(0);
     with(&stranger, &[])
         .exits(4)
-        .says("refused the client certificate (`--client-cert`");
+        .says("refused the client certificate; set another one with `--client-cert`");
     let unasked = ["--ready-check-timeout-sec", "0", "--model", "m"];
     with(&stranger, &unasked).exits(3).says("`--client-cert`");
     bench(port, &["--ca-file", shown(&ca)])
@@ -155,10 +155,10 @@ fn tls_flags_that_cannot_be_used_are_refused() {
     for (flags, why) in [
         (&["--insecure", "--ca-file", ca][..], "contradict each other"),
         (&["--ca-file", "/no/such.pem"], "`/no/such.pem` cannot be read"),
-        (&["--ca-file", "/dev/zero"], "it is not a regular file"),
+        (&["--ca-file", "/dev/zero"], "the path is not a regular file"),
         (
             &["--client-cert", ca, "--client-key", "/dev/zero"],
-            "it is not a regular file",
+            "the path is not a regular file",
         ),
         (&["--client-cert", ca], "give `--client-key`"),
         (&["--client-key", ca], "give `--client-cert`"),
@@ -384,7 +384,7 @@ fn requests_that_were_turned_away_are_sent_again_and_counted() {
     };
     let (ran, line) = retrying(server(), &["--retries", "2"]);
     ran.exits(0)
-        .says("2 requests were sent again 3 times after status 429 or 503");
+        .says("2 requests were sent again after status 429 or 503, 3 times in total");
     assert_eq!(line["completed"], 4);
     let retries = &line["matrix"]["retries"];
     assert_eq!(
@@ -438,7 +438,7 @@ fn a_retry_that_the_end_of_the_load_prevents_is_not_counted() {
 fn an_address_beside_a_base_url_is_said_to_have_no_effect() {
     let sim = Sim::start("vllm", &[]);
     let (desk, url) = (Desk::new(), format!("http://127.0.0.1:{}", sim.port));
-    let note = "note: `--host` and `--port` have no effect beside `--base-url`";
+    let note = "note: `--host` and `--port` have no effect together with `--base-url`";
     desk.random("vllm", 9, &["--base-url", &url]).exits(0).says(note);
     let ran = desk.random("vllm", sim.port, &[]).exits(0);
     assert!(!ran.stderr.contains(note), "{}", ran.stderr);

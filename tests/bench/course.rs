@@ -178,12 +178,12 @@ fn the_error_of_a_calibrated_client_is_told_beside_the_block_and_not_in_it() {
         .exits(0);
     assert!(!ran.stdout.contains("own error"), "{}", ran.stdout);
     let ran = ran.says(&format!(
-        "{note}4 streams, by the calibration of this machine: TTFT ±"
+        "{note}4 streams, by the calibration of this machine, is at most "
     ));
     assert!(!ran.stderr.contains(" requests ran at once"), "{}", ran.stderr);
     desk.random("vllm", sim.port, &[])
         .exits(0)
-        .says(" requests ran at once; ");
+        .says(" requests ran at once, so calibrate more streams");
     // Of another machine it says nothing.
     let path = desk.path().join("cache/calibration.json");
     let mut other: serde_json::Value =

@@ -249,7 +249,7 @@ fn lengths_without_sense_are_refused() {
         ),
         ("none.csv", "none.csv"),
         // It has no end.
-        ("/dev/zero", "it is not a regular file"),
+        ("/dev/zero", "the path is not a regular file"),
     ] {
         let ran = bench(
             &desk,

@@ -253,7 +253,7 @@ fn a_data_file_that_is_wrong_is_a_usage_error() {
             "sharegpt",
             "pipe",
             &[],
-            "cannot read the data file `pipe`: it is not a regular file",
+            "cannot read the data file `pipe`: the path is not a regular file",
         ),
         (
             "vllm",
@@ -262,7 +262,7 @@ fn a_data_file_that_is_wrong_is_a_usage_error() {
             &[],
             "`list.jsonl` does not contain valid rows for the data set `custom`",
         ),
-        ("vllm", "custom", "pipe", &[], "it is not a regular file"),
+        ("vllm", "custom", "pipe", &[], "the path is not a regular file"),
         ("vllm-chat", "agentic-sessions", "typo.jsonl", &[], "typo.jsonl"),
         ("vllm-chat", "agentic-sessions", "list.jsonl", &weka, "list.jsonl"),
         ("vllm-chat", "agentic-sessions", "empty", &[], "empty"),

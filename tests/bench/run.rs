@@ -797,7 +797,7 @@ fn the_server_s_gpu_and_the_host_are_watched_meanwhile() {
     let ran = desk.random("vllm", sim.port, &[]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     for part in [
-        "note: GPU 1 took ",
+        "note: GPU 1 used ",
         ": 200 W on average, 200 W at most; ",
         "note: invalid (gpu-shared): GPU 1: process ",
     ] {
@@ -850,7 +850,7 @@ fn a_search_whose_points_can_show_nothing_is_refused() {
     let more = [&search[..], &["--goodput", "ttft:5000", "--disable-tqdm"]].concat();
     desk.random("vllm", 9, &more)
         .exits(2)
-        .says("a search point of 1 s at 8 req/s cannot show that 99 % of requests meet the SLO")
+        .says("the search measures for only 1 s at 8 req/s, which cannot show that 99 % of requests meet the SLO")
         .says("this needs 805 requests, which take 101 s");
 }
 

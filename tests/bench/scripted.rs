@@ -447,7 +447,7 @@ fn an_event_ahead_of_the_tokens_is_named() {
     events.extend(words(32));
     judged(events, 32)
         .says("tokens-disagree")
-        .says("more events with text than tokens by the server's count")
+        .says("there are more events with text than tokens")
         .says("only white space");
 }
 
@@ -473,7 +473,7 @@ fn a_word_ahead_of_the_models_own_is_named() {
     };
     beginning(" Sure", 40)
         .says("first-event-ahead")
-        .says("answers begin with the same event for every prompt");
+        .says("answers begin with an event that is the same for every prompt");
     beginning(" ", 40)
         .says("first-event-ahead")
         .says("only white space");

@@ -185,7 +185,7 @@ fn answers_that_the_model_ends_are_compared_by_requests_and_by_the_time_of_a_tok
     assert!(
         short["differences"]
             .to_string()
-            .contains("mean answer lengths of 13.0 against 40.0 tokens"),
+            .contains("the mean answer lengths differ: 13.0 against 40.0 tokens"),
         "{short}"
     );
     assert!(["not-judged", "same"].contains(&standing(short)), "{short}");
@@ -838,7 +838,7 @@ fn a_comparison_that_lost_its_rounds_names_how_to_measure_them_again() {
     let note = compared();
     assert!(note.contains("note: 1 measurement of this run"), "{note}");
     assert!(
-        note.contains("--resume r --failed`, then compare again"),
+        note.contains("--resume r --failed`; then compare again"),
         "{note}"
     );
 }

@@ -229,7 +229,7 @@ fn what_was_not_judged_comes_first_with_its_reason_and_the_rest_is_judged() {
     assert_eq!(actual.exit, 0);
     assert_eq!(first[0], "1 of 2 metrics not judged, 1 judged: 1 same");
     assert!(
-        first[1].starts_with("- 1: n = 2 and 2 starts; a verdict needs five starts on each side"),
+        first[1].starts_with("- 1: the two sides have 2 and 2 starts; a verdict needs five starts"),
         "{}",
         first[1]
     );
@@ -249,7 +249,9 @@ fn starts_that_crash_where_none_did_are_a_regression() {
     let actual = compared(&alone("1", &QUIET), &side(vec![(key("1"), cell)]), None);
     assert_eq!(actual.exit, 1, "{}", actual.text);
     assert!(
-        actual.text.contains("3 of 5 starts crashed, baseline 0 of 5"),
+        actual
+            .text
+            .contains("3 of 5 starts crashed, compared with 0 of 5 on the baseline"),
         "{}",
         actual.text
     );
@@ -333,7 +335,7 @@ fn a_goodput_that_collapses_hides_no_loss_of_latency_and_is_a_regression() {
     assert!(
         actual
             .text
-            .contains("less reliable: goodput is 0 on 2 of 5 starts, baseline 0 of 5"),
+            .contains("less reliable: goodput is 0 on 2 of 5 starts, compared with 0 of 5 on the baseline"),
         "{}",
         actual.text
     );
@@ -404,9 +406,9 @@ fn a_cell_that_the_candidate_lacks_is_found() {
     let actual = compared(&side(vec![one(), lost]), &side(vec![one()]), None);
     assert_eq!(actual.exit, 3, "{}", actual.text);
     assert!(
-        actual
-            .text
-            .starts_with("1 of 2 metrics not judged, 1 judged: 1 same\n- 1: the candidate lacks the cell\n"),
+        actual.text.starts_with(
+            "1 of 2 metrics not judged, 1 judged: 1 same\n- 1: the cell is missing in the candidate\n"
+        ),
         "{}",
         actual.text
     );
@@ -470,7 +472,7 @@ fn what_several_cells_are_suspect_of_is_one_line_for_each_code_and_side() {
             .iter()
             .find(|line| line.contains(side) && line.contains(code));
         let line = line.unwrap_or_else(|| panic!("no {code}: {}", actual.text));
-        assert!(line.contains("15 starts of 3 cells"), "{line}");
+        assert!(line.contains("from 15 starts in 3 cells"), "{line}");
     }
     // Machines get all of it.
     assert_eq!(

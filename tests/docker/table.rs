@@ -226,7 +226,7 @@ fn cpus_that_are_not_there_are_explained() {
         &[
             "does not have the requested CPUs",
             "`container",
-            "name CPUs that the host has",
+            "write only CPUs that the host has in `cpuset:`",
         ],
     );
 }

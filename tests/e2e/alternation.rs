@@ -75,10 +75,10 @@ fn the_plan_tells_what_either_order_costs() {
     let loading = planned
         .stdout
         .lines()
-        .find(|line| line.starts_with("last time, loading took "))
+        .find(|line| line.starts_with("in the last run, an engine took "))
         .expect("the run tells how long loading takes");
     assert!(
-        loading.contains(" per start: ") && loading.contains(" for all starts"),
+        loading.contains(" to load, which is ") && loading.contains(" for all starts"),
         "{loading}"
     );
     bench.leaves_no_process();
@@ -93,7 +93,7 @@ fn arms_that_were_not_measured_are_not_judged_and_one_that_failed_has_failed() {
         let compared = bench.call(&["compare", "t", "--arms", arms]).exits(5);
         let compared = compared
             .shows("2 of 2 metrics not judged")
-            .shows("not measured (left out, or the run was interrupted)");
+            .shows("not measured (the cell was left out, or the run was interrupted)");
         for wrong in ["Differences", "failed", "unknown"] {
             assert!(!compared.stdout.contains(wrong), "{}", compared.stdout);
         }

@@ -44,7 +44,7 @@ fn repeats_on_running_servers_are_cold_and_never_the_best() {
     assert!(!ran.stdout.contains("[best]"), "{}", ran.stdout);
     let ran = ran
         .says("  attached: http://")
-        .says("  left running (not started by `matrix`)\n");
+        .says("  the server is left running, because `matrix` did not start it\n");
     assert!(!ran.stderr.contains("stopped:"), "{}", ran.stderr);
     let run = bench.finished();
     assert_eq!(run.summaries.len(), 6);
@@ -229,7 +229,8 @@ fn a_running_server_that_died_is_not_said_to_go_on() {
     let bench = Bench::of(&attached(&[("dying", &server)], load));
     let ran = bench.run(&[]).exits(3);
     assert!(!ran.stderr.contains("it goes on"), "{}", ran.stderr);
-    ran.says("it no longer accepts connections").shows("refused ");
+    ran.says("the server no longer accepts connections")
+        .shows("refused ");
     let cells = std::fs::read_dir(bench.run_folder().join("cells")).expect("there are cells");
     let pages: Vec<String> = cells
         .map(|cell| {

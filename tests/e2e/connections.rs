@@ -227,7 +227,7 @@ fn reused_connections_and_retries_are_counted_and_other_cells() {
         .call(&["plan", "matrices/m.yaml"])
         .exits(0)
         .shows("at most 2 retries after 429 or 503");
-    let retried = "1 requests were sent again 2 times after status 429 or 503 (`retries`)";
+    let retried = "1 requests were sent again after status 429 or 503, 2 times in total (`retries`)";
     bench.run(&[]).exits(0).shows("12/0").shows(retried);
     let counts = stored(&bench)["connections"].clone();
     assert_eq!(

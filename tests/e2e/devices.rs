@@ -206,11 +206,11 @@ fn what_nobody_on_this_host_can_see_is_found_by_what_it_does_to_a_gpu() {
         [
             (
                 ReasonCode::GpuMemoryUnexplained,
-                "GPU 0: 30000MiB of memory that belongs to no process of the engine"
+                "GPU 0: some GPU memory belongs to no process of the engine (30000MiB)"
             ),
             (
                 ReasonCode::GpuErrors,
-                "GPU 2: 1 uncorrectable memory errors during the measurement"
+                "GPU 2: the GPU had uncorrectable memory errors during the measurement (count: 1)"
             ),
             (ReasonCode::PcieDowntrained, "GPU 1: 8 of 16 lanes"),
         ],

@@ -121,7 +121,7 @@ fn noise_is_found_again_under_another_host_name_and_not_used_on_another_machine(
     page.exits(1);
     assert!(is_noise_known(&actual), "{}", actual.stdout);
     let (page, actual) = compared(&first, &uuids("runner-1", "GPU-7, GPU-8"), &first);
-    page.exits(1).shows("another one of the same class");
+    page.exits(1).shows("another machine of the same class");
     assert!(!is_noise_known(&actual), "{}", actual.stdout);
     // What was measured before machines had an identity is of the host of that name.
     let (page, actual) = compared(&MACHINE, &first, &MACHINE);

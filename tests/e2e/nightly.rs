@@ -436,7 +436,7 @@ fn noise_is_measured_kept_and_used() {
     let compared = bench
         .call(&[&["compare", &run, &run, "--format", "json"], &GATE[..]].concat())
         .exits(5)
-        .says("both sides are the same measurements, those of the run");
+        .says("baseline and candidate are the same measurements of the run");
     let drawn = bench.call(&["compare", &run, &run]).exits(5);
     let first = drawn.stdout.lines().next();
     assert_eq!(first, Some("2 of 2 metrics not judged"), "{}", drawn.stdout);
@@ -494,7 +494,7 @@ fn a_run_of_noise_is_not_the_newest_of_its_matrix() {
     bench
         .call(&["compare", "t", &own])
         .exits(5)
-        .says(&format!("those of the run `{own}`"));
+        .says(&format!("the same measurements of the run `{own}`"));
     bench.call(&["report", &noise]).exits(0);
     bench
         .call(&["compare", &own, &noise])
@@ -504,15 +504,15 @@ fn a_run_of_noise_is_not_the_newest_of_its_matrix() {
         .call(&["baseline", "set", "matrices/m.yaml", "--reason", "first"])
         .exits(0)
         .shows(&format!("cells of run `{own}`"))
-        .says("; five (three if `matrix noise` measured this host) are needed. Until then, a nightly run judges only suspected losses of such a cell, by fresh starts (exit code 5 if it judges nothing)");
+        .says("; at least five are needed, or three if `matrix noise` measured this host. Until then, a nightly run judges only suspected losses of such a cell, by fresh starts (exit code 5 if it judges nothing)");
     quiet(&bench);
     let accept = |run: &str| {
         let args = ["baseline", "accept", "matrices/m.yaml", run, "--reason", "noise"];
         bench.call(&args)
     };
-    accept(&own)
-        .exits(0)
-        .says("; three are needed. Until then, a nightly run judges only suspected losses of such a cell");
+    accept(&own).exits(0).says(
+        "; at least three are needed. Until then, a nightly run judges only suspected losses of such a cell",
+    );
     bench
         .run(&["--resume", &noise])
         .exits(2)

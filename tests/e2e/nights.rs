@@ -75,7 +75,7 @@ fn a_suspect_that_the_budget_has_no_room_for_is_undecided_and_nothing_else() {
     let more = [&GATE[..], &["--budget", "1ms", "--junit", "junit.xml"]].concat();
     let night = nightly(&bench, &more)
         .exits(5)
-        .says("the loss stays undecided (a decision needs ")
+        .says("the loss stays undecided: a decision needs ")
         .says("`--budget` does not allow more")
         .shows("t: 1 suspected and undecided\n")
         .shows("  undecided: ")
@@ -374,11 +374,11 @@ fn a_history_that_is_a_pipe_or_a_link_is_refused_before_anything_is_measured() {
         let entries = fs::read_dir(bench.results()).expect("there are results");
         assert_eq!(entries.count(), 1, "there is the folder of nights alone");
     };
-    refused("it is not a regular file");
+    refused("the path is not a regular file");
     bench
         .call(&["history", "t"])
         .exits(2)
-        .says("it is not a regular file");
+        .says("the path is not a regular file");
     // Another matrix has none, and names are looked for in all of them.
     bench
         .call(&["history", "other"])
@@ -464,8 +464,8 @@ fn a_start_that_does_not_count_is_told_with_what_measures_it_again() {
     spoil(&run, 3);
     let name = run.file_name().expect("it has a name").to_string_lossy();
     let actual = set(&five)
-        .says("1 of 1 cell in the baseline has too few starts that count")
-        .says(" with 4; five (three if `matrix noise` measured this host) are needed. Until then, a nightly run judges only suspected losses of such a cell, by fresh starts")
+        .says("1 of 1 cell in the baseline has too few usable starts")
+        .says(" has 4; at least five are needed, or three if `matrix noise` measured this host. Until then, a nightly run judges only suspected losses of such a cell, by fresh starts")
         .says("1 of the 5 planned starts does not count")
         .says(&format!(
             "To measure failed and invalid cells again, use `matrix run matrices/m.yaml --resume {name} --failed`"
@@ -519,7 +519,7 @@ fn starts_that_crash_tonight_are_a_regression() {
         first.contains("1 of 1 metrics not judged") && first.contains("1 worse"),
         "{first}"
     );
-    night.shows("3 of 3 starts crashed, baseline 0 of 3");
+    night.shows("3 of 3 starts crashed, compared with 0 of 3 on the baseline");
     assert!(
         junit(&bench).contains("<failure type=\"worse\""),
         "{}",
@@ -544,7 +544,7 @@ fn two_starts_and_published_figures_judge_nothing() {
     accept("set", &newest(&bench).display().to_string());
     let night = nightly(&bench, &[GATE, FLOOR].concat()).exits(5);
     assert_eq!(first_line(&night.stdout), "published: 1 of 1 metrics not judged");
-    night.shows("n = 2 and 2 starts; a verdict needs five starts on each side");
+    night.shows("the two sides have 2 and 2 starts; a verdict needs five starts on each side");
     accept(
         "accept",
         &repository().join("results/published").display().to_string(),
@@ -575,7 +575,7 @@ fn noise_is_measured_to_its_target_or_until_its_starts_are_spent() {
     // Nothing is as steady as that.
     noise(&["--starts", "2", "--target", "0.0001%", "--most", "12"])
         .exits(0)
-        .says("the target is not reached within `--most`: with 12 starts of each launch, a change of ");
+        .says("`--target` is not reached with the starts that `--most` allows: with 12 starts of each launch, a change of ");
     let cells = fs::read_dir(newest(&bench).join("cells")).expect("there are cells");
     assert_eq!(cells.count(), 12);
     noise(&["--starts", "2", "--target", "90%", "--most", "12"])

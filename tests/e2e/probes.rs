@@ -55,7 +55,7 @@ fn answers_that_vary_are_shown_beside_what_is_normal_and_cost_nothing() {
     bench
         .call(&["plan", file.to_str().expect("a text")])
         .exits(0)
-        .shows("then 32 probe prompts under the same load");
+        .shows("then 32 probe prompts are sent under the same load");
     bench
         .run(&[])
         .exits(0)

@@ -240,7 +240,7 @@ fn a_disk_that_takes_no_whole_file_leaves_none_that_is_cut_off() {
     let again = bench
         .call(&["init", "my files"])
         .exits(0)
-        .shows("try it: matrix run 'my files/matrices/demo.yaml'");
+        .shows("try the demo: matrix run 'my files/matrices/demo.yaml'");
     let paths = again
         .stdout
         .lines()

@@ -50,7 +50,7 @@ fn prompts_that_a_server_cuts_short_are_found() {
     assert_eq!(found.weight, Verdict::Invalid);
     assert_eq!(
         found.measured,
-        "16 of 16 prompts are shorter by the server's count: 128 tokens in total, 1024 were sent"
+        "by the server's count, 16 of 16 prompts are shorter than what was sent: the server counted 128 tokens in total, but 1024 were sent"
     );
     gives_no_ratio(&ran, "prompt-tokens-disagree");
 }
@@ -62,7 +62,7 @@ fn answers_that_go_on_beyond_what_was_asked_for_are_found() {
     let found = reason(summary(&run, "other", "load"), "output-long");
     assert_eq!(
         found.measured,
-        "16 of 16 answers are longer than requested; 1536 of 768 tokens arrived"
+        "16 of 16 answers are longer than requested; in total 1536 tokens arrived, and 768 were requested"
     );
     gives_no_ratio(&ran, "output-long");
 }
@@ -137,7 +137,7 @@ fn a_count_that_neither_text_nor_events_bear_out_is_found() {
     assert!(
         found
             .measured
-            .starts_with("768 output tokens reported by the engine"),
+            .starts_with("the engine reports 768 output tokens, but"),
         "{found:?}"
     );
     let marked = ran
@@ -167,7 +167,7 @@ fn a_fifth_more_tokens_than_came_wins_nothing() {
     let found = reason(summary(&run, "more", "random-1k-1k"), "tokens-disagree");
     assert_eq!(found.weight, Verdict::Suspect);
     assert!(!ran.stdout.contains("[best]"), "{}", ran.stdout);
-    let said = ran.shows("output tokens reported by the server per token that we count in the text");
+    let said = ran.shows("ratio of the server's count of output tokens to our count of the text");
     let honest = summary(&run, "honest", "random-1k-1k").validity.as_ref();
     let codes: Vec<&str> = honest
         .iter()

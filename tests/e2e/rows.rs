@@ -91,7 +91,7 @@ fn what_an_engine_cannot_be_sent_is_refused_before_anything_starts() {
         ),
         (
             "{ dataset: generated-shared-prefix, prompts: 9 }",
-            "computes its number of prompts",
+            "computes the number of prompts itself",
         ),
         (
             "{ dataset: custom, shared_prefix: { groups: 2 } }",

@@ -143,10 +143,10 @@ fn the_plan_of_a_search_tells_its_slo_and_how_much_a_point_sends() {
     };
     let attainment = "from 2 to 32 at which 90 % of requests meet the SLO";
     planned(MATRIX).shows(&format!(
-        "{attainment}, at most 128 requests per search point, SLO TTFT 50ms,"
+        "{attainment}, at most 128 requests for each load that the search tries, SLO TTFT 50ms,"
     ));
     planned(&MATRIX.replace("prompts: 128 }", "duration: 90s }")).shows(&format!(
-        "{attainment}, at most 1m 30s per search point, SLO TTFT 50ms,"
+        "{attainment}, at most 1m 30s for each load that the search tries, SLO TTFT 50ms,"
     ));
     planned(&MATRIX.replace(
         "stages: [{ rate: 5, duration: 1s }, { rate: 20, duration: 500ms }]",
@@ -242,7 +242,7 @@ fn points_and_the_cell_after_a_search_are_not_taken_for_cold() {
     assert!(
         unproven
             .measured
-            .starts_with("2 of 3 points of the search, first at 2 at once:"),
+            .starts_with("this concerns 2 of 3 points of the search, first at 2 at once:"),
         "{unproven:?}"
     );
     crate::responses::reason(summary(&run, "kept", "again"), "reset-unproven");
@@ -446,7 +446,7 @@ fn every_tier_of_an_slo_gets_its_capacity_and_points_are_shown() {
     let ran = bench
         .run(&[])
         .exits(0)
-        .says("requests are good for tier 2 (")
+        .says("requests meet the SLO of tier 2 (")
         .shows("speed 40 tok/s: ");
     let run = bench.finished();
     let record = run.summaries[0].search.as_ref().expect("the search is recorded");

@@ -144,7 +144,7 @@ scenarios:
     let plan = bench.call(&["plan", "matrices/m.yaml"]).exits(0);
     let plan = plan
         .shows("not passed to the engine, because they look like secrets: SOME_API_KEY")
-        .shows("redacted in all output: HF_TOKEN");
+        .shows("replaced by `***` in all output: HF_TOKEN");
     clean("plan", plan.stdout.as_bytes());
     let ran = bench.run(&[]).exits(3);
     clean("stderr", ran.stderr.as_bytes());

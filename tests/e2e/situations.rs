@@ -509,7 +509,10 @@ fn a_server_that_counts_more_prompt_tokens_of_a_chat_is_noted() {
     assert!(!notes.is_empty(), "{}", ran.stdout);
     for note in notes {
         assert!(note.contains("more") && !note.contains("few"), "{note}");
-        assert!(note.contains("prompt tokens, but the data set 480;"), "{note}");
+        assert!(
+            note.contains("prompt tokens, but the data set has 480;"),
+            "{note}"
+        );
     }
     assert!(!ran.stdout.contains("prompt-tokens-disagree"), "{}", ran.stdout);
 }

@@ -137,7 +137,7 @@ fn a_server_that_cannot_be_seen_and_answers_after_the_stop_fails_the_cell() {
     server.kill().expect("it lives");
     server.wait().expect("it ended");
     let ran = ran.exits(3);
-    ran.says("a process that still responds after the engine was stopped");
+    ran.says("a process still responds on this port after the engine was stopped");
     let run = bench.finished();
     let summary = &run.summaries[0];
     let (phase, reason, _) = failure(summary);
@@ -359,7 +359,7 @@ fn a_folder_of_the_cache_that_is_a_link_is_not_written_through() {
     bench
         .run(&[])
         .exits(0)
-        .says("belongs to another user, or others can write to it");
+        .says("belongs to another user, or other users can write to it");
     let written: Vec<_> = fs::read_dir(&private).expect("it can be read").collect();
     assert!(written.is_empty(), "{written:?}");
 }

@@ -110,7 +110,7 @@ fn a_better_flag_is_confirmed_and_a_killed_search_measures_nothing_twice() {
     assert_eq!(all_ended(&bench), measured);
     let report = fs::read_to_string(trials_folder(&bench).join("report.md")).expect("there is a report");
     assert!(
-        report.contains("### Frontier of the configurations of sim that were tried\n"),
+        report.contains("### Frontier: the best configurations of sim that were tried\n"),
         "{report}"
     );
     assert!(report.contains("--step=2ms: +"), "{report}");
@@ -303,7 +303,7 @@ fn a_winner_whose_tokens_are_counted_otherwise_in_its_fresh_starts_is_rejected()
     tune(&bench, &["--budget", "34 starts"])
         .exits(0)
         .shows("Best flags of fading for output throughput? speed=--step 4ms: +")
-        .shows("its engine counts prompt tokens differently than with the default");
+        .shows("the engine counts prompt tokens differently than with the default");
     bench.leaves_no_process();
 }
 
@@ -313,7 +313,7 @@ fn a_winner_whose_tokens_are_counted_otherwise_in_its_fresh_starts_is_rejected()
 fn a_winner_with_one_fresh_start_of_failed_requests_is_rejected_and_stays_so() {
     let space = "tune: { space: { speed: [default, --step 2ms --fifth=--http-error-every:9] } }\n";
     let bench = fading(space);
-    let shown = "The default: configurations that were better in the trials were rejected by their fresh starts (t01), and none of the others is expected to be better";
+    let shown = "The default: configurations that were better in the trials were rejected by their fresh starts (t01), and no other configuration is expected to be better than the default";
     let rejected = "1 of 5 fresh starts failed or gave no usable result (invalid: errors)";
     tune(&bench, &["--budget", "15 starts"])
         .exits(0)
@@ -338,9 +338,9 @@ fn starts_of_the_default_that_fail_are_named_and_measured_again_by_a_command_tha
     let space = "tune: { space: { speed: [default, --step 2ms --hale] } }\n";
     let bench = fading_with(", --step, 10ms, --faint", space);
     let ran = tune(&bench, &["--budget", "15 starts"]).exits(3);
-    let ran = ran.shows("Not decided, perhaps speed=--step 2ms --hale: with the default 2 of 5 fresh starts failed or gave no usable result (failed in launch: ");
+    let ran = ran.shows("Not decided, perhaps speed=--step 2ms --hale: with the default settings, 2 of 5 fresh starts failed or gave no usable result (failed in launch: ");
     let ran = ran.shows("so 2 valid starts have no counterpart to be compared with");
-    let ran = ran.shows("repeat the starts that do not count with: matrix tune ");
+    let ran = ran.shows("some starts do not count; repeat them with: matrix tune ");
     assert!(ran.stdout.contains(" --failed --resume "), "{}", ran.stdout);
     tune(&bench, &["--budget", "15 starts", "--resume", "--failed"])
         .exits(0)
@@ -376,7 +376,7 @@ fn a_winner_that_answers_worse_in_one_start_is_not_confirmed_though_the_default_
     tune(&bench, &["--budget", "15 starts"])
         .exits(3)
         .shows("Not decided, perhaps speed=")
-        .shows("its answers to arithmetic are worse than those of the default")
+        .shows("answers to arithmetic are worse than with the default")
         .shows("repair what fails, and start a new search without `--resume`");
     bench.leaves_no_process();
 }
@@ -426,7 +426,7 @@ fn prompts_that_are_cut_do_not_win() {
         !failed(
             &record,
             "infeasible",
-            "its engine counts prompt tokens differently than with the default"
+            "the engine counts prompt tokens differently than with the default"
         )
         .is_empty(),
         "{record:#}"

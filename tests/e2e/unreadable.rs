@@ -169,7 +169,8 @@ fn a_copy_of_a_run_is_not_compared_with_it() {
     fs::write(other.join("run.json"), about.to_string()).expect("it can be written");
     let ran = bench.call(&["compare", "results/r", "results/other"]).exits(5);
     assert!(
-        ran.stderr.contains("both sides are the same measurements"),
+        ran.stderr
+            .contains("baseline and candidate are the same measurements"),
         "{}",
         ran.stderr
     );

@@ -129,7 +129,7 @@ fn a_quiet_cell_is_left_alone_and_a_noisy_one_started_again_up_to_the_most() {
     bench
         .call(&["plan", "matrices/m.yaml"])
         .exits(0)
-        .shows("5 starts, up to 6 until ±50 %")
+        .shows("5 starts, up to 6 starts until the confidence interval is within ±50 %")
         .shows("`starts: 3` is raised to 5: 4 more engine starts");
     let ran = bench.run(&[]).exits(0).says("1 more start, ");
     let run = bench.finished();

@@ -159,7 +159,8 @@ fn a_crash_on_both_sides_is_undecided_and_one_that_was_measured_again_still_coun
     let [from, to] = [format!("program={old}"), format!("program={new}")];
     upgrade(&bench, &[&["--from", &from, "--to", &to], &only[..]].concat())
         .exits(3)
-        .shows("Undecided: starts of both sides crash: 1 of 5 starts crashed, baseline 1 of 5 (failed in ");
+        .shows("Undecided: starts of both sides crash: 1 of 5 starts crashed, compared with 1 of 5")
+        .shows("compared with 1 of 5 on the baseline (failed in ");
 
     let bench = Bench::of(&matrix);
     let old = build(&bench, "old", "", "");
@@ -168,10 +169,10 @@ fn a_crash_on_both_sides_is_undecided_and_one_that_was_measured_again_still_coun
     let sides = ["--from", &from, "--to", &to];
     upgrade(&bench, &[&sides, &only[..]].concat())
         .exits(1)
-        .shows("No: less reliable: 1 of 5 starts crashed, baseline 0 of 5 (failed in ");
+        .shows("No: less reliable: 1 of 5 starts crashed, compared with 0 of 5 on the baseline (failed in ");
     upgrade(&bench, &[&sides, &only[..], &["--resume", "--failed"]].concat())
         .exits(1)
-        .shows("No: less reliable: 1 of 6 starts crashed, baseline 0 of 5")
+        .shows("No: less reliable: 1 of 6 starts crashed, compared with 0 of 5 on the baseline")
         .shows("Measured again for new (")
         .shows("): start 1, repeat 1: failed in ");
     // Another load asks another question, but what it replaces is named. With the load from before, what was measured counts again.
@@ -184,7 +185,7 @@ fn a_crash_on_both_sides_is_undecided_and_one_that_was_measured_again_still_coun
     bench.rewrite(&matrix);
     upgrade(&bench, &continued)
         .exits(1)
-        .shows("No: less reliable: 1 of 6 starts crashed, baseline 0 of 5");
+        .shows("No: less reliable: 1 of 6 starts crashed, compared with 0 of 5 on the baseline");
 }
 
 #[test]
@@ -211,7 +212,9 @@ fn wrong_answers_are_not_measured_again_by_changing_the_matrix_and_changing_it_b
     bench.rewrite(&matrix);
     upgrade(&bench, &continued)
         .exits(1)
-        .says("note: 10 measurements from before a change of the matrix can be used again")
+        .says(
+            "a change of the matrix was undone, so 10 measurements from before the change can be used again",
+        )
         .shows("No: answers of arithmetic got worse: -");
 }
 
@@ -224,7 +227,11 @@ fn what_cannot_be_upgraded_is_refused_before_anything_starts() {
     for (from, to, error) in [
         ("args=old", "args=nwe", "did you mean `new`?"),
         ("args=old", "args=old", "both sides are `args=old`"),
-        ("args=old", "2", "`--from` sets `args`, and `--to` sets `version`"),
+        (
+            "args=old",
+            "2",
+            "`--from` sets `args`, but `--to` sets another setting, `version`",
+        ),
         ("imgae=a", "image=b", "did you mean `image`?"),
         ("1.0", "2.0", "start the same engine"),
         ("args=old", "args=twin", "start the same engine"),
@@ -386,7 +393,7 @@ fn a_night_with_another_build_than_its_baseline_gets_the_page_and_its_answers_ar
         assert_eq!(compared["run"].is_null(), paired, "{compared}");
         let ran = ran.exits(1).shows("worse: engine=sim,");
         if paired {
-            ran.shows("reference: the baseline, started in alternation");
+            ran.shows("reference: the baseline, which was started alternately with the candidate");
             // The cell is invalid by its answers, and its row says so.
             assert_eq!(page["speed"]["rows"][0]["refused"], "invalid", "{page}");
         }

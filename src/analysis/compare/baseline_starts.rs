@@ -93,7 +93,7 @@ impl<'a> PairedRun<'a> {
             MetricQuestion { noise, ..question },
             is_elsewhere.then(|| {
                 format!(
-                    "measured on {}, while the nightly run was measured on {}",
+                    "the fresh starts were measured on {}, and the nightly run on {}",
                     names[0], names[1]
                 )
             }),

@@ -89,7 +89,7 @@ pub(crate) fn question_facts(side: &ComparedCell<'_>) -> Facts {
             cancel.unwrap_or_else(|| "none".to_owned()),
         );
         if scenario.check_answers {
-            add("answers", "checked; only correct ones count as good".to_owned());
+            add("answers that count", "only correct ones".to_owned());
         }
         let duration = scenario.limits.duration.map(|duration| duration.to_string());
         add(
@@ -213,7 +213,7 @@ pub(crate) fn add_digests(
     if first_value != second_value {
         return [first_value, second_value];
     }
-    digests.map(|digest| format!("{first_value}, with different text (digest {digest})"))
+    digests.map(|digest| format!("{first_value}, and the texts of the prompts have the digest {digest}"))
 }
 
 /// Returns the facts that both sides have and that differ: name and both values.
@@ -264,6 +264,26 @@ pub(crate) fn prompt_facts(side: &ComparedCell<'_>) -> Facts {
 mod tests {
     use super::*;
     use crate::plan::Plan;
+
+    #[test]
+    fn checked_answers_are_still_compared_by_how_they_end() {
+        let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
+        let plan: Plan = serde_json::from_str(plan).unwrap();
+        let mut cell = plan.cells[0].clone();
+        cell.scenario.check_answers = true;
+        let mut facts_of = |stop_at_eos: bool| {
+            cell.scenario.stop_at_eos = stop_at_eos;
+            question_facts(&ComparedCell {
+                launch: &plan.launches[0],
+                cell: &cell,
+                summaries: &[],
+                machine: None,
+            })
+        };
+        let [short, long] = [true, false].map(&mut facts_of);
+        assert_eq!(short["answers that count"], "only correct ones");
+        assert_ne!(short["answers"], long["answers"]);
+    }
 
     #[test]
     fn sampling_that_an_engine_sets_by_itself_is_told() {

@@ -199,7 +199,7 @@ impl Conditions {
             () => MAX_RATIO_DIFFERENCE_BY_TEXT,
         };
         (by_text.abs() > bound).then(|| ConditionDifference {
-            condition: "output tokens reported by the server per token that we count in the text",
+            condition: "ratio of the server's count of output tokens to our count of the text",
             before: format!("{before:.3}"),
             after: format!("{after:.3}"),
             kind: ConditionKind::Answers,

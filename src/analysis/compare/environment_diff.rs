@@ -105,7 +105,7 @@ pub(crate) fn cell_differences(first: &CellStats, second: &CellStats) -> Vec<Dif
             kind: DifferenceKind::Engine,
             what: "definition of the cell".to_owned(),
             before: "as before".to_owned(),
-            after: "changed in parts that are not shown here: mounts or files".to_owned(),
+            after: "the mounts or the files of the cell changed (they are not shown here)".to_owned(),
         });
     }
     differences

@@ -235,7 +235,7 @@ fn gates_without_verdict(counted: &[&MeasurementSummary], gates: &[Metric]) -> F
             .into_iter()
             .find(|definitions| knows(*definitions, *metric))?;
         let why = format!(
-            "{} is available only by the definition `{}` of the tool that measured it, but a verdict needs the definition of `matrix`",
+            "{} was measured only by the definition `{}` of another tool, but a verdict needs the definition of `matrix`",
             metric.label(),
             own.name()
         );

@@ -269,7 +269,7 @@ fn host_difference(first: &Facts, second: &Facts) -> Option<Difference> {
                 before.push_str(&id(first).unwrap_or_default());
                 after.push_str(&id(second).unwrap_or_default());
             }
-            "machine (another one of the same class)"
+            "machine (another machine of the same class)"
         }
         Identity::Same if before == after => return None,
         Identity::Same => "name",
@@ -580,7 +580,7 @@ mod tests {
         let other = &differences(&first, &with(DMI_UUID, "2"))[0];
         assert_eq!(
             other.in_words(),
-            "host machine (another one of the same class): a (DMI UUID 1) → a (DMI UUID 2)"
+            "host machine (another machine of the same class): a (DMI UUID 1) → a (DMI UUID 2)"
         );
     }
 }

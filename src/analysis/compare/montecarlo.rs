@@ -29,7 +29,9 @@ fn is_at_most_five_percent(count: usize, total: usize) -> bool {
 #[test]
 fn nights_that_differ_by_up_to_one_percent_seldom_cry_wolf_and_find_a_loss_of_five() {
     let nights = night_count();
-    println!("{nights} nights of {CELLS} cells, {STARTS} starts a side, seed {SEED}");
+    println!(
+        "the simulation has {nights} nights of {CELLS} cells with {STARTS} starts per side, and the seed {SEED}"
+    );
     let conditions = [
         PLAIN,
         Condition {
@@ -189,7 +191,7 @@ fn first_alarm(course: SeriesModel, watched: usize, rng: &mut SeededRng) -> Opti
 fn wandering_and_switching_series_do_not_alarm_and_a_slow_leak_does() {
     let series = night_count();
     println!(
-        "{series} series of {NIGHTS_BEFORE} nights without a change and up to {NIGHTS_WATCHED} more nights, seed {SEED}"
+        "the simulation has {series} series of {NIGHTS_BEFORE} nights without a change and up to {NIGHTS_WATCHED} more nights, and the seed {SEED}"
     );
     let courses = [
         SeriesModel::White,
@@ -225,7 +227,7 @@ fn wandering_and_switching_series_do_not_alarm_and_a_slow_leak_does() {
         alarm_nights.sort_unstable();
         let median = alarm_nights.get(alarm_nights.len() / 2).copied();
         println!(
-            "{course:?}: {} of {series} series raised an alarm within 20 nights, the median on night {median:?}",
+            "{course:?}: {} of {series} series raised an alarm within 20 nights; half of these alarms came by night {median:?}",
             alarm_nights.len()
         );
         if alarm_nights.len() * 100 < series * 95 {

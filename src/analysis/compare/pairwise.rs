@@ -305,8 +305,12 @@ pub(crate) fn forbidden_reason(differences: &[&Difference], across: bool) -> Opt
         })
         .map(|difference| difference.in_words())
         .collect();
-    (!differences_in_words.is_empty())
-        .then(|| format!("not only the engine differs: {}", differences_in_words.join("; ")))
+    (!differences_in_words.is_empty()).then(|| {
+        format!(
+            "not only the engine differs, but also: {}",
+            differences_in_words.join("; ")
+        )
+    })
 }
 
 pub(crate) fn new_row(

@@ -37,7 +37,7 @@ pub(crate) fn too_few_requests(metric: Metric, requests: u32) -> Option<String> 
     let beyond = observations_beyond(metric, f64::from(requests))?;
     (beyond < MIN_OBSERVATIONS_BEYOND).then(|| {
         format!(
-            "{} of {requests} requests depends on only {beyond:.0} of them; {:.0} requests are needed",
+            "the {} of {requests} requests depends on only {beyond:.0} of these requests; {:.0} requests are needed",
             metric.label(),
             (MIN_OBSERVATIONS_BEYOND / (1.0 - share) - 1e-9).ceil()
         )
@@ -63,7 +63,7 @@ mod tests {
         let p99 = Metric::Time(Statistic::P99, LatencyKind::Ttft);
         assert_eq!(
             too_few_requests(p99, 500).unwrap(),
-            "p99 TTFT of 500 requests depends on only 5 of them; 1000 requests are needed"
+            "the p99 TTFT of 500 requests depends on only 5 of these requests; 1000 requests are needed"
         );
         assert_eq!(too_few_requests(p99, 1000), None);
         assert_eq!(

@@ -48,7 +48,7 @@ pub(crate) fn start_histories(pairs: &[(&CellKey, &CellStats, &CellStats)]) -> V
         let is_loss = crashed_starts(&before, &after).is_some();
         let in_words = |cell: &CellStats| {
             format!(
-                "{} of {} starts crashed, baseline {} of {}{}",
+                "{} of {} starts crashed, compared with {} of {} on the baseline{}",
                 after.crashed,
                 after.starts,
                 before.crashed,
@@ -271,7 +271,7 @@ fn lost_goodput_starts(
     let looks = (cells * after.len()) as f64;
     (by_chance * looks <= ALPHA).then(|| LostStarts {
         text: format!(
-            "{} is 0 on {} of {} starts, baseline {} of {}",
+            "{} is 0 on {} of {} starts, compared with {} of {} on the baseline",
             metric.label(),
             lost[1],
             tries[1],
@@ -294,7 +294,7 @@ fn crashed_starts(before: &ReliabilityCounts, after: &ReliabilityCounts) -> Opti
     let crashes_and_starts = |tried: &ReliabilityCounts| [tried.crashed.into(), tried.starts.into()];
     let is_regression = is_regression(crashes_and_starts(before), crashes_and_starts(after))?;
     let text = format!(
-        "{} of {} starts crashed, baseline {} of {}",
+        "{} of {} starts crashed, compared with {} of {} on the baseline",
         after.crashed, after.starts, before.crashed, before.starts
     );
     Some(LostStarts { text, is_regression })
@@ -356,7 +356,10 @@ mod tests {
     fn a_crash_where_none_was_is_a_loss_and_more_of_some_may_be_chance() {
         let lost = |before, after| crashed_starts(&before, &after).map(|lost| lost.is_regression);
         let loss = crashed_starts(&starts(0, 5), &starts(3, 5)).expect("more crashed");
-        assert_eq!(loss.text, "3 of 5 starts crashed, baseline 0 of 5");
+        assert_eq!(
+            loss.text,
+            "3 of 5 starts crashed, compared with 0 of 5 on the baseline"
+        );
         assert_eq!(lost(starts(0, 5), starts(1, 5)), Some(true));
         assert_eq!(
             lost(starts(1, 5), starts(4, 5)),

@@ -26,7 +26,8 @@ pub(crate) fn length_difference(first_value: Option<f64>, second_value: Option<f
     const MAX_LENGTH_DIFFERENCE: f64 = 0.02;
     let (first_value, second_value) = (first_value?, second_value?);
     let is_apart = (first_value - second_value).abs() > MAX_LENGTH_DIFFERENCE * first_value.min(second_value);
-    is_apart.then(|| format!("mean answer lengths of {first_value:.1} against {second_value:.1} tokens"))
+    is_apart
+        .then(|| format!("the mean answer lengths differ: {first_value:.1} against {second_value:.1} tokens"))
 }
 
 /// Returns whether a metric depends on the length of answers. Only times of tokens, and rates derived from

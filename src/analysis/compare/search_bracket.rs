@@ -15,7 +15,7 @@ pub(crate) fn unreliable_search_reason(record: &SearchRecord) -> Option<String> 
         });
     };
     (capacity.high <= capacity.low)
-        .then(|| "the value that the search found is not below the value that failed".to_owned())
+        .then(|| "the search contradicts itself: its result is not below the value that failed".to_owned())
 }
 
 #[cfg(test)]

@@ -112,7 +112,7 @@ fn one_start_a_side_is_not_judged_and_says_why() {
     let Outcome::NotJudged(NoVerdict::TooFewStarts(why)) = &comparison.rows[0].answer.outcome else {
         panic!("{comparison:?}")
     };
-    assert!(why.starts_with("n = 1 and 1 start;"), "{why}");
+    assert!(why.starts_with("the two sides have 1 and 1 start;"), "{why}");
     assert_eq!((comparison.judged_count(), comparison.figure_count()), (0, 1));
 }
 
@@ -460,7 +460,7 @@ fn a_cell_that_was_not_measured_is_not_judged_differs_in_nothing_and_has_not_fai
         assert_eq!((row.verdict_word(), row.refusal_cause), ("not judged", None));
         assert_eq!(
             row.reason(),
-            format!("{side_name}: not measured (left out, or the run was interrupted)")
+            format!("{side_name}: not measured (the cell was left out, or the run was interrupted)")
         );
     }
     missing.excluded.push(ExcludedMeasurement {
@@ -491,7 +491,7 @@ fn arms_whose_cells_fit_several_are_refused_whichever_is_the_baseline() {
         let refused = arms::arm_pairs(&cells, "engine", values).unwrap_err();
         assert_eq!(
             refused,
-            "engine=b,version=7,model=m could be compared with engine=a,version=1,model=m and with engine=a,version=2,model=m"
+            "it is unclear whether to compare engine=b,version=7,model=m with engine=a,version=1,model=m or with engine=a,version=2,model=m"
         );
     }
     let one: BTreeMap<_, _> = cells

@@ -277,10 +277,10 @@ fn build_one_series(
 /// Says why a night has no value of a cell.
 fn missing_reason(night: &NightlyRun, night_cell: Option<(&CellKey, &NightlyCell)>, figure: &str) -> String {
     let Some((key, cell)) = night_cell else {
-        return "the matrix did not contain the cell".to_owned();
+        return "the matrix of this nightly run did not contain the cell".to_owned();
     };
     if !cell.figures.contains_key(figure) {
-        return "the metric was not a gating metric".to_owned();
+        return "the metric was not a gating metric in this nightly run".to_owned();
     }
     let is_reason = |kind| matches!(kind, FindingKind::Failed | FindingKind::Invalid);
     let mut findings = night.findings.iter();

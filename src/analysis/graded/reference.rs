@@ -224,8 +224,8 @@ pub(crate) fn pair(
 ) -> Result<PairedItems, String> {
     if ours.len() != theirs.len() {
         return Err(format!(
-            "{} graded, but {} of the reference; give both cells the same number of starts and repeats",
-            pluralize(ours.len(), "measurement was", "measurements were"),
+            "the cell has {}, but the reference has {}; give both cells the same number of starts and repeats",
+            pluralize(ours.len(), "graded measurement", "graded measurements"),
             theirs.len()
         ));
     }
@@ -323,7 +323,7 @@ fn reason(comparison: &AnswerComparison, family: usize) -> Reason {
     let paired = &compared.paired;
     let [low, high] = paired.interval().map(|bound| 100.0 * bound);
     let figures = format!(
-        "{task} against {reference}: {:+.1} points (95 % interval {low:+.1} to {high:+.1}), {} items lost and {} gained of {}",
+        "{task}, compared with {reference}: the score changed by {:+.1} points (95 % interval {low:+.1} to {high:+.1}), with {} items lost and {} gained of {}",
         100.0 * paired.difference(),
         paired.lost(),
         paired.gained(),

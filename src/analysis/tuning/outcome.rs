@@ -223,7 +223,7 @@ pub(crate) fn has_moved(trials: f64, fresh: f64) -> bool {
 /// How tokens are counted otherwise than with the default; `None` if they are counted alike.
 fn counted_otherwise(summary: &MeasurementSummary, default: &MeasurementSummary) -> Option<String> {
     if has_uncounted_tokens(summary) != has_uncounted_tokens(default) {
-        return Some("its output tokens are not counted in the same way as with the default (`tokens-uncounted` or `tokens-disagree` on one side)".to_owned());
+        return Some("with this configuration, output tokens are not counted in the same way as with the default (`tokens-uncounted` or `tokens-disagree` on one side)".to_owned());
     }
     let prompts = |answers: &AnswerStats| (answers.reported_prompt_tokens, answers.prompt_tokens);
     let outputs = |answers: &AnswerStats| (answers.reported_tokens, answers.counted_tokens);
@@ -239,7 +239,7 @@ fn counted_otherwise(summary: &MeasurementSummary, default: &MeasurementSummary)
         });
         (!is_alike).then(|| {
             format!(
-                "its engine counts {what} tokens differently than with the default: {own} of our own count, but {of_default} with the default"
+                "with this configuration, the engine counts {what} tokens differently than with the default: {own} of our own count, but {of_default} with the default"
             )
         })
     };
@@ -258,7 +258,7 @@ fn worse_answers(own: &GradedAnswers, of_default: &GradedAnswers) -> Option<Stri
         let paired = pair(&[own], &[of_default], &score.task).ok()?;
         (paired.p_worse() <= WORSE_ANSWERS).then(|| {
             format!(
-                "its answers to {} are worse than those of the default: {} items lost and {} gained of {}",
+                "with this configuration, answers to {} are worse than with the default: {} items lost and {} gained of {}",
                 score.task,
                 paired.lost(),
                 paired.gained(),

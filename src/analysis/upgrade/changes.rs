@@ -169,8 +169,12 @@ fn compare_known<T>(
 ) {
     match (before, after) {
         (Known::Known(before), Known::Known(after)) => found.changes.extend(changes(before, after)),
-        (Known::Unknown(why), _) => found.unknown.push(format!("{what} of the baseline: {why}")),
-        (_, Known::Unknown(why)) => found.unknown.push(format!("{what} of the candidate: {why}")),
+        (Known::Unknown(why), _) => found
+            .unknown
+            .push(format!("{what} of the baseline are unknown: {why}")),
+        (_, Known::Unknown(why)) => found
+            .unknown
+            .push(format!("{what} of the candidate are unknown: {why}")),
     }
 }
 

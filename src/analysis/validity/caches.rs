@@ -102,7 +102,7 @@ fn missed_cache_reason(evidence: &CacheEvidence<'_>) -> Option<Reason> {
     let bound = expected - evidence.bounds.max_cache_hits;
     (share < bound).then(|| {
         let told_bound = format!(
-            "at least {}, because the prompts share {} of their tokens with each other",
+            "at least {} of the prompt tokens must be cached, because the prompts share {} of their tokens with each other",
             percent(bound),
             percent(expected)
         );
@@ -143,7 +143,7 @@ fn judge_points(record: &SearchRecord, reasons: &mut Vec<Reason>) {
         let (value, reason) = worst.expect("the heaviest is one of them");
         reasons.push(Reason {
             measured: format!(
-                "{} of {} points of the search, first at {value} {}: {}",
+                "this concerns {} of {} points of the search, first at {value} {}: {}",
                 reasons_of_points.len(),
                 record.points.len(),
                 record.by.unit(),
@@ -191,7 +191,7 @@ pub(crate) fn cache_reasons(evidence: &CacheEvidence<'_>, is_unseen: bool) -> Ve
     let mut reason = new_reason(
         ReasonCode::ResetUnproven,
         refusal,
-        Some("cache hits near zero during the measurement".to_owned()),
+        Some("cache hits must be near zero during the measurement".to_owned()),
     );
     if hits.is_some_and(|(share, _)| share <= bound) {
         reason.measured.push_str("; but cache hits were near zero");
@@ -217,7 +217,7 @@ fn warm_cache_reason(evidence: &CacheEvidence<'_>, hits: Option<&(f64, String)>)
     let (bound, (share, source)) = (evidence.max_cached_share()?, hits?);
     let told_bound = || {
         format!(
-            "at most {}, because the prompts share {} of their tokens with each other",
+            "at most {} of the prompt tokens may be cached, because the prompts share {} of their tokens with each other",
             percent(bound),
             percent(evidence.shared_share.unwrap_or_default())
         )
@@ -280,7 +280,7 @@ impl ReportedTokens {
 
     fn in_words(&self) -> String {
         format!(
-            "{} of {} prompt tokens were cached, by the server's answers ({})",
+            "according to the server's answers, {} of {} prompt tokens were cached ({})",
             self.cached,
             self.counted,
             percent(self.share())

@@ -131,7 +131,7 @@ pub(super) fn judge_read_lateness(
                 "a tenth of the events arrived at a rate of {:.0} events/s or more",
                 late.events_per_s
             ),
-            format!("{MAX_EVENTS_PER_S} events/s for one client"),
+            format!("one client can time at most {MAX_EVENTS_PER_S} events/s exactly"),
         )
     } else {
         return;
@@ -169,7 +169,7 @@ pub(super) fn judge_cpu_use(client: &ClientFacts, bounds: &ValidityBounds, reaso
     }
     if client.clock_jumps > 0 {
         let measured = format!(
-            "the wall clock was changed by a millisecond or more, {}",
+            "the wall clock was changed {} by a millisecond or more",
             times_in_words(client.clock_jumps)
         );
         reasons.push(new_reason(
@@ -328,7 +328,7 @@ fn reached_rate_reason(
     let own = 1000.0 * bounds.send_lag.duration().as_secs_f64();
     let lag = lag.filter(|lag| arrival.concurrency.is_none() || lag.p99_ms > own);
     let measured = format!(
-        "{sent:.2} requests/s were sent ({requested}), but the arrival times of the {} requests have a rate of {due:.2}/s{}",
+        "{sent:.2} requests/s were sent ({requested}), but the schedule of the {} requests has a rate of {due:.2}/s{}",
         requests.len(),
         lag.map(late).unwrap_or_default()
     );
@@ -491,7 +491,7 @@ mod tests {
         let reason = judged(25, open, Some(&lag)).unwrap();
         assert_eq!(
             reason.measured,
-            "16.67 requests/s were sent (8/s was requested), but the arrival times of the 25 requests have a rate of 20.00/s; \
+            "16.67 requests/s were sent (8/s was requested), but the schedule of the 25 requests has a rate of 20.00/s; \
              the client sent 99 of 100 requests within 200.0 ms of their due time"
         );
         assert_eq!(reason.bound.as_deref(), Some("19.00/s"));

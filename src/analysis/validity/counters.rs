@@ -163,7 +163,7 @@ fn output_mismatch(
         new_reason(
             ReasonCode::TokensDisagree,
             format!(
-                "{reported_tokens} output tokens in answers{}, but {counter} by the engine's counter (a difference of {})",
+                "answers report {reported_tokens} output tokens{}, but by the engine's counter there were {counter} (a difference of {})",
                 unfinished_in_words(unfinished),
                 percent(apart)
             ),
@@ -197,9 +197,11 @@ fn prompt_mismatch(
     if let Some(min_prompts) = min_prompts.filter(|min_prompts| counter < *min_prompts) {
         return Some(new_reason(
             ReasonCode::PromptTokensDisagree,
-            format!("{reported_tokens} prompt tokens in answers, but {counter} by the engine's counter"),
+            format!(
+                "answers report {reported_tokens} prompt tokens, but by the engine's counter there were only {counter}"
+            ),
             Some(format!(
-                "at least {min_prompts:.0} tokens, not counting those that were cached or that prompts have in common"
+                "the engine must count at least {min_prompts:.0} prompt tokens; it may leave out cached tokens and tokens that prompts have in common"
             )),
         ));
     }
@@ -211,7 +213,7 @@ fn prompt_mismatch(
         new_reason(
             ReasonCode::TokensDisagree,
             format!(
-                "{reported_tokens} prompt tokens in answers{}, but {counter} by the engine's counter ({} more)",
+                "answers report {reported_tokens} prompt tokens{}, but by the engine's counter there were {counter} ({} more)",
                 unfinished_in_words(unfinished),
                 percent(beyond / reported_tokens)
             ),
@@ -223,7 +225,7 @@ fn prompt_mismatch(
 /// Returns a text about the tokens that failed and cancelled requests may have added.
 fn unfinished_in_words(unfinished: f64) -> String {
     match unfinished > 0.0 {
-        true => format!(" and up to {unfinished:.0} more tokens in requests that failed or were cancelled"),
+        true => format!(" (failed or cancelled requests may have added up to {unfinished:.0} tokens)"),
         false => String::new(),
     }
 }

@@ -31,7 +31,7 @@ pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
         .filter_map(|score| {
             let p = graded::load_effect_p(score).filter(|p| *p < level)?;
             Some(format!(
-                "{}: {} of {} items were wrong under load but right alone; {} of {} control items were right under load but wrong alone (p = {p:.1e})",
+                "{}: {} of {} items were answered wrong under load, but right when sent alone; {} of {} control items were answered right under load, but wrong when sent alone (p = {p:.1e})",
                 score.task,
                 score.correct_alone,
                 score.items,

@@ -52,7 +52,10 @@ fn judge_host(telemetry: &Telemetry, host: &HostWindow, bounds: &ValidityBounds,
         .get("swap_bytes_per_s")
         .map_or(0.0, |range| range.mean);
     if swapped > bounds.swap.0 as f64 {
-        let measured = format!("{:.1} MiB/s to and from swap", swapped / f64::from(1 << 20));
+        let measured = format!(
+            "the host moved {:.1} MiB/s to and from swap",
+            swapped / f64::from(1 << 20)
+        );
         reasons.push(new_reason(
             ReasonCode::Swapping,
             measured,

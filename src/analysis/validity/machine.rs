@@ -116,8 +116,11 @@ fn judge_engine(evidence: &Evidence<'_>, telemetry: &Telemetry, reasons: &mut Ve
     }
     if !engine.mixed.is_empty() {
         let (how, weight) = match engine.is_in_turn {
-            true => ("counters fell and returned to earlier values", Verdict::Valid),
-            false => ("counters fell, but not to zero", Verdict::Suspect),
+            true => (
+                "counters of the engine fell and returned to earlier values",
+                Verdict::Valid,
+            ),
+            false => ("counters of the engine fell, but not to zero", Verdict::Suspect),
         };
         let measured = format!("{how}: {}", engine.mixed.join(", "));
         let mut reason = new_reason(
@@ -138,7 +141,7 @@ fn judge_engine(evidence: &Evidence<'_>, telemetry: &Telemetry, reasons: &mut Ve
     if requests > 0 && preempted > bound * requests as f64 {
         reasons.push(new_reason(
             ReasonCode::Preempted,
-            format!("{preempted} preemptions in {requests} requests"),
+            format!("the engine preempted requests {preempted} times, with {requests} requests in total"),
             Some(format!("{} of the requests", percent(bound))),
         ));
     }
@@ -147,7 +150,7 @@ fn judge_engine(evidence: &Evidence<'_>, telemetry: &Telemetry, reasons: &mut Ve
             format!("; {:.1} requests waited on average", waiting.mean)
         });
         let measured = format!(
-            "the KV cache was full in {} of the samples{waiting}",
+            "the KV cache was full in {} of the telemetry samples{waiting}",
             percent(share)
         );
         reasons.push(new_reason(
@@ -190,7 +193,7 @@ fn judge_clocks(
     let (measured, bound) = match (spread, highest) {
         (Some(spread), _) => (
             format!(
-                "{}: the clock varied by {} around {clock:.0} MHz",
+                "{}: the GPU clock varied by {} around {clock:.0} MHz",
                 gpu.id(),
                 percent(spread)
             ),
@@ -217,15 +220,15 @@ fn judge_device_faults(gpu: &GpuWindow, machine_gpu: Option<&Gpu>, reasons: &mut
     for (count, what) in [
         (
             grown("ecc_uncorrected"),
-            "uncorrectable memory errors during the measurement",
+            "the GPU had uncorrectable memory errors during the measurement",
         ),
         (
             grown("rows_remapped"),
-            "memory rows remapped during the measurement",
+            "the GPU remapped memory rows during the measurement",
         ),
     ] {
         if count > 0.0 {
-            faults.push(format!("{count} {what}"));
+            faults.push(format!("{what} (count: {count})"));
         }
     }
     if max_of("row_remap_failed") > 0.0 {
@@ -255,7 +258,10 @@ fn judge_device_faults(gpu: &GpuWindow, machine_gpu: Option<&Gpu>, reasons: &mut
         reasons.push(new_reason(
             ReasonCode::PcieDowntrained,
             format!("{}: {}", gpu.id(), slower.join(", ")),
-            Some("the highest PCIe speed and number of lanes that GPU and slot support".to_owned()),
+            Some(
+                "the PCIe link must use the highest speed and number of lanes that GPU and slot support"
+                    .to_owned(),
+            ),
         ));
     }
 }
@@ -276,7 +282,7 @@ fn judge_other_users(
         reasons.push(new_reason(
             ReasonCode::GpuShared,
             format!("{}: process {}", gpu.id(), named.join(", ")),
-            Some("only processes of the engine".to_owned()),
+            Some("only processes of the engine may use the GPU".to_owned()),
         ));
     }
     let rest = bounds.rest_memory;
@@ -314,19 +320,19 @@ fn judge_unexplained_memory(gpu: &GpuWindow, bounds: &ValidityBounds, reasons: &
             let rest = gpu.rest_memory_bytes.unwrap_or(0) as f64;
             (
                 taken.max - own.max - rest,
-                "memory that belongs to no process of the engine",
+                "some GPU memory belongs to no process of the engine",
             )
         }
         None => (
             taken.max - taken.min,
-            "memory that an unknown process allocated during the measurement",
+            "an unknown process allocated GPU memory during the measurement",
         ),
     };
     if bytes > bound.0 as f64 {
         let bytes = Bytes(bytes as u64);
         reasons.push(new_reason(
             ReasonCode::GpuMemoryUnexplained,
-            format!("{}: {bytes} of {what}", gpu.id()),
+            format!("{}: {what} ({bytes})", gpu.id()),
             Some(format!("{bound}")),
         ));
     }

@@ -116,12 +116,12 @@ pub(crate) fn text_count_reason(
     }
     let in_events = match events {
         0 => String::new(),
-        events => format!(", {events} events"),
+        events => format!(" and there were {events} events"),
     };
     let bound = match (is_agreed, padded.filter(|_| factor <= bound)) {
         (true, _) => format!("factor {MAX_COUNT_FACTOR}"),
         (false, Some(factor)) => format!(
-            "at most {:.0} % more tokens than text and events show, in half of the answers",
+            "at least half of the answers must report at most {:.0} % more tokens than their text and events show",
             (factor - 1.0) * 100.0
         ),
         (false, None) => format!("factor {bound}"),
@@ -129,7 +129,7 @@ pub(crate) fn text_count_reason(
     Some(new_reason(
         ReasonCode::TokensDisagree,
         format!(
-            "{reported_tokens} output tokens reported by the engine, but {counted_tokens} counted by our tokenizer{in_events} (factor {factor:.2})"
+            "the engine reports {reported_tokens} output tokens, but our tokenizer counts {counted_tokens}{in_events} (factor {factor:.2})"
         ),
         Some(bound),
     ))
@@ -153,7 +153,7 @@ fn textless_reason(requests: &[Request]) -> Option<Reason> {
         new_reason(
             ReasonCode::TokensDisagree,
             format!(
-                "{reported} output tokens reported by the engine, but no text in any of {} answers",
+                "the engine reports {reported} output tokens, but none of the {} answers with these tokens has text",
                 claimed.len()
             ),
             Some("text in some answers".to_owned()),

@@ -73,7 +73,7 @@ fn adapter_named_as_base<'r>(completed: impl Iterator<Item = &'r Request>, serve
         let mut reason = new_reason(
             ReasonCode::WrongModel,
             format!("{based} of {total} answers name `{served}`, but their requests named another model or adapter"),
-            Some("the requested model or adapter".to_owned()),
+            Some("answers must name the requested model or adapter".to_owned()),
         );
         reason.weight = Verdict::Suspect;
         reason

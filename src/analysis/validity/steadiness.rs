@@ -58,9 +58,12 @@ pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     if beyond < f64::from(bounds.tail) {
         reasons.push(new_reason(
             ReasonCode::FewSamples,
-            format!("{} of {completed} requests are beyond P99", beyond.floor()),
+            format!(
+                "only {} of {completed} requests have values beyond P99",
+                beyond.floor()
+            ),
             Some(format!(
-                "{} requests beyond P99, for which {} requests are needed",
+                "{} requests must have values beyond P99, so the measurement needs {} requests",
                 bounds.tail,
                 f64::from(bounds.tail) / BEYOND_SHARE
             )),
@@ -124,7 +127,7 @@ fn never_steady_reason(
             let direction = if last < first { "fell" } else { "rose" };
             (
                 format!(
-                    "the event rate {direction} from {first:.1} to {last:.1} events/s between the first and the last third of the closed loop"
+                    "the rate of answer events {direction} from {first:.1} to {last:.1} events/s between the first and the last third of the closed loop"
                 ),
                 format!("a factor of {DRIFT_FACTOR}"),
             )
@@ -371,9 +374,9 @@ fn growth_reason(requests: &[Request], bounds: &ValidityBounds) -> Option<Reason
         let [first, second, third, last] = backlog.quarters;
         new_reason(
             ReasonCode::QueueGrowing,
-            format!("{first:.1}, {second:.1}, {third:.1} and {last:.1} requests were in flight on average in the four quarters of the sending time"),
+            format!("the average number of requests in flight was {first:.1}, {second:.1}, {third:.1} and {last:.1} in the four quarters of the sending time"),
             Some(format!(
-                "growth by a factor of {factor} from each quarter to the next, or of {} to the last quarter",
+                "the number of requests in flight must not grow by a factor of {factor} in each quarter, or by a factor of {} in the last quarter",
                 factor.max(LATE_GROWTH_FACTOR)
             )),
         )

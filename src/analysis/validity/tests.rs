@@ -396,7 +396,7 @@ fn recordings_of_another_length_by_the_answers_are_doubted() {
     }
     let says = |word, reported| {
         format!(
-            "3 of 3 recordings are {word} by the server's answers: {reported} s in total, 180.0 s were sent"
+            "by the server's answers, 3 of 3 recordings are {word} than what was sent: the server reported {reported} s in total, but 180.0 s were sent"
         )
     };
     assert_eq!(
@@ -448,12 +448,12 @@ fn cached_tokens_are_a_share_of_all_that_the_server_counts() {
     // The server counts the tokens of its chat template too.
     assert_eq!(
         says(110),
-        "840 of 880 prompt tokens were cached, by the server's answers (95.5 %)"
+        "according to the server's answers, 840 of 880 prompt tokens were cached (95.5 %)"
     );
     // A server that counts less than was sent says nothing of the share.
     assert_eq!(
         says(1),
-        "840 of 800 prompt tokens were cached, by the server's answers (105.0 %)"
+        "according to the server's answers, 840 of 800 prompt tokens were cached (105.0 %)"
     );
 }
 
@@ -482,7 +482,7 @@ fn more_cached_tokens_than_a_prompt_has_are_doubted() {
     };
     assert_eq!(judged(1), None);
     let measured =
-        "20 of 20 answers report more cached tokens than their prompts have, such as 7 cached tokens of a prompt of 1"
+        "20 of 20 answers report more cached tokens than their prompts have, for example 7 cached tokens for a prompt of 1 tokens"
             .to_owned();
     assert_eq!(judged(7), Some((Verdict::Suspect, measured)));
 }
@@ -817,11 +817,9 @@ fn answers_that_come_faster_than_the_engine_makes_tokens_were_held_back() {
         untimed::unknown_token_times_reason(&requests, Some(&engine), scenario).map(|reason| reason.measured)
     };
     let matched_reason = reason_for(50, 0.5, 0.012, &scenario).expect("12 ms are not 0.5");
-    assert!(
-        matched_reason.starts_with(
-            "tokens are 12.00 ms apart by the engine's metrics, but received events are 0.50 ms"
-        )
-    );
+    assert!(matched_reason.starts_with(
+        "by the engine's metrics, tokens are 12.00 ms apart, but received events are only 0.50 ms"
+    ));
     assert!(reason_for(50, 0.5, 0.012, &search).is_some(), "in a search too");
     assert!(reason_for(50, 5.0, 0.012, &scenario).is_some());
     assert_eq!(
@@ -934,7 +932,7 @@ fn tokens_that_are_reported_of_answers_without_any_text_are_told() {
     assert_eq!(code, ReasonCode::TokensDisagree);
     assert_eq!(
         measured,
-        "320 output tokens reported by the engine, but no text in any of 10 answers"
+        "the engine reports 320 output tokens, but none of the 10 answers with these tokens has text"
     );
     assert_eq!(reason_for(1, 0), None);
     assert_eq!(reason_for(0, 32), None, "hidden reasoning");

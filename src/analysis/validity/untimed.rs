@@ -189,7 +189,7 @@ fn held_back_responses(completed: &[&Request]) -> Option<MeasuredAndBound> {
         && ms_per_token >= HELD_BACK_DELAY_FACTOR * pace_ms;
     is_held.then(|| {
         let measured = format!(
-            "{} of {} answers arrived within the last {} of their time, as if they were held back until complete; the wait before grows by {ms_per_token:.1} ms \
+            "{} of {} answers arrived within the last {} of their response time, as if they were held back until complete; the wait before them grows by {ms_per_token:.1} ms \
              with each output token",
             late.len(),
             completed.len(),
@@ -288,7 +288,7 @@ fn faster_than_engine(
     let longer_ms = (own_ms - gap_ms) * gaps / total as f64;
     (own_ms >= factor * gap_ms && longer_ms >= ENGINE_EXCESS_MS).then(|| {
         let measured = format!(
-            "tokens are {own_ms:.2} ms apart by the engine's metrics, but received events are {gap_ms:.2} ms apart: answers were held back"
+            "by the engine's metrics, tokens are {own_ms:.2} ms apart, but received events are only {gap_ms:.2} ms apart: answers were held back on the way"
         );
         (measured, format!("factor {factor}"))
     })

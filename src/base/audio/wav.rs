@@ -41,7 +41,7 @@ impl Wav {
     pub(crate) fn read(file: &[u8]) -> Result<Self, String> {
         let is_wav = file.starts_with(b"RIFF") && file.get(8..12) == Some(b"WAVE");
         if !is_wav {
-            return Err("it is not a WAV file: it does not begin with `RIFF` and `WAVE`".to_owned());
+            return Err("the file is not a WAV file: it does not begin with `RIFF` and `WAVE`".to_owned());
         }
         let (mut format, mut samples) = (None, None);
         let mut at = 12;

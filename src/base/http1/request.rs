@@ -16,7 +16,7 @@ pub(crate) enum HttpRequestError {
     #[error("the request head is not HTTP/1.1 ({0}); send a request line, headers and an empty line")]
     Grammar(String),
     #[error(
-        "the request head is longer than {MAX_HEAD_BYTES} bytes or {MAX_HEADERS} headers; send fewer headers"
+        "the request head has more than {MAX_HEAD_BYTES} bytes or {MAX_HEADERS} headers; send fewer headers"
     )]
     HeadTooLong,
     #[error("the request body is longer than {MAX_BODY_BYTES} bytes; send less")]

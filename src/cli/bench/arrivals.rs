@@ -85,7 +85,7 @@ fn parse_curve(text: &str) -> Result<RampCurve, String> {
     [RampCurve::Linear, RampCurve::Exponential]
         .into_iter()
         .find(|curve| curve.name() == text)
-        .ok_or_else(|| format!("`{text}` is not a curve; write `linear` or `exponential`"))
+        .ok_or_else(|| format!("`{text}` is not a curve of a ramp; write `linear` or `exponential`"))
 }
 
 fn parse_search_variable(text: &str) -> Result<SearchVariable, String> {
@@ -93,5 +93,5 @@ fn parse_search_variable(text: &str) -> Result<SearchVariable, String> {
     [SearchVariable::Rate, SearchVariable::Concurrency]
         .into_iter()
         .find(|by| by.key() == text)
-        .ok_or_else(|| format!("`{text}` is not a variable of a search; write `rate` or `concurrency`"))
+        .ok_or_else(|| format!("a search cannot vary `{text}`; write `rate` or `concurrency`"))
 }

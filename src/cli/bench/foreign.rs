@@ -37,9 +37,12 @@ const REDUNDANT_FLAGS: [(&str, &str); 3] = [
     ),
     (
         "--trust-remote-code",
-        "`matrix` runs no code of a model; '--tokenizer' accepts a `tokenizer.json` or its folder",
+        "`matrix` never runs code that belongs to a model; '--tokenizer' accepts a `tokenizer.json` or its folder",
     ),
-    ("--random-batch-size", "every request has one prompt"),
+    (
+        "--random-batch-size",
+        "`matrix bench` always sends one prompt in each request",
+    ),
 ];
 
 /// Names of backends of other tools, which are refused. Each has our backend that sends the same requests.

@@ -7,7 +7,8 @@ const HUB: &str = "data sets of Hugging Face's hub are not supported; convert th
                    `--dataset-name custom`";
 const MEDIA: &str = "vLLM's prompts with images or video are not supported; use `--dataset-name image` of `matrix bench` \
                      without `--like`";
-const PLOTS: &str = "no plot is drawn; `--save-result --save-detailed` writes the values of every request";
+const PLOTS: &str =
+    "`matrix bench` draws no plots; `--save-result --save-detailed` writes the values of every request";
 
 /// A flag: its name, whether it has a value, and what to use instead.
 type RefusedFlag = (&'static str, bool, &'static str);
@@ -31,7 +32,7 @@ pub(crate) const REFUSED_FLAGS: &[RefusedFlag] = &[
     (
         "use-beam-search",
         false,
-        "the flag changes no request of vLLM's tool either; request beam search with `--extra-body '{\"use_beam_search\": true}'`",
+        "this flag does not change the requests in vLLM's tool either; request beam search with `--extra-body '{\"use_beam_search\": true}'`",
     ),
     (
         "skip-tokenizer-init",

@@ -62,7 +62,7 @@ impl RankArgs {
         }
         let missing = |flag: &str| {
             format!(
-                "`--nodes {nodes}` needs `{flag}`; name where rank 0 listens for the other ranks, the same on every node"
+                "`--nodes {nodes}` needs `{flag}`; give the host and port where rank 0 listens for the other ranks, the same on every node"
             )
         };
         Ok(Some(Ranks {

@@ -110,7 +110,7 @@ fn rate_profile(args: &BenchArgs) -> Result<Option<RateProfile>, String> {
     };
     match pace.find_error(args.dataset.num_prompts) {
         Some(error) => Err(format!(
-            "invalid {}: {error}; change it, or `--num-prompts`",
+            "invalid {}: {error}; change this setting, or `--num-prompts`",
             pace.name()
         )),
         None => Ok(Some(pace)),
@@ -195,7 +195,7 @@ fn too_few_prompts(search: &Search, prompts: u32) -> Option<String> {
     let (lowest, highest) = (needed(search.from), needed(search.to));
     (f64::from(prompts) < lowest).then(|| {
         format!(
-            "the first point of the search, {duration} at {} req/s, needs {lowest} prompts, but there are {prompts}; raise `--num-prompts` (the highest rate needs {highest}), or lower `--search-from` or `--search-seconds`",
+            "the first point of the search lasts {duration} at {} req/s and needs {lowest} prompts, but there are only {prompts}; raise `--num-prompts` (the highest rate needs {highest}), or lower `--search-from` or `--search-seconds`",
             search.from
         )
     })
@@ -225,7 +225,7 @@ fn search_conflicts(args: &BenchArgs, by: SearchVariable) -> Vec<String> {
     );
     no(
         rates.len() > 1 || users.len() > 1,
-        "`--search` varies the rate or the concurrency; give one value for the other, not several",
+        "`--search` varies either the rate or the concurrency; give the other one a single value",
     );
     no(
         args.arrival.ramp_up_strategy.is_some() || args.arrival.stages.is_some(),
@@ -369,14 +369,17 @@ mod tests {
                 &[&usual[..], &["--request-rate", "4"]].concat(),
                 "leave `--request-rate` out",
             ),
-            (&[&usual[..], &["--search-to", "0.5"]].concat(), "are not a range"),
+            (
+                &[&usual[..], &["--search-to", "0.5"]].concat(),
+                "are not a valid range",
+            ),
             (
                 &[&usual[..], &["--search-seconds", "0"]].concat(),
                 "above 0 seconds",
             ),
             (
                 &[&usual[..], &["--max-concurrency", "4", "8"]].concat(),
-                "not several",
+                "a single value",
             ),
             (
                 &[&usual[..], &["--stages", "2:10"]].concat(),

@@ -104,7 +104,7 @@ impl BenchObserver for Console<'_> {
             BenchEvent::Point { number, value } => {
                 let by = self.config.scenario.search.as_ref().map(|search| search.by);
                 let (name, unit) = by.map_or(("", ""), |by| (by.name(), by.unit()));
-                eprint(&format!("point {number}: {name} {value} {unit}\n"));
+                eprint(&format!("point {number} of the search: {name} {value} {unit}\n"));
             }
         }
     }
@@ -175,8 +175,8 @@ impl<'a> Console<'a> {
         };
         if used > prompts && self.config.cache_reset.is_none() {
             eprint(&format!(
-                "note: the points of the search sent {used} prompts, but there are only {prompts}: some were sent twice and may be in the \
-                 prefix cache; raise `--num-prompts`, or reset the cache with `--flush-cache`\n"
+                "note: the points of the search sent {used} prompts, but the data set has only {prompts}: some were \
+                 sent twice and may be in the prefix cache; raise `--num-prompts`, or reset the cache with `--flush-cache`\n"
             ));
         }
         print(&sweep::search_lines(&record));
@@ -210,7 +210,7 @@ impl<'a> Console<'a> {
                 true => format!("note: the data set has {rows} requests, but {requested} were requested\n"),
                 false => {
                     format!(
-                        "note: only {rows} of {requested} prompts are sent, because the schedule has no times for the others\n"
+                        "note: only {rows} of {requested} prompts are sent, because the schedule has no times for the other prompts\n"
                     )
                 }
             });

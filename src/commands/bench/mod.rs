@@ -60,7 +60,7 @@ pub(crate) fn execute(args: &BenchArgs) -> Outcome {
     })?;
     outputs::check_outputs(&config)?;
     if !args.server.base_url.is_empty() && (args.server.host != DEFAULT_HOST || args.server.port.is_some()) {
-        eprint("note: `--host` and `--port` have no effect beside `--base-url`\n");
+        eprint("note: `--host` and `--port` have no effect together with `--base-url`\n");
     }
     let workload = &config.scenario.workload;
     let named = workload

@@ -22,12 +22,12 @@ pub(super) fn arrival_heading(
     let arrival = session.arrival();
     let users = arrival.concurrency.map_or_else(
         || "no concurrency limit".to_owned(),
-        |users| format!("at most {users} requests in flight"),
+        |users| format!("at most {users} requests are in flight"),
     );
     let prompts = match (config.continues_draws, &config.cache_reset) {
         (false, None) => format!("the prompts of seed {}", session.seed()),
-        (true, None) => "the same prompts at every point, as in the Python tool".to_owned(),
-        (_, Some(_)) => "the same prompts at every point, after a cache reset".to_owned(),
+        (true, None) => "every point sends the same prompts, as in the Python tool".to_owned(),
+        (_, Some(_)) => "every point sends the same prompts, after a cache reset".to_owned(),
     };
     let mut text = format!(
         "point {} of {}: rate {}, {users}; {prompts}\n",
@@ -39,8 +39,8 @@ pub(super) fn arrival_heading(
     if config.cache_reset.is_none() && known > NOTED_KNOWN_SHARE {
         let _ = writeln!(
             text,
-            "warning: {:.0} % of the prompts of this point were sent by earlier points and may be in a prefix cache: its \
-             figures are not those of new prompts; reset the cache with `--flush-cache`, or use a larger data set",
+            "warning: {:.0} % of the prompts of this point were sent by earlier points and may be in a prefix cache, so its \
+             figures may differ from those of new prompts; reset the cache with `--flush-cache`, or use a larger data set",
             known * 100.0
         );
     }
@@ -85,7 +85,7 @@ pub(super) fn describe_point(point: &Point, search: &SearchRecord) -> String {
         .doubt
         .map_or_else(String::new, |doubt| format!(": {}", doubt.describe()));
     format!(
-        "{} {}{due} {}: {unreached}{} of {} requests are good ({:.2} %, target {} %){doubt}\n",
+        "{} {}{due} {}: {unreached}{} of {} requests meet the SLO ({:.2} %, target {} %){doubt}\n",
         search.by.name(),
         point.value,
         point_word(point, "holds", "does not hold"),

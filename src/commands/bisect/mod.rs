@@ -68,7 +68,7 @@ fn check_plan(args: &BisectArgs, plan: &Plan) -> Result<(Vec<String>, Vec<Metric
     let versions = bisection::versions(plan);
     if versions.len() < 3 {
         return Err(CommandError::usage(format!(
-            "error: a search needs at least three versions, but {} are selected\n  = help: list them in order, such as `sglang: {{ version: [v0.5.0, v0.5.1, v0.5.2] }}`; the first must be the good one, the last the bad one\n",
+            "error: a search for the first bad version needs at least three versions, but {} are selected\n  = help: list the versions in order, such as `sglang: {{ version: [v0.5.0, v0.5.1, v0.5.2] }}`; the first version must be good, the last version bad\n",
             versions.len()
         )));
     }
@@ -100,18 +100,18 @@ fn search(versions: &[String], mut probe: Probe<'_>) -> Outcome {
         };
         if let Some(machines) = step.elsewhere {
             print(&format!(
-                "{} was not judged, because its machine differs from that of {}: {machines}. The first bad version is after {} and not after {}. To find it, start a new search on one machine\n",
+                "{} was not judged, because it was measured on another machine than {}: {machines}. The first bad version is after {} and not after {}. To find it, start a new search on one machine\n",
                 versions[middle], ends[1], versions[search.good], versions[search.bad]
             ));
             return Ok(Exit::NotJudged);
         }
         let Some(is_bad) = step.compared.has_loss(&loss, &compared) else {
             let why = match step.compared.comparison().is_less_reliable() {
-                true => "the version fails, but the first version does not",
-                false => "more `--starts` may decide",
+                true => "the tested version is less reliable than the first version",
+                false => "a higher `--starts` may decide this",
             };
             print(&format!(
-                "it is unclear whether {} is worse than {} in {}: the first bad version is after {} and not after {}; {why}\n",
+                "it is unclear whether {} is worse than {} in {}. The first bad version is after {} and not after {}; {why}\n",
                 versions[middle],
                 ends[0],
                 loss.label(),
@@ -139,14 +139,14 @@ fn report_no_loss(comparison: &Comparison, [good, bad]: [&str; 2]) -> Exit {
     let (message, exit) = match not_judged {
         Some(row) => (
             format!(
-                "{bad} could not be compared with {good}: {} was not judged: {}",
+                "{bad} could not be compared with {good}, because {} was not judged: {}",
                 row.metric.label(),
                 row.reason()
             ),
             Exit::NotJudged,
         ),
         None if comparison.rows.iter().any(is_unclear) => (
-            format!("it is unclear whether {bad} is worse than {good}: more `--starts` may decide"),
+            format!("it is unclear whether {bad} is worse than {good}; a higher `--starts` may decide this"),
             Exit::NotJudged,
         ),
         None => (

@@ -72,7 +72,7 @@ impl NightlyResults<'_> {
             // The nightly run itself is complete, and its findings count.
             Err(error) => {
                 eprint(&format!(
-                    "warning: the confirmation failed, and suspected losses stay undecided: {}\n",
+                    "warning: the confirmation of the suspected losses failed, so they stay undecided: {}\n",
                     error.message.trim()
                 ));
                 Some(Confirmation::empty(screening))

@@ -100,10 +100,10 @@ fn describe_suspect(suspect: &SuspectedLoss, granted: Option<&Allotment>) -> Str
         .filter(|_| starts < wanted);
     let then = match (starts, short) {
         (0, Some(why)) => format!(
-            "no fresh starts will follow, because {why}; the loss stays undecided (a decision needs {wanted} fresh starts)"
+            "the loss stays undecided: a decision needs {wanted} fresh starts of the engine, but none will follow, because {why}"
         ),
         (_, Some(why)) => format!(
-            "only {starts} of the {wanted} fresh starts that a decision needs will follow, because {why}"
+            "a decision needs {wanted} fresh starts of the engine, but only {starts} will follow, because {why}"
         ),
         (1, None) => "1 fresh start decides".to_owned(),
         (_, None) => format!("{starts} fresh starts decide"),

@@ -147,7 +147,7 @@ pub(super) fn notify(args: &NightlyArgs, nights: &NightlyStore, night: &NightlyR
         && let Err(error) = webhook::post(url, &nightly_report::message(night, over))
     {
         eprint(&format!(
-            "warning: cannot send the message to the webhook, the next nightly run tries again: {:#}\n",
+            "warning: cannot send the message to the webhook; the next nightly run tries again: {:#}\n",
             anyhow::Error::from(error)
         ));
         return;

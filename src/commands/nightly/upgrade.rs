@@ -73,7 +73,7 @@ pub(super) fn additions(nightly: &NightlyResults<'_>, rows: Vec<Row>, folder: &P
         // The verdicts of the night do not depend on the page.
         let warn = |error: CommandError| {
             eprint(&format!(
-                "warning: the page about the changed build was not written: {}\n",
+                "warning: the engine has a new build, but the page that compares it with the old build could not be written: {}\n",
                 error.message.trim()
             ));
         };

@@ -126,7 +126,7 @@ pub(super) fn why_unconfirmed(budget: TuneBudget, more_starts: u32, costs: &Tria
     let needed = costs.total() + f64::from(more_starts) * start;
     (needed > TOLERANCE * minutes).then(|| {
         format!(
-            "the confirmation would exceed the budget of {minutes} gpu-min, because starts became slower or an earlier confirmation used a part of the budget; continue with a budget of about {:.1} gpu-min",
+            "the confirmation would exceed the budget of {minutes} gpu-min; continue with a budget of about {:.1} gpu-min (starts became slower, or an earlier confirmation used a part of the budget)",
             (10.0 * needed).ceil() / 10.0
         )
     })
@@ -153,7 +153,7 @@ pub(super) fn check_minutes(
     Err(CommandError {
         exit: Exit::NotJudged,
         message: format!(
-            "error: a budget of {minutes} gpu-min is too small: about {rounded} are needed for 2 x {confirm_starts} starts of the confirmation and {MIN_TRIALS} trials, because a start takes about {full:.2}\n  = help: give `--budget '{rounded} gpu-min'` or more; add `--resume` to keep the first trial\n"
+            "error: a budget of {minutes} gpu-min is too small: about {rounded} gpu-min are needed\n  = note: the confirmation takes 2 x {confirm_starts} starts of about {full:.2} gpu-min each; {MIN_TRIALS} trials are needed before it\n  = help: give `--budget '{rounded} gpu-min'` or more; add `--resume` to keep the first trial\n"
         ),
     })
 }
@@ -218,7 +218,11 @@ mod tests {
         let check = |minutes, costs| check_minutes(TuneBudget::GpuMinutes(minutes), 5, &costs);
         assert!(check(28.0, costs(&[2.0], &[])).is_ok());
         let error = check(27.0, costs(&[2.0], &[])).unwrap_err();
-        assert!(error.message.contains("about 28 are needed"), "{}", error.message);
+        assert!(
+            error.message.contains("about 28 gpu-min are needed"),
+            "{}",
+            error.message
+        );
         // Later trials do not end a search that has begun.
         assert!(check(27.0, costs(&[2.0, 2.0], &[])).is_ok());
     }

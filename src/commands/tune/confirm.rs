@@ -88,13 +88,13 @@ pub(super) fn confirm(
             (_, [Some(of_default), Some(of_winner)], ..) => (
                 TuneResultKind::NotDecided,
                 format!(
-                    "both sides have problems: with these settings {of_winner}, with the default {of_default}"
+                    "both configurations have problems. With the tuned settings, {of_winner}. With the default settings, {of_default}"
                 ),
             ),
             // What is left out may say otherwise.
             (_, [of_default, _], Some(unpaired), _) => {
                 let reason = match of_default {
-                    Some(of_default) => format!("with the default {of_default}, so {unpaired}"),
+                    Some(of_default) => format!("with the default settings, {of_default}, so {unpaired}"),
                     None => unpaired,
                 };
                 (TuneResultKind::NotDecided, reason)
@@ -147,7 +147,7 @@ fn measure_both(
     request.extra_starts = ExtraStarts::None;
     if !search.args.run.json {
         eprint(&format!(
-            "comparing {name} with the default to confirm it: each is started {starts} times, in turn\n"
+            "confirming {name}: it and the default configuration are started in turn, {starts} times each\n"
         ));
     }
     let of_trials = trials.run.as_ref().map_or("latest", |run| run.as_str());
@@ -214,7 +214,7 @@ fn why_moved(trials: &Trials<'_>, winner: &str, row: &Row) -> Option<String> {
     sides.into_iter().enumerate().find_map(|(side, (set, who))| {
         let (tried, fresh) = (trials.full_figure(set)?, row.value(side)?);
         outcome::has_moved(tried, fresh).then(|| {
-            format!("{who} had {tried:.2} in the trials but {fresh:.2} in its fresh starts, so something other than the settings changed")
+            format!("{who} reached {tried:.2} in the trials but {fresh:.2} in its fresh starts with the same settings, so something else changed")
         })
     })
 }
@@ -322,7 +322,7 @@ fn disqualification(upgrade: &Upgrade) -> Option<String> {
         let result = answers.result.as_ref().ok()?;
         result.is_worse().then(|| {
             format!(
-                "the answers of the tuned configuration to {} got worse",
+                "the tuned configuration answers the task {} worse than the default",
                 answers.task
             )
         })

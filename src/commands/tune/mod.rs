@@ -98,7 +98,7 @@ fn found(trials: &Trials<'_>, tuner: &Tuner) -> Result<(Point, TuneResult), Box<
             [] => "according to the trials, no configuration is expected to be better than the default"
                 .to_owned(),
             rejected => format!(
-                "configurations that were better in the trials were rejected by their fresh starts ({}), and none of the others is expected to be better",
+                "configurations that were better in the trials were rejected by their fresh starts ({}), and no other configuration is expected to be better than the default",
                 rejected.join(", ")
             ),
         };
@@ -183,7 +183,7 @@ fn next_step(trials: &Trials<'_>) -> Option<String> {
         }
         if fewest < search.confirm_starts {
             let failed = command_line::resume_command_with_flag(run, "--failed");
-            return Some(format!("repeat the starts that do not count with: {failed}"));
+            return Some(format!("some starts do not count; repeat them with: {failed}"));
         }
         let needed = confirmation
             .starts_to_decide
@@ -195,7 +195,7 @@ fn next_step(trials: &Trials<'_>) -> Option<String> {
         }
         if trials.has_tried_all() {
             return Some(
-                "every configuration was tried, and 100 fresh starts of each side would not decide"
+                "every configuration was tried, and even 100 fresh starts of each side would not show which configuration is better"
                     .to_owned(),
             );
         }

@@ -38,7 +38,7 @@ pub(super) fn prepare(args: &TuneArgs, colors: Colors) -> Result<Search<'_>, Com
     let refused = |why: String| {
         usage(
             &why,
-            "choose another `--objective`, or a scenario that has this one",
+            "choose another `--objective`, or a scenario for which this objective is possible",
         )
     };
     let metric = goal.metric().map_err(refused)?;
@@ -124,7 +124,7 @@ fn objective(
     match price(args, entry, of_matrix) {
         None => Err(usage(
             "`objective: cost` needs the price of a GPU",
-            "give it with `--gpu-hour-price 2.5`, or as `price: { gpu_hour: 2.5 }` in the matrix; without a price, `--objective throughput` has the same winner on the same GPUs",
+            "give the price with `--gpu-hour-price 2.5`, or as `price: { gpu_hour: 2.5 }` in the matrix; or use `--objective throughput`, which needs no price and has the same winner on the same GPUs",
         )),
         Some(price) if !(price.is_finite() && price > 0.0) => Err(usage(
             &format!("the price of a GPU must be above 0, not {price}"),

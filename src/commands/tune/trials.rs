@@ -82,7 +82,7 @@ impl<'a> Trials<'a> {
             .find(|entry| entry.info.matrix == search.name && is_named(&entry.info.run));
         let Some(entry) = found else {
             return Err(CommandError::usage(format!(
-                "error: `--resume {resume}` selects no run in {} that belongs to this search, `{}`\n  = help: other settings to try, or another objective, load or seed, make a new search; leave `--resume` out to start it\n",
+                "error: `--resume {resume}` selects no run in {} that belongs to this search, `{}`\n  = help: a search with other settings, another objective, load or seed is a new search; leave `--resume` out to start it\n",
                 args.results.display(),
                 search.name
             )));
@@ -399,7 +399,7 @@ pub(super) fn check_journal(run: &Run) -> Result<(), CommandError> {
     let lost = measured.find(|summary| !known.contains_key(&(summary.launch.clone(), summary.start)));
     lost.map_or(Ok(()), |lost| {
         Err(damaged(&format!(
-            "`journal.jsonl` of {} lacks start {} of {}, which has a result",
+            "`journal.jsonl` of {} has no entry for start {} of {}, although this start has a result",
             run.info.run, lost.start, lost.launch
         )))
     })
@@ -410,7 +410,7 @@ pub(super) fn damaged(why: &str) -> CommandError {
     // What the store advises is for other commands.
     let why = why.split("; ").next().unwrap_or_default();
     CommandError::cannot_continue(format!(
-        "error: the search cannot be continued, because it is unknown how much of the budget is used: {why}\n  = help: restore the file from a backup, or leave `--resume` out to start the search anew\n"
+        "error: the search cannot be continued, because it is unknown how much of the budget is used: {why}\n  = help: restore the damaged file of the run from a backup, or leave `--resume` out to start the search anew\n"
     ))
 }
 

@@ -80,7 +80,7 @@ fn default_cell(args: &TuneArgs, entry: &TuneEntry, plan: &mut Plan) -> Result<C
                     cells.len(),
                     keys.join("\n  ")
                 ),
-                "select one with `--only`, such as `--only model=NAME,precision=bf16`",
+                "select one cell with `--only`, such as `--only model=NAME,precision=bf16`",
             ))
         }
     }

@@ -58,7 +58,10 @@ impl fmt::Display for CommonPrefix {
             )?,
         }
         match self.block_tokens {
-            Some(block) => write!(f, ", rounded down to blocks of {block} tokens"),
+            Some(block) => write!(
+                f,
+                "; the number of common tokens is rounded down to a multiple of {block}"
+            ),
             None => Ok(()),
         }
     }
@@ -81,7 +84,7 @@ mod tests {
         );
         assert_eq!(
             blocks.to_string(),
-            "50 % of each prompt is the same within each of 3 groups, rounded down to blocks of 16 tokens"
+            "50 % of each prompt is the same within each of 3 groups; the number of common tokens is rounded down to a multiple of 16"
         );
         assert_eq!(prefix(r#"{"share": 1}"#).shared_tokens(7), 7);
     }

@@ -64,17 +64,21 @@ pub(crate) enum UnsupportedDemand {
 }
 
 impl UnsupportedDemand {
-    /// The reason and the fix in a matrix.
-    pub(crate) const fn in_matrix(self) -> [&'static str; 2] {
+    /// The reason and the fix in a matrix; `sender` names the protocol.
+    pub(crate) fn in_matrix(self, sender: &str) -> (String, &'static str) {
         match self {
-            Self::Tools => [
-                "cannot send tools, but `tools_share` of the data set `structured` needs a protocol with tools",
+            Self::Tools => (
+                format!(
+                    "{sender} cannot send tools, but `tools_share` of the data set `structured` needs a protocol with tools"
+                ),
                 "use the protocol `chat`, `messages` or `responses`, or set `tools_share: 0`",
-            ],
-            Self::Schemas => [
-                "cannot send a JSON schema for answers, but the data set `structured` needs a protocol with schemas",
+            ),
+            Self::Schemas => (
+                format!(
+                    "{sender} cannot send a JSON schema for answers, but the data set `structured` needs a protocol with schemas"
+                ),
                 "use the protocol `chat`, `completions` or `responses`; with `messages`, set `tools_share: 1`",
-            ],
+            ),
         }
     }
 }

@@ -177,7 +177,7 @@ fn task_error(named: &Named<TaskEntry>) -> Option<(String, String)> {
         (Some(_), Some(_)) => {
             return error(
                 "this is the name of a generated task, but `path` is set".to_owned(),
-                "give the task that reads the file another name",
+                "give this task another name, because it reads a file",
             );
         }
         (Some(_), None) if task.grader.is_some() || task.pattern.is_some() => {
@@ -318,7 +318,7 @@ impl Quality {
         }
         if facts.has_turns() {
             return Some([
-                "the requests of a conversation or session wait for one another",
+                "answers cannot be graded, because the requests of a conversation or session wait for one another",
                 "set `quality: false` here, and grade answers in a scenario whose data set has single requests",
             ]);
         }
@@ -329,11 +329,11 @@ impl Quality {
     }
 
     /// Describes why answers of this protocol cannot be graded, and the fix; `None` if they can.
-    pub(crate) fn unsupported_reason(&self, protocol: Protocol) -> Option<[String; 2]> {
+    pub(crate) fn unsupported_reason(&self, protocol: Protocol, name: &str) -> Option<[String; 2]> {
         let facts = protocol.facts();
         if !facts.generates_text || !facts.fixes_length {
             return Some([
-                "does not generate text, so its answers cannot be graded".to_owned(),
+                format!("{name} does not generate text, so its answers cannot be graded"),
                 "remove `quality`, or use a protocol that generates text".to_owned(),
             ]);
         }
@@ -353,7 +353,7 @@ impl Quality {
         (protocol != Protocol::Chat).then(|| {
             [
                 format!(
-                    "cannot be used for the task `{}` of `quality`, which needs tools",
+                    "{name} cannot be used for the task `{}` of `quality`, which needs tools",
                     task.name
                 ),
                 "use the protocol `chat`, or remove the task".to_owned(),

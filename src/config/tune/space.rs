@@ -195,7 +195,7 @@ impl<'a> Setting<'a> {
             self.name,
             &format!("`{flag}` cannot be varied: the recipe sets it to `{{{placeholder}}}`"),
             match placeholder.as_str() {
-                TP => "write `tp: [1, 2]`, with sizes that the host has GPUs for",
+                TP => "list tensor-parallel sizes for which the host has enough GPUs, such as `tp: [1, 2]`",
                 _ => "remove this flag from the search space",
             },
         ))

@@ -86,7 +86,8 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for SpannedVisitor<T> {
 
     /// Only our own reader answers with a sequence; other deserializers pass the value itself.
     fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<Spanned<T>, A::Error> {
-        const HOLDS: &str = "the reader of YAML must give four parts: file, start, end and value";
+        const HOLDS: &str =
+            "internal error: a value from the YAML reader must have four parts: file, start, end and value";
         let file: String = parts.next_element()?.ok_or_else(|| A::Error::custom(HOLDS))?;
         let start: usize = parts.next_element()?.ok_or_else(|| A::Error::custom(HOLDS))?;
         let end: usize = parts.next_element()?.ok_or_else(|| A::Error::custom(HOLDS))?;

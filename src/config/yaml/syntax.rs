@@ -86,7 +86,7 @@ pub(super) fn syntax_diagnostic(
                 .collect();
             let alias = place(offset..offset + 1 + name.len());
             let diagnostic = Diagnostic::new(format!("the alias `*{name}` refers to no anchor"))
-                .with_place(&alias, format!("no `&{name}` above this line"));
+                .with_place(&alias, format!("there is no anchor `&{name}` above this line"));
             match nearest_name(&name, stop.anchors.iter().map(String::as_str)) {
                 Some(near) => diagnostic
                     .with_help("did you mean")
@@ -100,7 +100,7 @@ pub(super) fn syntax_diagnostic(
                 .with_help("put the value in quotes")
         }
         ErrorKind::UnknownQuotedScalarEscape => {
-            Diagnostic::new("an unknown escape sequence in a text in double quotes")
+            Diagnostic::new("this text in double quotes has an unknown escape sequence")
                 .with_place(
                     &place(one_char(text, offset)),
                     "the escape sequence is in the text that begins here",
@@ -111,7 +111,7 @@ pub(super) fn syntax_diagnostic(
             Some(open) if is_about_brackets(kind) => {
                 unclosed(open.clone(), text[open.start..].chars().next().unwrap_or('[')).with_secondary(
                     &place(one_char(text, offset)),
-                    "this is not allowed before the bracket is closed",
+                    "the bracket must be closed before this character",
                 )
             }
             _ => layout_error(text, offset, line, kind, place),
@@ -176,7 +176,7 @@ fn layout_error(
         ErrorKind::SimpleKeyExpected | ErrorKind::InvalidSimpleKey => match code.find(':') {
             Some(colon) if !code[colon + 1..].is_empty() => {
                 let colon = line.start + colon;
-                Diagnostic::new("a key without a space after its colon")
+                Diagnostic::new("this key has no space after its colon")
                     .with_place(&place(line), "read as one word")
                     .with_help("write")
                     .with_replacement(&place(colon..colon + 1), ": ")
@@ -193,7 +193,7 @@ fn layout_error(
         | ErrorKind::InvalidBlockScalarIndent => Diagnostic::new(
             "this line cannot continue the list or map above it",
         )
-        .with_place(&place(line), "wrong indentation, or list items mixed with keys")
+        .with_place(&place(line), "the indentation is wrong, or list items are mixed with keys")
         .with_help(
             "indent this line exactly like the other lines of its list or map, and do not mix list items with keys",
         ),
@@ -204,7 +204,7 @@ fn layout_error(
 
 fn tab_error(text: &str, offset: usize, place: impl Fn(Range<usize>) -> SourceSpan) -> Diagnostic {
     let tabs = indenting_tab(text, offset).unwrap_or_else(|| one_char(text, offset));
-    Diagnostic::new("a tab is used to indent")
+    Diagnostic::new("this line is indented with a tab")
         .with_place(&place(tabs), "a tab")
         .with_help("indent with spaces")
 }

@@ -535,7 +535,7 @@ fn an_unknown_alias_gets_the_nearest_anchor() {
      --> m.yaml:3:10
       |
     3 | repeats: *bass
-      |          ^^^^^ no `&bass` above this line
+      |          ^^^^^ there is no anchor `&bass` above this line
       |
     help: did you mean
       |
@@ -561,7 +561,7 @@ fn an_alias_inside_itself_is_refused() {
 fn a_tab_is_shown_where_it_stands() {
     let drawn = diagnostics::<Sweep>("name: a\nengines:\n\t- b\n");
     insta::assert_snapshot!(drawn, @r#"
-    error: a tab is used to indent
+    error: this line is indented with a tab
      --> m.yaml:3:1
       |
     3 |     - b
@@ -607,7 +607,7 @@ fn an_open_bracket_is_shown_where_it_opens() {
     2 | engines: [a, b
       |          ^ opened here
     3 | repeats: 3
-      |        - this is not allowed before the bracket is closed
+      |        - the bracket must be closed before this character
       |
       = help: add a `]` where the list or map ends
     "#);
@@ -677,7 +677,7 @@ fn a_line_that_fits_nowhere_is_shown() {
      --> m.yaml:4:3
       |
     4 |   b: {rate: 2}
-      |   ^^^^^^^^^^^^ wrong indentation, or list items mixed with keys
+      |   ^^^^^^^^^^^^ the indentation is wrong, or list items are mixed with keys
       |
       = help: indent this line exactly like the other lines of its list or map, and do not mix list items with keys
     "#);
@@ -701,7 +701,7 @@ fn an_item_swallowed_by_the_one_above_is_shown() {
 fn a_colon_without_its_space_is_shown() {
     let drawn = diagnostics::<Sweep>("name: a\nrepeats:3\n");
     insta::assert_snapshot!(drawn, @r#"
-    error: a key without a space after its colon
+    error: this key has no space after its colon
      --> m.yaml:2:1
       |
     2 | repeats:3

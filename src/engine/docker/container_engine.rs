@@ -246,7 +246,10 @@ impl ContainerEngine {
             Ok(Err(error)) => error_text(&error),
             Err(_) => format!("no response within {} s", SIGNAL_TIMEOUT.as_secs()),
         };
-        let reason = format!("the container daemon at {}: {reason}", self.container.address);
+        let reason = format!(
+            "the request to the container daemon at {} failed: {reason}",
+            self.container.address
+        );
         match &self.container.first_process {
             Some(first) => first
                 .signal(signal)

@@ -84,7 +84,7 @@ impl ContainerExit {
         }
     }
 
-    /// Description such as `exit code 137: killed by the kernel, out of memory`.
+    /// Description such as `exit code 137: the kernel killed the container (out of memory)`.
     pub(super) fn description(&self) -> String {
         if self.kind != ExitKind::Exited {
             return self.note.clone();
@@ -94,7 +94,7 @@ impl ContainerExit {
             None => "no exit code".to_owned(),
         };
         match self.code {
-            _ if self.is_out_of_memory => text.push_str(": killed by the kernel, out of memory"),
+            _ if self.is_out_of_memory => text.push_str(": the kernel killed the container (out of memory)"),
             Some(137) => text.push_str(": killed by SIGKILL"),
             Some(143) => text.push_str(": ended by SIGTERM"),
             Some(139) => text.push_str(": segmentation fault"),
@@ -111,9 +111,9 @@ impl ContainerExit {
         let words = self.description();
         ExitCause {
             description: match self.kind {
-                ExitKind::Exited => format!("ended ({words})"),
-                ExitKind::Unknown => format!("is in an unknown state ({words})"),
-                ExitKind::Paused => format!("is paused ({words})"),
+                ExitKind::Exited => format!("the engine ended ({words})"),
+                ExitKind::Unknown => format!("the engine is in an unknown state ({words})"),
+                ExitKind::Paused => format!("the engine is paused ({words})"),
             },
             fatal_line: self.fatal_line(),
             end: EngineExitStatus {
@@ -131,7 +131,7 @@ impl ContainerExit {
         self.is_out_of_memory.then(|| FatalLine {
             pattern: FatalPattern {
                 pattern: String::new(),
-                means: "the kernel killed it because memory ran out".to_owned(),
+                means: "the kernel killed the engine because memory ran out".to_owned(),
                 help: "give the host or the container more memory, or reduce the engine's memory use"
                     .to_owned(),
                 fatal: false,

@@ -62,7 +62,7 @@ impl Creation {
         let of_container = Arc::clone(unremoved);
         #[expect(
             clippy::disallowed_methods,
-            reason = "the creation continues after its caller has gone; `UnremovedContainers` waits for its end"
+            reason = "the request to create a container continues if its caller is dropped; `UnremovedContainers` waits for it"
         )]
         let asking = tokio::spawn(async move {
             let mut outcome = self.create_first_free(&names).await;

@@ -256,7 +256,7 @@ impl Address {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
                 format!("the container daemon at {self} does not respond")
             }
-            _ => format!("the container daemon at {self}: {error}"),
+            _ => format!("the request to the container daemon at {self} failed: {error}"),
         })?;
         let answer = String::from_utf8_lossy(&answer);
         match answer.split_whitespace().nth(1) {

@@ -241,7 +241,7 @@ impl WatchedContainer {
     async fn attribute_exit(&self, exit: ContainerExit, was_away: bool) -> ContainerExit {
         // A daemon that stops ends its containers.
         if was_away {
-            return exit.caused_by("the container daemon was unreachable at that time");
+            return exit.caused_by("the container daemon was unreachable when the container ended");
         }
         let by_signal = exit.code.is_none_or(|code| code == 0 || code > 128);
         // An exit that `matrix` caused itself needs no explanation.

@@ -97,7 +97,7 @@ pub(super) async fn start(
     }
     let started_at = clock::now();
     let (log, writer) = open_log(launch, context, logs.engine).map_err(|source| StartError::Spawn {
-        program: "the reader of the container's log".to_owned(),
+        program: "the part of matrix that reads the container's log".to_owned(),
         source,
     })?;
     let labels = own_container::ownership_labels(&daemon.docker, &tags).await;

@@ -89,7 +89,7 @@ async fn check_runtimes(daemon: &Daemon, launches: &[(&Launch, &Container)], unm
                 DockerError::from_message("info", format!("unknown or invalid runtime name: {runtime}"));
             unmet.insert(Unmet {
                 problem: format!(
-                    "{}, needed by engine `{}`; the daemon has the runtimes {names:?}",
+                    "{}, but engine `{}` needs it; the daemon has the runtimes {names:?}",
                     refusal.problem(),
                     launch.engine.name
                 ),
@@ -122,7 +122,11 @@ fn check_cdi(info: &SystemInfo, launches: &[(&Launch, &Container)], unmet: &mut 
             },
         );
         unmet.insert(Unmet {
-            problem: format!("{}, needed by engine `{}`", refusal.problem(), launch.engine.name),
+            problem: format!(
+                "{}, but engine `{}` needs it",
+                refusal.problem(),
+                launch.engine.name
+            ),
             help: refusal.diagnosis.help,
         });
     }
@@ -175,7 +179,11 @@ fn check_sources(
             let refusal =
                 DockerError::from_message("create", format!("bind source path does not exist: {source}"));
             unmet.insert(Unmet {
-                problem: format!("{}, needed by engine `{}`", refusal.problem(), launch.engine.name),
+                problem: format!(
+                    "{}, but engine `{}` needs it",
+                    refusal.problem(),
+                    launch.engine.name
+                ),
                 help: refusal.diagnosis.help,
             });
         }

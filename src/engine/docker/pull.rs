@@ -148,7 +148,7 @@ impl Layers {
         })
     }
 
-    /// Description such as `3 of 7 layers, 1.20 of 4.50 GB`.
+    /// Description such as `3 of 7 layers of the image are complete; 1.20 of 4.50 GB are downloaded`.
     fn summary(&self) -> String {
         let is_whole = |layer: &&Layer| layer.status == "Pull complete" || layer.status == "Already exists";
         let complete = self.0.values().filter(is_whole).count();
@@ -156,7 +156,7 @@ impl Layers {
             (received + layer.bytes.0, total + layer.bytes.1)
         });
         format!(
-            "{complete} of {} layers, {:.2} of {:.2} GB",
+            "{complete} of {} layers of the image are complete; {:.2} of {:.2} GB are downloaded",
             self.0.len(),
             received as f64 / 1e9,
             total as f64 / 1e9
@@ -203,8 +203,14 @@ mod tests {
         layers.update(&step("1", "Pulling from a/b", None));
         layers.update(&step("a", "Downloading", Some((500_000_000, 1_000_000_000))));
         layers.update(&step("b", "Already exists", None));
-        assert_eq!(layers.summary(), "1 of 2 layers, 0.50 of 1.00 GB");
+        assert_eq!(
+            layers.summary(),
+            "1 of 2 layers of the image are complete; 0.50 of 1.00 GB are downloaded"
+        );
         layers.update(&step("a", "Pull complete", None));
-        assert_eq!(layers.summary(), "2 of 2 layers, 1.00 of 1.00 GB");
+        assert_eq!(
+            layers.summary(),
+            "2 of 2 layers of the image are complete; 1.00 of 1.00 GB are downloaded"
+        );
     }
 }

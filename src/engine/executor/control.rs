@@ -111,7 +111,7 @@ pub(crate) trait Executor: Send + Sync {
 
 /// An engine's exit as the executor saw it.
 pub(crate) struct ExitCause {
-    /// Description such as `ended (exit code 3)`.
+    /// Description such as `the engine ended (exit code 3)`.
     pub(crate) description: String,
     /// The cause, if the executor knows it.
     pub(crate) fatal_line: Option<FatalLine>,

@@ -36,6 +36,6 @@ impl Launcher for ImportedLaunch {
         _launch: &'a Launch,
         _asking: &'a HelpContext<'a>,
     ) -> BoxFuture<'a, Result<HelpFlags, String>> {
-        Box::pin(async { Err("it was imported".to_owned()) })
+        Box::pin(async { Err("its launch was imported".to_owned()) })
     }
 }

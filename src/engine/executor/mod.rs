@@ -85,7 +85,12 @@ pub(crate) trait Launcher: Sync {
         _launch: &'a Launch,
         _asking: &'a HelpContext<'a>,
     ) -> BoxFuture<'a, Result<Packages, String>> {
-        Box::pin(async { Err("packages can be read only of processes and Docker containers".to_owned()) })
+        Box::pin(async {
+            Err(
+                "the engine's packages can be read only if it runs as a process or in a Docker container"
+                    .to_owned(),
+            )
+        })
     }
 
     /// The long flags that the engine's `--help` lists, or the reason that it cannot be asked.

@@ -51,7 +51,7 @@ impl Launcher for Process {
                 "the program `{program}` of engine `{}` is not in PATH",
                 launch.engine.name
             ),
-            help: "install it, or set `venv:` to the Python environment that contains it".to_owned(),
+            help: "install the program, or set `venv:` to the Python environment that contains it".to_owned(),
         })
     }
 
@@ -76,9 +76,10 @@ impl Launcher for Process {
     ) -> BoxFuture<'a, Result<Packages, String>> {
         Box::pin(async move {
             match &self.container {
-                Some(_) => {
-                    Err("packages in the image of a container in a cluster job cannot be read".to_owned())
-                }
+                Some(_) => Err(
+                    "packages cannot be read from the image of a container that runs in a cluster job"
+                        .to_owned(),
+                ),
                 None => help_check::program_packages(launch, self, asking),
             }
         })

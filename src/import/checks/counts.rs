@@ -53,7 +53,7 @@ impl Checks<'_> {
                 && sum as f64 != total
             {
                 let what = Metric::Tokens(count).label();
-                let message = format!("{sum} {what} were prepared, but the block counts {total}");
+                let message = format!("{sum} {what} were prepared, but the result block counts {total}");
                 self.warn(line, WarningSubject::Figures, message);
             }
         }
@@ -76,7 +76,7 @@ impl Checks<'_> {
             && (recounted.midpoint() - output).abs() > MAX_RECOUNT_DIFFERENCE * output
         {
             let message = format!(
-                "{} output tokens are counted in the texts, but throughput is computed from {output}",
+                "{} output tokens are counted in the texts of the answers, but throughput is computed from {output}",
                 recounted.midpoint().round()
             );
             self.warn(line, WarningSubject::Nothing, message);
@@ -93,7 +93,7 @@ impl Checks<'_> {
         ) && input.high < MIN_PROMPT_TOKEN_SHARE * completed * f64::from(length)
         {
             let message = format!(
-                "{} input tokens are {:.0} for each of {completed} prompts, but {length} were requested",
+                "{} input tokens are {:.0} tokens for each of {completed} prompts, but {length} tokens each were requested",
                 input.midpoint(),
                 input.midpoint() / completed,
             );
@@ -118,8 +118,8 @@ impl Checks<'_> {
         ) && output.high < completed * f64::from(length) * (1.0 - ValidityBounds::default().short_outputs)
         {
             let message = format!(
-                "{} output tokens are {:.0} for each of {completed} answers, but {length} were requested: \
-                 answers are short, unless the client ran with `--disable-ignore-eos`",
+                "{} output tokens are {:.0} tokens for each of {completed} answers, but {length} tokens each were \
+                 requested. This is too short, unless the client ran with `--disable-ignore-eos`",
                 output.midpoint(),
                 output.midpoint() / completed,
             );

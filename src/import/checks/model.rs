@@ -40,10 +40,11 @@ impl Checks<'_> {
             && !is_same(command, requested_model)
             && !is_alias(requested_model)
         {
-            let mut message =
-                format!("the command serves `{command}`, the client's arguments name `{requested_model}`");
+            let mut message = format!(
+                "the server's command serves `{command}`, but the client's arguments name `{requested_model}`"
+            );
             if let Some((_, heading)) = heading {
-                message.push_str(&format!(", the heading says `{heading}`"));
+                message.push_str(&format!(", and the heading names `{heading}`"));
             }
             self.warn(result.launch_info.line, WarningSubject::Identity, message);
             return;
@@ -51,11 +52,14 @@ impl Checks<'_> {
         if let (Some((line, heading)), Some(model)) = (heading, requested_model.or(command))
             && !is_headed(heading, model)
         {
-            let who = match requested_model {
-                Some(_) => "the client's arguments name",
-                None => "the command serves",
+            let message = match requested_model {
+                Some(_) => {
+                    format!("the heading names model `{heading}`, but the client's arguments name `{model}`")
+                }
+                None => {
+                    format!("the heading names model `{heading}`, but the server's command serves `{model}`")
+                }
             };
-            let message = format!("the heading says `{heading}`, but {who} `{model}`");
             self.warn(*line, WarningSubject::Identity, message);
         }
     }

@@ -84,7 +84,7 @@ impl Checks<'_> {
                 let allowed = std.high / (share / (1.0 - share)).sqrt();
                 (allowed < MAX_SPREAD_SHARE * distance).then(|| {
                     format!(
-                        "with a standard deviation of {:.2} ms these two can differ by at most {allowed:.2} ms",
+                        "with a standard deviation of {:.2} ms, mean and percentile can differ by at most {allowed:.2} ms",
                         std.midpoint()
                     )
                 })
@@ -92,7 +92,7 @@ impl Checks<'_> {
             None if is_below => self.max_value(sample).and_then(|longest| {
                 let highest = share * percentile.range.high + (1.0 - share) * longest;
                 (highest < MAX_SPREAD_SHARE * mean.low).then(|| {
-                    format!("if no value is above {longest:.2} ms, the mean is at most {highest:.2} ms")
+                    format!("the longest value is at most {longest:.2} ms, so the mean can be at most {highest:.2} ms")
                 })
             }),
             None => None,

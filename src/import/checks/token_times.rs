@@ -65,8 +65,8 @@ impl Checks<'_> {
         };
         if !is_explained && tpot.low > 0.0 && itl.low > MAX_ITL_FACTOR * tpot.high {
             let message = format!(
-                "mean ITL is {:.2} ms, but mean TPOT is {:.2} ms: events carry about {:.1} tokens, so ITL \
-                 is the time between events",
+                "mean ITL is {:.2} ms, but mean TPOT is {:.2} ms: streamed events carry about {:.1} tokens, \
+                 so ITL is the time between events, not between tokens",
                 itl.midpoint(),
                 tpot.midpoint(),
                 itl.midpoint() / tpot.midpoint(),
@@ -100,8 +100,8 @@ impl Checks<'_> {
         let rest = output - completed;
         if itl.low > 0.0 && rest > 0.0 && gaps > MAX_GAPS_PER_TOKEN * rest {
             let message = format!(
-                "mean ITL is {:.2} ms, but the answers took {:.2} ms on average after their first token: \
-                 at this ITL they would have {:.0} further tokens each, but they have {:.0}",
+                "mean ITL is {:.2} ms, but the answers took {:.2} ms on average after their first token. At \
+                 this ITL, an answer would have {:.0} further tokens, but it has {:.0} on average",
                 itl.midpoint(),
                 e2e - ttft,
                 gaps / completed,
@@ -115,8 +115,8 @@ impl Checks<'_> {
         let tokens = (output - completed) / gaps;
         if is_divided && tokens > MAX_ITL_FACTOR {
             let message = format!(
-                "mean ITL, which this tool computes per token, is {:.2} ms, but mean E2E, TTFT and the \
-                 output tokens imply {:.2} ms",
+                "mean ITL, which the benchmark client computes per token, is {:.2} ms, but mean E2E, mean TTFT \
+                 and the number of output tokens imply {:.2} ms",
                 itl.midpoint(),
                 itl.midpoint() / tokens
             );
@@ -124,8 +124,8 @@ impl Checks<'_> {
         }
         if !is_divided && !accepts_more && tokens > MULTI_TOKEN_FACTOR {
             let message = format!(
-                "events carry {tokens:.2} tokens on average (from output tokens and mean E2E, TTFT and \
-                 ITL): ITL is the time between events; per token it is about {:.2} ms",
+                "streamed events carry {tokens:.2} tokens on average (computed from output tokens and mean E2E, \
+                 TTFT and ITL). So ITL is the time between events; the time per token is about {:.2} ms",
                 itl.midpoint() / tokens
             );
             // A few percent are only noted. A larger share makes the measurement suspect as chunked.

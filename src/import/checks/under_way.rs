@@ -179,8 +179,8 @@ impl Checks<'_> {
         let busy = (whole.high + CLIENT_PAUSE_MS) * completed / slots;
         (duration.low * 1000.0 > MAX_IDLE_FACTOR * busy + self.last_response_ms()? + CLIENT_OVERHEAD_MS).then(|| {
             let message = format!(
-                "{completed} requests of {:.2} ms on average, {slots} at a time, take {:.2} s, but the load \
-                 took {:.2} s",
+                "{completed} requests of {:.2} ms each on average, sent {slots} at a time, take {:.2} s, but the \
+                 load took {:.2} s",
                 whole.midpoint(),
                 whole.midpoint() * completed / slots / 1000.0,
                 duration.midpoint(),
@@ -199,8 +199,8 @@ impl Checks<'_> {
         };
         if itl.low > 0.0 && tpot.low > MAX_GAPS_PER_TOKEN * itl.high {
             let message = format!(
-                "mean ITL is {:.2} ms, but mean TPOT is {:.2} ms: each token would have more than {:.1} \
-                 events",
+                "mean ITL is {:.2} ms, but mean TPOT is {:.2} ms: each token would need more than {:.1} \
+                 streamed events",
                 itl.midpoint(),
                 self.range(time(Mean, LatencyKind::Tpot))
                     .map_or(tpot.low, Range::midpoint),

@@ -41,7 +41,7 @@ pub(super) fn compare_script(
             result.warn(
                 line,
                 WarningSubject::Identity,
-                format!("{what}: the script says `{script}`, the client's arguments say `{client}`"),
+                format!("{what}: the script says `{script}`, but the client's arguments say `{client}`"),
             );
         }
     }
@@ -55,7 +55,7 @@ pub(super) fn compare_block(result: &mut ResultBlock, block: &Block, options: &C
         result.warn(
             block.line,
             WarningSubject::Identity,
-            format!("the block says {printed} req/s, the client's arguments say {requested}"),
+            format!("the result block says {printed} req/s, but the client's arguments say {requested}"),
         );
     }
     let limit = |limit: Option<u32>, is_unlimited: bool| match limit {
@@ -70,7 +70,7 @@ pub(super) fn compare_block(result: &mut ResultBlock, block: &Block, options: &C
         result.warn(
             block.line,
             WarningSubject::Identity,
-            format!("the block says {printed}, the client's arguments say {requested}"),
+            format!("the result block says {printed}, but the client's arguments say {requested}"),
         );
     }
     if let (Some(printed), Some(requested)) = (&block.backend, &options.backend)
@@ -79,7 +79,9 @@ pub(super) fn compare_block(result: &mut ResultBlock, block: &Block, options: &C
         result.warn(
             block.line,
             WarningSubject::Identity,
-            format!("the block says backend `{printed}`, the client's arguments say `{requested}`"),
+            format!(
+                "the result block says backend `{printed}`, but the client's arguments say `{requested}`"
+            ),
         );
     }
 }

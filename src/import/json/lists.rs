@@ -19,7 +19,9 @@ pub(super) fn check_lists(result: &mut ResultBlock, object: &Map<String, Value>)
     if let (Some((errors, total)), Some(completed)) = (failed, completed)
         && completed + errors as f64 > total as f64
     {
-        let message = format!("{errors} of {total} requests have an error, but {completed} succeeded");
+        let message = format!(
+            "the file lists errors for {errors} of {total} requests, but counts {completed} requests as successful"
+        );
         result.warn(line, WarningSubject::Figures, message);
     }
     check_totals(result, object, failed.is_some_and(|(errors, _)| errors > 0));
@@ -75,8 +77,9 @@ fn check_totals(result: &mut ResultBlock, object: &Map<String, Value>, has_error
             continue;
         }
         if let Some(failed) = failed.filter(|failed| completed + failed < list_len) {
-            let message =
-                format!("{completed} requests succeeded and {failed} failed, but {list_len} have {what}");
+            let message = format!(
+                "{completed} requests succeeded and {failed} failed, but more requests ({list_len}) have {what}"
+            );
             result.warn(line, WarningSubject::Figures, message);
             continue;
         }

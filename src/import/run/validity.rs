@@ -45,12 +45,13 @@ pub(super) fn validity(result: &ResultBlock, file: &str, warnings: &[&Warning]) 
         reasons.push(reason(ReasonCode::Imported, Verdict::Suspect, what, advice));
     }
     if let Some(what) = warnings_about(WarningSubject::Identity) {
-        let advice = "the file contradicts itself about model, version or workload; the client's arguments \
-            were used";
+        let advice = "the file gives contradictory values for the model, the version or the workload; the values \
+            in the client's arguments were used";
         reasons.push(reason(ReasonCode::Imported, Verdict::Suspect, what, advice));
     }
     if let Some(what) = warnings_about(WarningSubject::Declared) {
-        let advice = "the value in the file was used; correct the declaration, or remove it";
+        let advice = "a declared value contradicts the file, so the value in the file was used; correct the \
+            declared value, or remove it";
         reasons.push(reason(ReasonCode::Imported, Verdict::Suspect, what, advice));
     }
     if let Some(what) = warnings_about(WarningSubject::Chunks) {
@@ -61,9 +62,9 @@ pub(super) fn validity(result: &ResultBlock, file: &str, warnings: &[&Warning]) 
     reasons.push(reason(
         ReasonCode::Imported,
         Verdict::Valid,
-        "imported from the output of another tool".to_owned(),
-        "facts that the tool did not write are unknown: the client's own error, the machine, whether caches \
-         were empty",
+        "the result was imported from the output of another tool".to_owned(),
+        "what the other tool did not write is unknown: the measurement error of its client, the machine, and \
+         whether caches were empty",
     ));
     Validity::from_reasons(reasons)
 }

@@ -194,8 +194,10 @@ fn read_options(result: &mut ResultBlock, document: &Value) {
         result.warn(1, WarningSubject::Figures, message);
     }
     if profiling > 1 {
-        let message =
-            format!("the figures cover {profiling} phases, but the load is known only for the first");
+        let message = format!(
+            "the figures cover {profiling} profiling phases together, but the load settings were read only from the \
+             first phase"
+        );
         result.warn(1, WarningSubject::Figures, message);
     }
     let options = &mut result.options;

@@ -83,8 +83,8 @@ fn put_tokens(result: &mut ResultBlock, document: &Value, metrics: &Value) {
             .is_some_and(|(sum, all)| !are_close(sum, all, MAX_SUM_DIFFERENCE))
     });
     if is_partial {
-        let message = "genai-bench leaves a warm-up or cool-down out of the latencies and token sums, but not out of \
-            the duration; token sums and token throughput are not imported";
+        let message = "genai-bench leaves a warm-up or cool-down out of the latencies and token sums, but includes it \
+            in the duration. Token sums and token throughput are therefore not imported";
         result.warn(1, WarningSubject::Nothing, message);
         return;
     }

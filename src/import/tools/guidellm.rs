@@ -43,7 +43,10 @@ pub(super) fn read(document: &Value, text: &str) -> Result<Parsed, String> {
     for (at, benchmark) in benchmarks.iter().enumerate() {
         let line = lines.get(at).copied().unwrap_or(1);
         if benchmarks[..at].contains(benchmark) {
-            let message = format!("benchmark {} repeats an earlier one and is ignored", at + 1);
+            let message = format!(
+                "benchmark {} repeats an earlier benchmark of the file and is ignored",
+                at + 1
+            );
             warnings.push(Warning::new(line, WarningSubject::Nothing, message));
             continue;
         }
@@ -118,8 +121,8 @@ fn read_benchmark(document: &Value, benchmark: &Value, line: u32) -> ResultBlock
         let times = successful("inter_token_latency_ms");
         put_times(&mut result, LatencyKind::Tpot, times, 1.0);
     } else {
-        let message = "GuideLLM weights inter-token latency by tokens; this is not TPOT if answers differ in \
-            length, so it is not imported";
+        let message = "GuideLLM weights the inter-token latency of each request by its number of tokens. The mean \
+            is not TPOT if answers differ in length, so it is not imported";
         result.warn(line, WarningSubject::Nothing, message);
     }
     read_options(&mut result, document, benchmark);
@@ -134,7 +137,10 @@ fn put_counts(result: &mut ResultBlock, benchmark: &Value, metrics: &Value) {
         .filter_map(total)
         .sum();
     if let Some(all) = total("total").filter(|all| *all > ended) {
-        let message = format!("{} of {all} requests have no outcome", all - ended);
+        let message = format!(
+            "{} of {all} requests have no outcome: they are not counted as successful, failed or incomplete",
+            all - ended
+        );
         result.warn(result.line, WarningSubject::Figures, message);
     }
     for (name, metric) in [
@@ -206,8 +212,8 @@ fn align_rates(result: &mut ResultBlock) {
     ] {
         result.figures.remove(&metric);
     }
-    let message = "throughput is that of the load without warm-up and cool-down, but requests at its edges are counted \
-        as a whole; token sums and duration are not imported";
+    let message = "GuideLLM computes throughput without warm-up and cool-down, but requests that are only partly \
+        inside this period count completely. Token sums and duration are therefore not imported";
     result.warn(result.line, WarningSubject::Nothing, message);
 }
 

@@ -50,7 +50,10 @@ pub(super) fn read(document: &Value) -> Result<Parsed, String> {
     }
     let failed = number(document, "/failures/count").unwrap_or(0.0);
     if let Some(all) = number(document, "/load_summary/count").filter(|all| *all > completed + failed) {
-        let message = format!("{} of {all} requests have no outcome", all - completed - failed);
+        let message = format!(
+            "{} of {all} requests have no outcome: they are counted neither as successful nor as failed",
+            all - completed - failed
+        );
         result.warn(1, WarningSubject::Figures, message);
     }
     put_duration(&mut result, document, completed);

@@ -68,7 +68,7 @@ pub(super) fn read(document: &Value) -> Result<Parsed, String> {
                     .filter(|other| *other + 1 < at)
                 {
                     let message = format!(
-                        "rows {} and {at} have the same settings and different figures: they count as two starts of one engine, so remove one if it is another engine",
+                        "rows {} and {at} have the same settings but different figures. They are imported as two starts of one engine; if they belong to two engines, remove one of them",
                         other + 1
                     );
                     result.warn(1, WarningSubject::Figures, message);
@@ -76,14 +76,15 @@ pub(super) fn read(document: &Value) -> Result<Parsed, String> {
                 results.push(result);
             }
             None => {
-                let message =
-                    format!("row {at} is ignored: it is not an aggregate of InferenceX, or it names no GPUs");
+                let message = format!(
+                    "row {at} is ignored: it is not a result of InferenceX, or its number of GPUs is missing"
+                );
                 warnings.push(Warning::new(1, WarningSubject::Nothing, message));
             }
         }
     }
     match results.is_empty() {
-        true => Err("no row of InferenceX names its GPUs and throughput".to_owned()),
+        true => Err("no row of the file has both a number of GPUs and a throughput".to_owned()),
         false => Ok((results, warnings)),
     }
 }
@@ -255,7 +256,7 @@ fn warn_about_contradictions(result: &mut ResultBlock, row: &Value) {
         && !are_close(total, input + output, MAX_DIFFERENCE)
     {
         messages.push(format!(
-            "throughput of prompts and outputs is {:.2} tok/s together, but total throughput is {total:.2} tok/s",
+            "input and output throughput add up to {:.2} tok/s, but total throughput is {total:.2} tok/s",
             input + output
         ));
     }

@@ -122,8 +122,8 @@ fn put_requests(result: &mut ResultBlock, figures: &Value, harness: &str) {
     if harness == "aiperf" {
         put(result, Metric::Completed, Some(total));
         if failures.is_some_and(|failures| failures > 0.0) {
-            let message = "a report of AIPerf counts the kinds of errors, not the failed requests, so the number of \
-                failed requests is unknown";
+            let message = "a report of AIPerf counts how many kinds of errors occurred, not how many requests \
+                failed; the number of failed requests is therefore unknown";
             result.warn(1, WarningSubject::Nothing, message);
         } else {
             put(result, Metric::Failed, failures);
@@ -144,8 +144,9 @@ fn put_requests(result: &mut ResultBlock, figures: &Value, harness: &str) {
         incomplete.filter(|incomplete| *incomplete > 0.0),
     );
     if completed < 0.0 {
-        let message =
-            format!("more requests failed or stayed incomplete than the load has in total ({total})");
+        let message = format!(
+            "the failed and incomplete requests add up to more than the total number of requests ({total})"
+        );
         result.warn(1, WarningSubject::Figures, message);
     }
 }
@@ -206,7 +207,7 @@ fn put_latencies(result: &mut ResultBlock, figures: &Value, harness: &str) {
         let names = left_out.join("` and `");
         let message = match harness {
             "" => format!(
-                "the report does not name its benchmark tool (harness), so the definition of `{names}` is unknown; not imported"
+                "the report does not name its benchmark tool (harness), so the definition of `{names}` is unknown and the values are not imported"
             ),
             _ => format!(
                 "`{names}` of {harness} do not follow bench_serving's definitions of TPOT and ITL, so they are not imported"
@@ -229,7 +230,7 @@ fn put_duration(result: &mut ResultBlock, document: &Value) {
         Some(by_rate) if !are_close(written, by_rate, MAX_DURATION_DIFFERENCE) => {
             let message = format!(
                 "the report says that the run took {written:.2} s, but throughput is computed over {by_rate:.2} s; \
-                 the duration is left out"
+                 the duration is not imported"
             );
             result.warn(1, WarningSubject::Nothing, message);
         }

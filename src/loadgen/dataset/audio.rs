@@ -84,7 +84,7 @@ pub(super) fn audio_lines(prompts: &[Prompt]) -> Vec<String> {
         lines.push(format!("#Audio seconds: {sum:.2}"));
     }
     if unknown > 0 {
-        lines.push(format!("#Recordings of unknown length: {unknown}"));
+        lines.push(format!("Number of recordings with an unknown length: {unknown}"));
     }
     lines
 }
@@ -311,7 +311,7 @@ mod tests {
             [
                 "#Recordings: 3",
                 "#Audio seconds: 3.00",
-                "#Recordings of unknown length: 1"
+                "Number of recordings with an unknown length: 1"
             ]
         );
         assert_eq!(rows(folder.path(), 2).unwrap().prompts.len(), 2);
@@ -366,7 +366,7 @@ mod tests {
         };
         for (row, reason) in [
             (json!({"audio": "missing.wav"}), "missing.wav"),
-            (json!({"audio": "bad.wav"}), "bad.wav`: it is not a WAV file"),
+            (json!({"audio": "bad.wav"}), "bad.wav`: the file is not a WAV"),
             (json!({"audio": "cut.wav"}), "cut.wav`: the WAV file is cut off"),
             (json!({"audio": "empty.mp3"}), "empty.mp3`: it is empty"),
             (json!({"audio": "a.aiff"}), "none of the endings `.wav`"),
@@ -379,7 +379,7 @@ mod tests {
             ),
             (
                 json!({"audio": "slow.wav"}),
-                "slow.wav`: the header of the file says 604801 s, longer than 604800 s",
+                "slow.wav`: the header of the file says that the audio takes 604801 s, but at most 604800 s",
             ),
             (
                 json!({"audio": "a.wav", "output_tokens": -1}),
@@ -416,7 +416,7 @@ mod tests {
         let named = folder(&[("a\nb\u{1b}[31m.wav", b"no")]);
         let error = rows(named.path(), 0).unwrap_err().to_string();
         assert!(
-            error.contains("a\\nb\\u{1b}[31m.wav`: it is not a WAV file"),
+            error.contains("a\\nb\\u{1b}[31m.wav`: the file is not a WAV file"),
             "{error}"
         );
         let empty = folder(&[("rows.jsonl", b"\n \n")]);

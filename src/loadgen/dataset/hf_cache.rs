@@ -30,7 +30,7 @@ impl Caches {
         searched: &mut Vec<String>,
     ) -> Option<PathBuf> {
         let Some(home) = &self.hf_home else {
-            searched.push("the Hugging Face cache (its folder is unknown)".to_owned());
+            searched.push("the Hugging Face cache (not searched, because its folder is unknown)".to_owned());
             return None;
         };
         let folder = match kind {
@@ -136,7 +136,7 @@ mod tests {
     fn without_a_cache_the_message_says_so() {
         assert_eq!(
             find(&Caches::default()).1,
-            ["the Hugging Face cache (its folder is unknown)"]
+            ["the Hugging Face cache (not searched, because its folder is unknown)"]
         );
     }
 }

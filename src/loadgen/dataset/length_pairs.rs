@@ -86,7 +86,7 @@ fn parse(text: &str, max: LengthPair) -> Result<Vec<LengthPair>, String> {
         pairs.push(pair);
     }
     match pairs.is_empty() {
-        true => Err("the file has no pair of lengths".to_owned()),
+        true => Err("the file has no line with an input length and an output length".to_owned()),
         false => Ok(pairs),
     }
 }
@@ -136,8 +136,8 @@ mod tests {
     #[test]
     fn what_is_no_pair_is_refused_with_its_line() {
         for (text, why) in [
-            ("", "no pair"),
-            ("input,output\n", "no pair"),
+            ("", "no line with"),
+            ("input,output\n", "no line with"),
             ("10,20\nx,5\n", "line 2: `x` is not a number"),
             ("10,20,30\n", "line 1: 3 columns"),
             ("10,-5\n", "line 1: `-5` is not a number"),

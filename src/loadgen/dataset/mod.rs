@@ -445,11 +445,14 @@ fn searched_paths(searched: &[String]) -> String {
 
 /// How to get the file of a data set.
 fn fix(dataset: DatasetName) -> String {
-    let named = "set the scenario's `path` (in `matrix bench`, `--dataset-path`) to a file in the format of this data set";
+    let path = "set the scenario's `path` (in `matrix bench`, `--dataset-path`) to a file in the format of this data set";
     match dataset.fetched_as() {
         Some(fetched) => {
             let name = fetched.bench_serving_name();
-            let fetch = format!("fetch it with `matrix fetch --dataset {name}`, or {named}");
+            let fetch = format!(
+                "fetch it with `matrix fetch --dataset {name}`, or set the scenario's `path` (in `matrix bench`, \
+                 `--dataset-path`) to a file in the format of this data set"
+            );
             match dataset {
                 DatasetName::Random => {
                     format!("{fetch}; or use the data set `random-ids`, which needs no file")
@@ -457,7 +460,7 @@ fn fix(dataset: DatasetName) -> String {
                 _ => fetch,
             }
         }
-        None => named.to_owned(),
+        None => path.to_owned(),
     }
 }
 

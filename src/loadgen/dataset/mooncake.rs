@@ -100,7 +100,7 @@ fn parse_entries(path: &Path, count: usize, rounds: u32) -> Result<Vec<Entry>, D
         if tokens > MAX_ENTRY_TOKENS {
             return Err(malformed_entry(&format!(
                 "the prompts of this entry would have up to {tokens} tokens in {}, more than the maximum of \
-                 {MAX_ENTRY_TOKENS}; shorten `output_length` or `hash_ids`, or set fewer rounds",
+                 {MAX_ENTRY_TOKENS}; reduce `output_length`, shorten `hash_ids`, or set fewer rounds",
                 pluralize(rounds as usize, "round", "rounds")
             )));
         }

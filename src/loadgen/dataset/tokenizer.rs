@@ -441,7 +441,7 @@ fn bytes_text(ids: &[u32]) -> String {
 fn read_model(path: &Path, digest: &str) -> Result<Model, String> {
     let bytes = fs::read(path).map_err(|error| error.to_string())?;
     if hex(&Sha256::digest(&bytes)) != digest {
-        return Err("the file changed while it was in use".to_owned());
+        return Err("the file of the tokenizer changed while it was in use".to_owned());
     }
     parse_model(&bytes)
 }

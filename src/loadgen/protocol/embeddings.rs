@@ -129,7 +129,7 @@ impl ExpectedVectors {
         }
         let place = decoded.odd_base64.filter(|_| self.is_base64)?;
         Some(format!(
-            "vector {place} of the answer (counted from 0) is not base64 of 32-bit floats, the requested format"
+            "vector {place} of the answer (counted from 0) is not in the requested format, base64 of 32-bit floats"
         ))
     }
 }
@@ -171,10 +171,14 @@ pub(super) fn read(json: &str, decoded: &mut Decoded) -> Result<Option<String>, 
         return Ok(Some(wrong(place, "it is empty")));
     }
     if let Some(place) = embeddings.iter().position(Embedding::is_text) {
-        return Ok(Some(wrong(place, "it is a text, but not valid base64")));
+        return Ok(Some(wrong(
+            place,
+            "the vector is a text that is not valid base64",
+        )));
     }
     let other = embeddings.iter().position(Embedding::has_no_number);
-    Ok(other.map(|place| wrong(place, "some of its values are not numbers, such as null for NaN")))
+    let why = "some values of the vector are not numbers, for example null instead of NaN";
+    Ok(other.map(|place| wrong(place, why)))
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ pub(super) fn check_attached(named: &Named<EngineEntry>, attaches: bool, diagnos
         diagnostics.push(
             with_place(
                 Diagnostic::new(format!(
-                    "`{}` attaches to a server, but has no address",
+                    "the engine `{}` attaches to a running server, but has no address of this server",
                     engine_name(named)
                 )),
                 place.or(named.name.place.as_ref()),
@@ -165,7 +165,8 @@ fn check_tls(named: &Named<EngineEntry>, diagnostics: &mut Vec<Diagnostic>) {
     }
     for (name, _) in tls.value.files().filter(|(_, file)| file.as_os_str().is_empty()) {
         let why = format!("`{name}` is empty");
-        diagnostics.push(with_place(message(), place, why).with_help("name a PEM file, or remove the key"));
+        let help = format!("write the path of a PEM file, or remove `{name}`");
+        diagnostics.push(with_place(message(), place, why).with_help(help));
     }
     let mut addresses = urls(entry).peekable();
     let may_be_encrypted = addresses.peek().is_none()
@@ -173,9 +174,9 @@ fn check_tls(named: &Named<EngineEntry>, diagnostics: &mut Vec<Diagnostic>) {
     if !may_be_encrypted {
         let set = tls.value.set_names();
         let why = match set.is_empty() {
-            true => "no address begins with `https://`".to_owned(),
+            true => "no address of the engine begins with `https://`".to_owned(),
             false => format!(
-                "no address begins with `https://`, so this has no effect: {}",
+                "no address of the engine begins with `https://`, so this has no effect: {}",
                 backtick_list(set.iter().copied())
             ),
         };

@@ -19,7 +19,7 @@ pub(super) fn empty_axis(place: Option<&SourceSpan>) -> Diagnostic {
     with_place(
         Diagnostic::new("the axis is empty"),
         place,
-        "an empty list gives no cells",
+        "an axis without values produces no cells",
     )
     .with_help("add at least one value, or remove the key")
 }
@@ -89,7 +89,7 @@ fn check_engine_names<T>(value: &ByEngine<T>, engines: &[&str], diagnostics: &mu
                 "engine",
                 name,
                 engines,
-                "not an engine of this matrix",
+                "this matrix has no engine with this name",
             ));
         }
     }
@@ -122,7 +122,7 @@ pub(super) fn check_axes(matrix: &Matrix, diagnostics: &mut Vec<Diagnostic>) {
                 "axis",
                 name,
                 &known,
-                "not an axis that `zip` can combine",
+                "`zip` cannot combine this axis",
             ));
         }
         if let [only] = group.as_slice() {
@@ -132,7 +132,7 @@ pub(super) fn check_axes(matrix: &Matrix, diagnostics: &mut Vec<Diagnostic>) {
                     only.place.as_ref(),
                     "the only axis",
                 )
-                .with_help("name the axes that move together, such as `[rate, concurrency]`"),
+                .with_help("name the axes that change together, such as `[rate, concurrency]`"),
             );
         }
     }
@@ -158,7 +158,9 @@ pub(super) fn check_selectors(matrix: &Matrix, diagnostics: &mut Vec<Diagnostic>
                 exclusion.place.as_ref(),
                 "`why` is empty",
             )
-            .with_help("give the reason in one sentence; `matrix plan` and the reports show it"),
+            .with_help(
+                "write in one sentence why the cells are excluded; `matrix plan` and the reports show it",
+            ),
         );
     }
 }
@@ -181,6 +183,11 @@ fn check_selector(selector: &Spanned<Selector>, diagnostics: &mut Vec<Diagnostic
 pub(super) fn check_selector_axes(selector: &Selector, diagnostics: &mut Vec<Diagnostic>) {
     let axes = selector.0.iter().map(|(axis, _)| axis);
     for axis in axes.filter(|axis| !AXES.contains(&axis.as_str())) {
-        diagnostics.push(unknown_name("axis", axis, &AXES, "not an axis of a cell"));
+        diagnostics.push(unknown_name(
+            "axis",
+            axis,
+            &AXES,
+            "cells have no axis with this name",
+        ));
     }
 }

@@ -47,7 +47,7 @@ pub(super) fn check_engines(matrix: &Matrix, recipes: &Recipes, diagnostics: &mu
                     "variant",
                     variant,
                     &known,
-                    &format!("not a variant of the recipe `{}`", recipe.name),
+                    &format!("the recipe `{}` has no variant with this name", recipe.name),
                 ));
             }
         }
@@ -104,7 +104,7 @@ fn check_metrics(recipe: &Recipe, diagnostics: &mut Vec<Diagnostic>) {
         .flat_map(|metrics| metrics.names.iter());
     let wrong = names.filter(|(name, _)| metrics::metric_kind(metrics::current_name(&name.value)).is_none());
     let label = format!(
-        "not a metric that `matrix` reads from the engine `{}`",
+        "`matrix` reads no metric with this name from the engine `{}`",
         recipe.name
     );
     for (name, _) in wrong {
@@ -176,7 +176,7 @@ fn check_routing_key_header(named: &Named<EngineEntry>, diagnostics: &mut Vec<Di
     let is_fixed = |name: &str| name.eq_ignore_ascii_case(&header.value);
     let why = match routing_key_header_error(&header.value) {
         None if entry.headers.iter().any(|(name, _)| is_fixed(&name.value)) => {
-            Some("`headers` gives this header the same value in all requests")
+            Some("`headers` already sets this header to the same value in all requests")
         }
         why => why,
     };
@@ -188,7 +188,7 @@ fn check_routing_key_header(named: &Named<EngineEntry>, diagnostics: &mut Vec<Di
                 header.place.as_ref().or(named.name.place.as_ref()),
                 why,
             )
-            .with_help("name the header by which the router chooses a worker, such as `X-Session-ID`"),
+            .with_help("name the header that the router reads to choose a worker, such as `X-Session-ID`"),
         );
     }
 }

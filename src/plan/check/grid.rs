@@ -36,7 +36,7 @@ pub(crate) fn check_point(site: &ResolveContext<'_>, point: &GridPoint) -> Vec<D
                 with_place(
                     Diagnostic::new(format!("the recipe `{}` has no argument for `{axis}`, but `{axis}` is {size}", site.recipe.name)),
                     place,
-                    format!("`{}` cannot be started with this size", site.engine),
+                    format!("the engine `{}` cannot be started with this parallel size", site.engine),
                 )
                 .with_help(format!("give the engine its own size, as in `{axis}: {{ {}: 1, default: {size} }}`, or add `{axis}` to `parallel` of the recipe", site.engine)),
             );
@@ -84,7 +84,7 @@ fn check_fixed_axes(site: &ResolveContext<'_>, point: &GridPoint) -> Vec<Diagnos
                 site.scenario
             )),
             place,
-            format!("`{axis}` cannot be set as well"),
+            format!("`{axis}` cannot be combined with this setting"),
         )
         .with_help(format!(
             "remove `{axis}` from this scenario. If `axes` sets it for all scenarios, remove it from `axes`, and set it in each scenario that needs it"
@@ -178,7 +178,10 @@ pub(crate) fn check_inclusion_names(matrix: &Matrix, inclusion: &Inclusion) -> V
     ]
     .into_iter()
     .filter(|(_, name, known)| !known.contains(&name.as_str()))
-    .map(|(kind, name, known)| unknown_name(kind, name, &known, &format!("not a {kind} of this matrix")))
+    .map(|(kind, name, known)| {
+        let label = format!("this matrix has no {kind} with this name");
+        unknown_name(kind, name, &known, &label)
+    })
     .collect()
 }
 

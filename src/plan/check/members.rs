@@ -291,7 +291,7 @@ fn check_placeholders(named: &Named<EngineEntry>, has_nodes: bool, diagnostics: 
         }
     };
     let (roles_help, nodes_help) = (
-        "`{url}` has a value only in `for_each` of a role, and `{aux_port}` only in a role",
+        "use `{url}` only in `for_each` of a role, and `{aux_port}` only in a role",
         "set `nodes` of the engine, such as `nodes: 2`",
     );
     let own = entry.args.iter().map(|arg| (&arg.value, arg.place.as_ref()));

@@ -52,7 +52,7 @@ pub(crate) fn check_matrix(matrix: &Matrix, recipes: &Recipes) -> Vec<Diagnostic
                 "engine",
                 reference,
                 &known,
-                "not an engine of this matrix",
+                "this matrix has no engine with this name",
             ));
         }
     }
@@ -72,7 +72,7 @@ fn check_names(matrix: &Matrix, diagnostics: &mut Vec<Diagnostic>) {
     if matrix.name.trim().is_empty() || matrix.name.contains('/') {
         diagnostics.push(
             with_place(
-                Diagnostic::new("the name of the matrix cannot be the folder name of its runs"),
+                Diagnostic::new("the name of the matrix is not a valid name for the folder of its runs"),
                 matrix.name.place.as_ref(),
                 "a folder name must not be empty or contain `/`",
             )
@@ -120,7 +120,7 @@ fn check_names(matrix: &Matrix, diagnostics: &mut Vec<Diagnostic>) {
     check_duplicates(
         "model",
         matrix.models.iter().map(|named| &named.name),
-        "merge the two models into one entry, and make an axis of the values that differ",
+        "merge the two entries of the model into one, and list different values, such as `tp: [1, 2]`",
         diagnostics,
     );
     check_duplicates(

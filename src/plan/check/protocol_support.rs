@@ -3,7 +3,6 @@
 
 use super::diagnostics::with_place;
 use crate::config::api::{Feature, ServerTemplate};
-use crate::config::dataset::structured::UnsupportedDemand;
 use crate::config::dataset::{Dataset, PromptForm};
 use crate::config::quality::Quality;
 use crate::config::scenario::Scenario;
@@ -20,12 +19,12 @@ pub(crate) fn check_support(
 ) -> Vec<Diagnostic> {
     let protocol = dialect.protocol;
     let place = scenario_place(site);
+    let name = protocol_name(protocol, site.engine);
     let cancel = scenario
         .cancel
-        .and_then(|cancel| cancel.unsupported_reason(protocol, dialect.is_streamed(&scenario.body)));
+        .and_then(|cancel| cancel.unsupported_reason(protocol, &name, dialect.is_streamed(&scenario.body)));
     let unsupported =
         unsupported_features(protocol, site.engine, &scenario.workload, scenario.lora.is_some());
-    let name = protocol_name(protocol, site.engine);
     let checks = (scenario.check_answers && !protocol.facts().generates_text).then(|| {
         (
             format!("`check_answers` is set, but {name} generates no text"),
@@ -33,14 +32,14 @@ pub(crate) fn check_support(
         )
     });
     let quality = scenario.quality.as_ref();
-    let unsupported_quality = quality.and_then(|quality| quality.unsupported_reason(protocol));
+    let unsupported_quality = quality.and_then(|quality| quality.unsupported_reason(protocol, &name));
     let unsupported = unsupported
         .into_iter()
-        .chain(cancel.map(|[what, help]| (format!("`cancel` is set, but {name} {what}"), help)))
+        .chain(cancel.map(|(what, help)| (format!("`cancel` is set, but {what}"), help)))
         .chain(checks);
     let unsupported = unsupported
         .map(|(what, help)| (what, help.to_owned()))
-        .chain(unsupported_quality.map(|[what, help]| (format!("{name} {what}"), help)));
+        .chain(unsupported_quality.map(Into::into));
     let diagnostics = unsupported.map(|(what, help)| {
         with_place(
             Diagnostic::new(what),
@@ -49,8 +48,8 @@ pub(crate) fn check_support(
         )
         .with_help(help)
         .with_note(
-            "a variant of the recipe may have another protocol, such as `variant: chat`; `exclude` removes cells of this \
-             engine",
+            "another variant of the recipe may have another protocol: set, for example, `variant: chat`. \
+             To leave out the cells of this engine, use `exclude`",
         )
     });
     // The number of prompts is known only here, where the arrivals decide it.
@@ -153,9 +152,9 @@ fn unsupported_features(
         ));
     }
     if let Dataset::Structured(structured) = &workload.dataset
-        && let Some([what, help]) = structured.unsupported(protocol).map(UnsupportedDemand::in_matrix)
+        && let Some(demand) = structured.unsupported(protocol)
     {
-        features.push((format!("{sender} {what}"), help));
+        features.push(demand.in_matrix(&sender));
     }
     if facts.has_routing_key && lacks(Feature::RoutingKey) {
         features.push((

@@ -34,7 +34,7 @@ pub(super) fn check_repeats(repeats: &Spanned<Repeats>, diagnostics: &mut Vec<Di
                 )),
                 max_starts.place.as_ref(),
                 format!(
-                    "`target_ci` needs {starts} first starts (at least five) to compute how many more it needs"
+                    "`target_ci` needs {starts} starts first (at least five) to compute from them how many more are needed"
                 ),
             )
             .with_help(format!("raise `max_starts` to at least {starts}, or lower `starts` if it is above five")),
@@ -49,7 +49,7 @@ pub(super) fn check_repeats(repeats: &Spanned<Repeats>, diagnostics: &mut Vec<Di
             with_place(
                 Diagnostic::new(format!("`repeats: budget` is {}", budget.value)),
                 budget.place.as_ref(),
-                "no start fits into this budget",
+                "the budget is zero, so no engine can be started",
             )
             .with_help("set `budget` to a GPU time, such as `90m`, or remove it"),
         );

@@ -110,7 +110,7 @@ fn check_quality(matrix: &Matrix, diagnostics: &mut Vec<Diagnostic>) {
     if let Some(reference) = &quality.reference {
         check_selector_axes(&reference.value.cells, diagnostics);
         if let Some((run, what)) = reference.run_error() {
-            let diagnostic = Diagnostic::new("invalid `run` of the reference of `quality`");
+            let diagnostic = Diagnostic::new("`run` in the `reference` of `quality` is invalid");
             let diagnostic = with_place(diagnostic, run.place.as_ref(), what);
             diagnostics
                 .push(diagnostic.with_help("name a stored run as for `matrix report`, or remove `run`"));
@@ -204,7 +204,7 @@ fn check_trace_arrival(named: &Named<ScenarioEntry>, diagnostics: &mut Vec<Diagn
         let Some(place) = place else { continue };
         let diagnostic = Diagnostic::new(format!("invalid `{key}` in the scenario `{}`", named.name));
         diagnostics.push(
-            with_place(diagnostic, place, "a trace has its own send times").with_help(format!(
+            with_place(diagnostic, place, "a trace already sets all send times").with_help(format!(
                 "remove `{key}`, or change the speed of the trace with `mooncake: {{ slowdown: 2 }}`"
             )),
         );
@@ -241,7 +241,7 @@ fn check_dataset_keys(named: &Named<ScenarioEntry>, dataset: DatasetName, diagno
             with_place(
                 Diagnostic::new(format!("invalid `prompts` in the scenario `{}`", named.name)),
                 entry.prompts.as_ref().and_then(|prompts| prompts.place.as_ref()),
-                "`generated-shared-prefix` computes its number of prompts",
+                "the data set `generated-shared-prefix` computes the number of prompts itself",
             )
             .with_help("set `groups` and `prompts_per_group` of `shared_prefix`; their product is the number of prompts"),
         );
@@ -401,15 +401,15 @@ fn tier_error(tiers: &[Slo], is_search: bool) -> Option<(String, &'static str)> 
     if tiers.len() > usize::from(Tier::MAX) {
         return Some((
             format!("{} tiers are too many", tiers.len()),
-            "write at most six tiers, or split the scenario",
+            "write at most six tiers in `slo`, or write several scenarios",
         ));
     }
     if tiers.iter().any(is_both) {
         return Some((
-            "`speed` and `tpot` limit the same time".to_owned(),
+            "`speed` and `tpot` both limit the time per output token".to_owned(),
             "remove `speed` or `tpot`: `speed: 20 tok/s` means the same as `tpot: 50ms`",
         ));
     }
     let is_repeated = tiers.len() > 1 && tiers.iter().enumerate().any(is_known);
-    is_repeated.then(|| ("two tiers are the same".to_owned(), "remove one of them"))
+    is_repeated.then(|| ("two tiers of `slo` are the same".to_owned(), "remove one of them"))
 }

@@ -287,7 +287,7 @@ impl ContainerCommand {
             refuse(
                 is_renamed,
                 "device_nodes",
-                "a device has the same name in the container as on the node; use its name on the node",
+                "a device cannot have another name in the container than on the node; write only its name on the node",
             );
             refuse(!container.extra_hosts.is_empty(), "extra_hosts", inherited);
             refuse(!container.cap_add.is_empty(), "cap_add", inherited);

@@ -210,7 +210,7 @@ pub(crate) fn additional_block(figures: &MetricValues, percentiles: &[Percentile
             .is_some()
         {
             lines.times(
-                "Time to First Token of the Answer",
+                "Time to First Token after Reasoning",
                 "TTFT of Answer",
                 LatencyKind::TtftAnswer,
                 &[Mean, P99],

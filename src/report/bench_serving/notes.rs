@@ -62,8 +62,8 @@ pub(crate) fn fixed_figure_notes(requests: &[Request], sets: &MetricSets, embeds
                  output or with an error as complete"
             ),
             false => format!(
-                "bench_serving would count {theirs} requests as successful instead of {ours}, because it fails when a stream \
-                 contains a line or event that it does not know"
+                "bench_serving would count {theirs} requests as successful instead of {ours}, because it counts a \
+                 request as failed if the stream contains an unknown line or event"
             ),
         });
     }
@@ -78,13 +78,13 @@ pub(crate) fn fixed_figure_notes(requests: &[Request], sets: &MetricSets, embeds
             0 => String::new(),
             counted => {
                 format!(
-                    " (for {counted} answers, as counted by the client's tokenizer, because the server sent no count)"
+                    " (the client's tokenizer counted {counted} answers for which the server sent no count)"
                 )
             }
         };
         notes.push(format!(
             "the number of generated tokens is {ours}, as counted by the server{by_us}; bench_serving would count {theirs}, because it \
-             takes the requested length where it reads no other count"
+             uses the requested length if it finds no count in an answer"
         ));
     }
     let first = Metric::Time(Statistic::Mean, LatencyKind::Ttft);
@@ -100,8 +100,8 @@ pub(crate) fn fixed_figure_notes(requests: &[Request], sets: &MetricSets, embeds
         && let (Some(ours), Some(theirs)) = (ours, theirs)
     {
         notes.push(format!(
-            "the peak of concurrent requests is {ours}, the most at any one moment; bench_serving would print {theirs}, the most \
-             that touch the same second"
+            "the peak of concurrent requests is {ours}, the largest number at any one moment; bench_serving would print \
+             {theirs}, because it counts all requests that run within the same second"
         ));
     }
     let (ours, theirs) = pair(Metric::PeakOutput);
@@ -111,12 +111,13 @@ pub(crate) fn fixed_figure_notes(requests: &[Request], sets: &MetricSets, embeds
     {
         notes.push(match ours {
             Some(_) => format!(
-                "the peak of output throughput counts tokens in any one second; bench_serving would print {theirs:.2}, because it \
-                 counts the events in one second of its clock"
+                "the peak of output throughput is the largest number of tokens in any one second; bench_serving would \
+                 print {theirs:.2}, because it counts stream events in each second of its clock"
             ),
             None => format!(
-                "the peak of output throughput has no value below one second; bench_serving would print {theirs:.2}, because it \
-                 counts the events in one second of its clock"
+                "the peak of output throughput has no value, because the measurement is shorter than one second or \
+                 tokens were not counted; bench_serving would print {theirs:.2}, because it counts stream events in each \
+                 second of its clock"
             ),
         });
     }
@@ -144,7 +145,7 @@ pub(crate) fn client_error(
         .filter(|_| stamps == calibration.timestamp_source)?;
     let beyond = match max_streams > point.streams {
         true => format!(
-            " (but {max_streams} requests ran at once; `matrix calibrate --streams` can calibrate more streams)"
+            "; but {max_streams} requests ran at once, so calibrate more streams with `matrix calibrate --streams`"
         ),
         false => String::new(),
     };
@@ -154,8 +155,8 @@ pub(crate) fn client_error(
     };
     let [ttft, itl] = facts.error_ms()?;
     Some(format!(
-        "the client's own error at {} streams, by the calibration of this machine: TTFT ±{:.2} ms, ITL ±{:.3} ms for 99 of \
-         100 timestamps{beyond}",
+        "the client's own error at {} streams, by the calibration of this machine, is at most {:.2} ms for TTFT and \
+         {:.3} ms for ITL, for 99 of 100 timestamps{beyond}",
         point.streams, ttft, itl
     ))
 }
@@ -217,8 +218,8 @@ pub(crate) fn figure_notes(
         && line > HELD_OPEN_FACTOR * token
     {
         notes.push(format!(
-            "the server ends its answers {:.1} ms after the last token, on average; the mean E2E latency is {line:.1} ms with this \
-             time (as in the block) and {token:.1} ms without it",
+            "on average, the server ends its answers {:.1} ms after the last token; the mean E2E latency is {line:.1} ms including \
+             this time (as shown in the block of figures), and {token:.1} ms without this time",
             line - token
         ));
     }
@@ -275,7 +276,7 @@ pub(crate) fn energy_note(telemetry: &Telemetry, figures: &MetricValues) -> Opti
     let each = metrics::metric_value(figures, Metric::PerEnergy(Quantity::Output))
         .map_or_else(String::new, |each| format!("; {each:.3} output tokens per joule"));
     Some(format!(
-        "GPU {} took {:.1} J in {:.2} s: {:.0} W on average{max_power}{each}",
+        "GPU {} used {:.1} J in {:.2} s: {:.0} W on average{max_power}{each}",
         devices.join(", "),
         energy.joules,
         telemetry.seconds,

@@ -265,7 +265,7 @@ fn no_mean_reason(
     let rows = || shared.iter().flat_map(|comparison| &comparison.rows);
     let mut ratios = rows().filter_map(|row| row.ratio.as_ref());
     if ratios.any(|ratio| ratio.starts < 2 || ratio.reference_starts < 2) {
-        return Some(", and some of them compare a single start".to_owned());
+        return Some(", and at least one of these rows has a single start of an engine".to_owned());
     }
     let is_flagged = |row: &&ComparisonRow| report_cells[row.cell].validity() > Verdict::Valid;
     let flagged = rows().filter(is_flagged).count();

@@ -157,12 +157,19 @@ fn winner_sentence(group: &Group<'_, '_>, best: usize, next: usize, lead: Lead) 
 /// How a sentence without a winner begins.
 pub(crate) const NO_WINNER: &str = "No winner";
 
-/// Such as `No winner among a@1 and b@2: their output throughput differs by less than 2 %, the smallest difference that counts:
-/// 1000 tok/s and 1001 tok/s.`
+/// Such as `No winner among a@1 and b@2: the values of output throughput differ by less than 2 %, the smallest difference that counts:
+/// 1000 tok/s for a@1 and 1001 tok/s for b@2.`
 fn no_winner_sentence(group: &Group<'_, '_>, leaders: &[usize], why: &str) -> String {
     let metric = group.metric();
     let rows: Vec<&ReportCell<'_>> = leaders.iter().map(|at| group.rows[*at]).collect();
-    let values: Option<Vec<String>> = rows.iter().map(|row| value_text(row, metric)).collect();
+    let named_value = |at: &usize| {
+        Some(format!(
+            "{} for {}",
+            value_text(group.rows[*at], metric)?,
+            group.names[*at]
+        ))
+    };
+    let values: Option<Vec<String>> = leaders.iter().map(named_value).collect();
     let values = values.map_or_else(String::new, |values| format!(": {}", values.join(" and ")));
     let attained = match metric {
         Metric::Found(..) => String::new(),
@@ -246,8 +253,8 @@ fn alone_sentence(group: &Group<'_, '_>) -> String {
         |value| format!("{} {value}", metric.label()),
     );
     let others = match group.rows.len() {
-        1 => "there is no other row to compare it with",
-        _ => "no other row is valid",
+        1 => "there is no other row for a comparison",
+        _ => "no other row has valid results",
     };
     format!(
         "{} has {reached}; {others}{}.",
@@ -416,11 +423,11 @@ mod tests {
             (drawn.outcome, drawn.winner, drawn.lead),
             (ConclusionOutcome::NoWinner, None, None)
         );
-        let begin = "No winner among a@1 and b@2: their output throughput differs by less than this run can resolve (";
+        let begin = "No winner among a@1 and b@2: the values of output throughput differ by less than this run can resolve (";
         assert!(drawn.sentence.starts_with(begin), "{}", drawn.sentence);
         let same = conclusion_of(&[starts("a@1", 1000.0, &STEADY), starts("b@2", 1001.0, &STEADY)]);
         assert!(
-            same.sentence.contains("their output throughput differs by less than 2 %, the smallest difference that counts: 1000 tok/s and 1001 tok/s"),
+            same.sentence.contains("the values of output throughput differ by less than 2 %, the smallest difference that counts: 1000 tok/s for a@1 and 1001 tok/s for b@2"),
             "{}",
             same.sentence
         );
@@ -431,7 +438,7 @@ mod tests {
         let one = |engine: &str, tok_s| Case::new(engine, "bf16", 1, tok_s);
         let few = conclusion_of(&[one("a@1", 1000.0), one("b@2", 2000.0)]);
         assert_eq!(few.outcome, ConclusionOutcome::NotJudged);
-        let begin = "a@1 and b@2 are not judged against each other: n = 1 and 1 start";
+        let begin = "a@1 and b@2 are not judged against each other: the two sides have 1 and 1 start";
         assert!(few.sentence.starts_with(begin), "{}", few.sentence);
         let other = conclusion_of(&[
             starts("a@1", 1000.0, &STEADY),

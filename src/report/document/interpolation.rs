@@ -217,7 +217,7 @@ pub(crate) fn interpolation_table(tradeoff: &Tradeoff) -> Option<Table> {
         rows: rows.collect(),
         notes: vec![
             "values are interpolated on a monotone curve between measured loads, never beyond them; in parentheses: the smallest and largest value \
-             of the curves of each start; `overlap`: these ranges of two engines overlap; `no range`: a side has one start, or starts whose loads are not in the same order; no verdict follows from these values"
+             among the curves of single starts; `overlap`: the ranges of two engines overlap; `no range`: an engine has one start, or starts whose loads are not in the same order; no verdict follows from these values"
                 .to_owned(),
         ],
     })

@@ -199,7 +199,7 @@ fn search_table(record: &TuneRecord) -> Option<Table> {
     notes.extend(frontier.notes);
     let table = Table {
         title: format!(
-            "Frontier of the configurations of {} that were tried",
+            "Frontier: the best configurations of {} that were tried",
             record.engine
         ),
         notes,

@@ -148,12 +148,12 @@ fn the_trials_of_a_search_have_their_frontier_in_every_drawn_format() {
     for format in ["terminal", "markdown", "html"] {
         let text = drawn(format, &document);
         assert!(
-            text.contains("Frontier of the configurations of vllm that were tried"),
+            text.contains("Frontier: the best configurations of vllm that were tried"),
             "{format}: {text}"
         );
         assert!(text.contains("125.0"), "{format}: {text}");
         let without = drawn(format, &run.document());
-        assert!(!without.contains("Frontier of the"), "{format}");
+        assert!(!without.contains("Frontier: "), "{format}");
     }
 }
 
@@ -510,10 +510,7 @@ fn a_scenario_whose_name_begins_another_one_has_winners_of_its_own() {
         let cases = loads("a@1", 1000.0, factors)
             .into_iter()
             .chain(loads("b@2", best, factors));
-        cases.map(move |mut case| {
-            case.cell.scenario.name = scenario.to_owned();
-            case
-        })
+        cases.map(move |case| case.in_scenario(scenario))
     };
     let cases = of("chat", &[1.0, 1.004, 0.996, 1.002, 0.998], 1100.0).chain(of(
         "chat-long",
@@ -526,7 +523,13 @@ fn a_scenario_whose_name_begins_another_one_has_winners_of_its_own() {
         .iter()
         .map(|tradeoff| (tradeoff.title.as_str(), tradeoff.has_winners))
         .collect();
-    assert_eq!(winners, [("m · chat", true), ("m · chat-long", false)]);
+    assert_eq!(
+        winners,
+        [
+            ("Qwen/Qwen3-8B · chat", true),
+            ("Qwen/Qwen3-8B · chat-long", false)
+        ]
+    );
 }
 
 #[test]

@@ -91,7 +91,7 @@ fn remarks(cell: &ReportCell<'_>, chosen: Option<&MeasurementSummary>) -> Vec<St
             "output throughput"
         };
         remarks.push(format!(
-            "measured {} times, {} of them done; the block shows start {}, repeat {}; {word}: {spread} tok/s",
+            "{} measurements, {} of them done; the block of figures shows start {}, repeat {}; {word}: {spread} tok/s",
             cell.summaries.len(),
             values.len(),
             summary.start,
@@ -136,7 +136,7 @@ fn measurement_remarks(summary: &MeasurementSummary) -> Vec<String> {
             false => format!("; unknown: {}", unknown.join(", ")),
         };
         remarks.push(format!(
-            "read from {}, line {}, measured with {}{unknown}",
+            "imported from {}, line {}; measured with {}{unknown}",
             imported.file,
             imported.line,
             imported.tool_in_words()
@@ -191,7 +191,7 @@ fn client_in_words(client: &ClientFacts) -> String {
     }
     match &client.error {
         Some(point) => words.push(format!(
-            "calibrated at {} streams: TTFT {:+.2} ms (p99 {:.2}), ITL {:+.3} ms (p99 {:.3})",
+            "timing error by calibration at {} streams: TTFT {:+.2} ms (p99 {:.2}), ITL {:+.3} ms (p99 {:.3})",
             point.streams, point.ttft_ms.bias, point.ttft_ms.p99, point.itl_ms.bias, point.itl_ms.p99
         )),
         None => words.push("not calibrated".to_owned()),

@@ -299,7 +299,7 @@ fn answer_fields(score: &AnswerScore) -> Vec<Vec<String>> {
     {
         rows.push(fields(
             "difference_share",
-            "correct answers against the reference",
+            "share of correct answers, difference to the reference",
             found.difference,
             found.interval,
             found.measurements,

@@ -154,7 +154,7 @@ fn frontier_line(points: &[OperatingPoint]) -> Option<Line> {
     let mut best: Vec<&OperatingPoint> = points.iter().filter(|point| point.is_on_frontier).collect();
     best.sort_by(|a, b| a.interactivity_tok_s.total_cmp(&b.interactivity_tok_s));
     (best.len() > 1).then(|| Line {
-        name: "highest means (not a verdict)".to_owned(),
+        name: "frontier of the means".to_owned(),
         color: 0,
         style: StrokeStyle::Background,
         points: best.into_iter().map(plot_point).collect(),

@@ -160,7 +160,7 @@ fn figure_json(figure: Option<SiteFigure>) -> Value {
 fn rounded(value: f64) -> Value {
     let short: f64 = format!("{value:.DIGITS$e}").parse().unwrap_or(value);
     match short.fract() == 0.0 && short.abs() < 1e15 {
-        #[expect(clippy::cast_possible_truncation, reason = "the number is whole and small")]
+        #[expect(clippy::cast_possible_truncation, reason = "the number is whole and < 1e15")]
         true => json!(short as i64),
         false => Number::from_f64(short).map_or(Value::Null, Value::Number),
     }

@@ -282,7 +282,7 @@ fn notes(scores: &[(&ReportCell<'_>, AnswerScore)], has_reference: bool) -> Vec<
             AnswerResult::Compared(_) => match &versus.run {
                 Some(run) => format!("reference: {} of the stored run {run}", versus.reference),
                 None if is_baseline_key(&CellKey::new(versus.reference.clone())) => {
-                    "reference: the baseline, started in alternation".to_owned()
+                    "reference: the baseline, which was started alternately with the candidate".to_owned()
                 }
                 None => format!("reference: {}", versus.reference),
             },

@@ -111,7 +111,7 @@ impl SearchFacts {
             (None, Some(found)) => {
                 return format!("meets the SLO at {found} {unit}; the exact capacity was not found");
             }
-            (None, None) => return "none; the exact capacity was not found".to_owned(),
+            (None, None) => return "no load met the SLO; the exact capacity was not found".to_owned(),
         };
         match &self.failed_above {
             Some(failed) => format!("{what}; above it {failed}"),

@@ -166,7 +166,7 @@ fn undecided(
     if all.iter().all(is_same) {
         let bound = all.iter().map(|answer| answer.bound).fold(0.0, f64::max);
         return format!(
-            "their {} differs by less than {}, the smallest difference that counts",
+            "the values of {} differ by less than {}, the smallest difference that counts",
             group.metric().label(),
             percent(bound)
         );
@@ -177,7 +177,7 @@ fn undecided(
         .try_fold(0.0, |most, loss| Some(f64::max(most, loss?)));
     match resolution {
         Some(share) => format!(
-            "their {} differs by less than this run can resolve ({}); more starts (`repeats: {{ starts: N }}`) resolve smaller differences",
+            "the values of {} differ by less than this run can resolve ({}); more starts (`repeats: {{ starts: N }}`) resolve smaller differences",
             group.metric().label(),
             percent(share)
         ),

@@ -195,7 +195,7 @@ mod tests {
             "{cost:?}"
         );
         assert_eq!(cost.energy_usd_per_million, None, "energy was not measured");
-        assert_eq!(cost.prices, ["$2.7 per GPU-hour, the price in the matrix"]);
+        assert_eq!(cost.prices, ["$2.7 per GPU-hour, the price in the matrix file"]);
         // Half a joule for a token is 0.1389 kWh for a million.
         let figures = case.summaries[0].figures.get_mut(&Definitions::Matrix).unwrap();
         figures.insert(Metric::EnergyPer(Quantity::Output).name(), Some(0.5));

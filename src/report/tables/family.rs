@@ -299,7 +299,7 @@ fn common_rounds_note(ratio: &Ratio, reference: &ReportCell<'_>, cell: &ReportCe
     let common = ratio.starts[0].min(ratio.starts[1]);
     (common < starts[0].max(starts[1]) && ratio.starts[0] == ratio.starts[1]).then(|| {
         format!(
-            "the ratio uses only the {common} rounds in which the starts of both sides count; the values use all {} and {} starts",
+            "the ratio uses only the {common} rounds in which both sides have a valid start; the values use all {} and {} starts of the two sides",
             starts[0], starts[1]
         )
     })

@@ -62,7 +62,7 @@ pub(super) fn row_notes(named: &[(String, &ReportCell<'_>)]) -> Vec<String> {
     notes.extend(unverified_server_note(named));
     if named.iter().any(|(_, cell)| cell.counted_summaries().count() > 1) {
         notes.push(
-            "n measurements: a value is the mean over starts, with minimum and maximum of the measurements; ok/failed is their sum"
+            "n measurements: a value is the mean over starts, with minimum and maximum of the measurements; ok/failed is the sum over measurements"
                 .to_owned(),
         );
     }
@@ -309,7 +309,7 @@ pub(super) fn precision_notes(named: &[(String, &ReportCell<'_>)]) -> Vec<String
                     .is_some_and(|figure| figure.half_width > stop_rule.half_width.share()) =>
             {
                 format!(
-                    "precision of {} not reached, because later starts vary more than the first ones, from which the number of starts was computed",
+                    "precision of {} not reached: the number of starts was computed from the first starts, but later starts vary more",
                     stop_rule.half_width
                 )
             }

@@ -211,7 +211,7 @@ fn notes(found: &[(&ReportCell<'_>, ProbeAgreement)]) -> Vec<String> {
             "{} prompts were answered greedily under load and alone; shown are the shares of identical answers and the mean length of their common beginnings",
             probes::COUNT
         ),
-        "agreement is not judged, because healthy engines answer some prompts differently from batch to batch; the normal agreement is that of requests sent alone on two starts of the same launch".to_owned(),
+        "agreement is not judged, because healthy engines answer some prompts differently from batch to batch; the normal agreement is measured between two starts of the same launch, with requests sent alone".to_owned(),
     ];
     for (cell, agreement) in found {
         let Some(versus) = &agreement.versus_reference else {

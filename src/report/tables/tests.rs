@@ -243,7 +243,7 @@ fn a_row_whose_latencies_are_easily_misread_says_so_where_they_are_shown() {
     let has = |notes: &[String], words: &str| notes.iter().any(|note| note.contains(words));
     let table = table_of(&cases, None);
     for words in [
-        "lmdeploy@1.0: an event of the stream carries 2.10 tokens on average, and ITL divides",
+        "lmdeploy@1.0: an event of the stream carries 2.10 tokens on average, and ITL is the time",
         "lmdeploy@1.0: mean TPOT is 60.00 ms, but the mean time per token is 40.00 ms",
     ] {
         assert!(has(&table.notes, words), "{:?}", table.notes);

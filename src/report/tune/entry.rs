@@ -11,7 +11,7 @@ pub(crate) fn entry_yaml(engine: &str, set: &TrialSet, replaced: Option<&[Templa
     if let Some(own) = replaced.filter(|_| !args.is_empty()) {
         let all: Vec<String> = set.args_after(own).iter().map(|arg| word(arg.as_str())).collect();
         text.push_str(&format!(
-            "# at the engine `{engine}`, instead of its arguments:\nargs: [{}]\n",
+            "# In the matrix file, replace `args` of the engine `{engine}` by this line:\nargs: [{}]\n",
             all.join(", ")
         ));
         args.clear();

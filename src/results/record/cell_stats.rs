@@ -255,7 +255,7 @@ impl CellStats {
             || {
                 (
                     ExclusionCause::NotMeasured,
-                    "left out, or the run was interrupted".to_owned(),
+                    "the cell was left out, or the run was interrupted".to_owned(),
                 )
             },
             |excluded| (excluded.cause, excluded.reason.clone()),

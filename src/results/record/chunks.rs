@@ -81,7 +81,11 @@ struct PackedChunks {
 
 impl Chunks {
     pub(crate) fn push(&mut self, chunk: Chunk) {
-        debug_assert_eq!(self.view, ChunkView::Recorded, "chunks are not added to a view");
+        debug_assert_eq!(
+            self.view,
+            ChunkView::Recorded,
+            "chunks can be added to a recording, but not to a view of it"
+        );
         let events = &mut *self.events;
         pack(events.bytes.memory_mut(), chunk, events.last);
         events.moments.add(chunk, events.last);

@@ -86,7 +86,7 @@ impl Tool {
     pub(crate) const fn definitions(self) -> &'static str {
         match self {
             Self::BenchServing | Self::VllmBench => {
-                "E2E and TPOT end at the last line of the response; ITL is the time between events (definitions of that tool)"
+                "E2E and TPOT end at the last line of the response; ITL is the time between events (as the benchmark tool defines them)"
             }
             Self::Aiperf => {
                 "E2E and TPOT end at the last event with output; TPOT is AIPerf's inter-token latency; ITL is AIPerf's \
@@ -108,7 +108,7 @@ impl Tool {
                 "E2E and TPOT end at the last line of the response (definitions of genai-bench)"
             }
             Self::LlmdReport => {
-                "the figures come from the benchmark harness of the report and have its definitions"
+                "the figures in the llm-d report come from another benchmark tool and follow the definitions of that tool"
             }
         }
     }

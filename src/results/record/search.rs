@@ -216,7 +216,7 @@ pub struct PointProgress {
 }
 
 impl PointProgress {
-    /// The load and its requests, such as `8 req/s: 118 of 120 requests are good`.
+    /// The load and its requests, such as `8 req/s: 118 of 120 requests meet the SLO`.
     pub(crate) fn describe(&self) -> String {
         let Self {
             value,
@@ -225,9 +225,9 @@ impl PointProgress {
             tier,
             by,
         } = self;
-        let tier = tier.map_or_else(String::new, |tier| format!(" for tier {tier}"));
+        let tier = tier.map_or_else(String::new, |tier| format!(" of tier {tier}"));
         format!(
-            "{value} {}: {good} of {judged} requests are good{tier}",
+            "{value} {}: {good} of {judged} requests meet the SLO{tier}",
             by.unit()
         )
     }
@@ -264,11 +264,11 @@ impl PointDoubt {
         match self {
             Self::TooFew => "there are too few requests to decide, even if all meet the SLO",
             Self::NearTarget => {
-                "the share of requests that meet the SLO is too near to the target for this number of requests"
+                "the share of requests that meet the SLO is too near to the target to decide with this number of requests"
             }
             Self::Growing => "latencies were still growing",
             Self::Unsettled => {
-                "latencies change slowly: neighbouring requests are alike, so that they count as fewer independent requests"
+                "latencies change slowly, so neighbouring requests are alike and give less evidence than independent requests"
             }
         }
     }
@@ -380,7 +380,7 @@ impl SearchRecord {
         let point = self.points.iter().find(|point| point.is_unanswered())?;
         let (value, unit) = (point.value, self.by.unit());
         Some(format!(
-            "at {value} {unit} {}: the server had ended or accepted no connections, so that this point does not show its capacity",
+            "at {value} {unit} {}: the server had ended or accepted no connections, so the capacity of the server at this load is unknown",
             point.describe_failures()?
         ))
     }
@@ -406,14 +406,14 @@ impl SearchRecord {
                  confidence, for this start){failed}{wide}"
             );
         }
-        let at = format!("{target} attainment holds at {found} {unit}");
         let fails = self
             .fails_at
-            .map_or_else(String::new, |value| format!(" and not at {value}{failed}"));
+            .map_or_else(String::new, |value| format!(", but not at {value}{failed}"));
         match self.ending {
-            SearchStopReason::AllHeld => {
-                format!("{at}, the highest allowed value: the capacity lies above it and was not found")
-            }
+            SearchStopReason::AllHeld => format!(
+                "at least {target} of requests meet the SLO at {found} {unit}, the highest allowed value: the \
+                 capacity lies above it and was not found"
+            ),
             SearchStopReason::Bracketed
             | SearchStopReason::NoneHeld
             | SearchStopReason::Undecided
@@ -426,19 +426,22 @@ impl SearchRecord {
                 let why = match self.ending {
                     SearchStopReason::Stopped => "the search was stopped".to_owned(),
                     SearchStopReason::CacheWarm => {
-                        "the prompts of the next point were in the engine's cache, which ended the search"
+                        "the search ended because the prompts of its next point were in the engine's cache"
                             .to_owned()
                     }
                     SearchStopReason::NotReached => format!("at the next point {}", self.describe_not_reached()),
                     SearchStopReason::OutOfPrompts => {
-                        "the next point ran out of prompts before its time was over, which ended the search: raise the number of prompts"
+                        "the search ended because its next point ran out of prompts before its time was over (raise the number of prompts)"
                             .to_owned()
                     }
                     SearchStopReason::Unanswered => self.describe_unanswered().unwrap_or_default(),
                     SearchStopReason::OutOfPoints => "the points ran out".to_owned(),
                     _ => self.describe_undecided(),
                 };
-                format!("{at}{fails}; {why}, and the exact capacity was not found")
+                format!(
+                    "at least {target} of requests meet the SLO at {found} {unit}{fails}; {why}, and the exact \
+                     capacity was not found"
+                )
             }
         }
     }
@@ -470,7 +473,7 @@ impl SearchRecord {
                     judged.good, judged.requests
                 )
             }
-            None => "the points of the search contradict each other".to_owned(),
+            None => "the results at different points of the search contradict each other".to_owned(),
         }
     }
 

@@ -30,7 +30,7 @@ pub(super) fn open_regular_file(path: &Path) -> io::Result<File> {
         true => Ok(file),
         false => Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            "it is not a regular file",
+            "the path is not a regular file",
         )),
     }
 }

@@ -147,7 +147,7 @@ impl Run {
                     self.warnings.push(match partial::partial_progress(&folder) {
                         Err(_) => reason.clone(),
                         Ok(reached) => format!(
-                            "{reason}; `{}` has the requests that had ended until then: {}; the last one ended \
+                            "{reason}; the requests that ended before that are in `{}` (number: {}); the last one ended \
                              {:.1} s after the load began",
                             layout::PARTIAL,
                             reached.requests,
@@ -166,7 +166,7 @@ impl Run {
             if let Some(other) = self.cell_paths.insert(measurement.clone(), folder.clone()) {
                 let (one, two) = (other.display(), folder.display());
                 self.warnings.push(format!(
-                    "`{one}` and `{two}` contain the same measurement; the second is used"
+                    "`{one}` and `{two}` contain the same measurement; only the second folder is used"
                 ));
             }
             summaries.insert(measurement, summary);
@@ -178,7 +178,7 @@ impl Run {
         self.unplanned.extend(summaries.into_values());
         if let Some(first) = self.unplanned.first() {
             self.warnings.push(format!(
-                "the plan does not contain {} measured {} of `{}`, such as `{}`: not shown",
+                "the results of {} measured {} of `{}`, such as `{}`, are not shown, because the plan of the run does not contain them",
                 self.unplanned.len(),
                 if self.unplanned.len() == 1 {
                     "cell"
@@ -233,7 +233,7 @@ impl Run {
         let (file, path) = self.open(
             measurement,
             layout::REQUESTS,
-            "only the metrics in `summary.json` are left",
+            "the metrics remain in `summary.json`, but the single requests cannot be read",
         )?;
         read_lines(file, &path)
     }
@@ -243,7 +243,7 @@ impl Run {
     /// # Errors
     /// The measurement is not finished, or the file is invalid.
     pub fn read_seconds(&self, measurement: &Measurement) -> Result<Option<Vec<SecondHistogram>>> {
-        let help = "the file of requests contains the same data";
+        let help = "the file of requests also contains the data of the histograms";
         match self.open(measurement, layout::HISTOGRAMS, help) {
             Ok((file, path)) => read_lines(file, &path).map(Some),
             Err(StoreError::Missing { .. }) if self.cell_dir(measurement).is_some() => Ok(None),
@@ -256,7 +256,7 @@ impl Run {
     /// # Errors
     /// The measurement is not finished, or the file is invalid.
     pub fn read_telemetry(&self, measurement: &Measurement) -> Result<Option<Vec<Sample>>> {
-        let help = "only the statistics in `summary.json` are left";
+        let help = "statistics of the telemetry remain in `summary.json`, but its samples cannot be read";
         match self.open(measurement, layout::TELEMETRY, help) {
             Ok((file, path)) => read_lines(file, &path).map(Some),
             Err(StoreError::Missing { .. }) if self.cell_dir(measurement).is_some() => Ok(None),

@@ -31,7 +31,7 @@ pub(crate) fn to_redacted_json<T: Serialize + DeserializeOwned>(
     form: JsonLayout,
     redactor: &Redactor,
 ) -> String {
-    const STRINGS: &str = "the maps in a record have string keys";
+    const STRINGS: &str = "a record can be written as JSON, because all keys of its maps are strings";
     let line = serde_json::to_string(value).expect(STRINGS);
     let has_secret = redactor.redact(&line) != line;
     let mut text = match (has_secret, form) {

@@ -96,7 +96,7 @@ async fn tokenize(control: &ControlClient, model: &str, text: &str) -> Result<Ve
         Some(tokens) => Ok(tokens.clone()),
         None => Err(ControlError::Garbled {
             url: control.url("/tokenize"),
-            reason: "the answer has no list `tokens`".to_owned(),
+            reason: "the server's response has no list `tokens`".to_owned(),
         }),
     }
 }

@@ -155,7 +155,7 @@ impl<'a> ReferenceEngine<'a> {
         let deviations = calibration::deviations(&driven.records, &truths);
         let (ttft, itl) =
             deviations.ok_or(
-                "no request completed, or the simulated engine recorded another number of requests than completed",
+                "no request completed, or the number of completed requests differs from the number that the simulated engine recorded",
             )?;
         let point = Point {
             streams,

@@ -48,7 +48,7 @@ pub(crate) enum CellError {
     #[error("every warm-up request failed: {}: {}", .0.class.name(), .0.message)]
     WarmUp(Failure),
     /// No request for a graded item was answered; this is the first failure.
-    #[error("no graded item was answered: {}: {}", .0.class.name(), .0.message)]
+    #[error("no request for a graded item was answered; the first failure was: {}: {}", .0.class.name(), .0.message)]
     NotGraded(Failure),
     #[error("the caches were not emptied: {0}")]
     Reset(ControlError),

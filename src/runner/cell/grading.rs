@@ -334,7 +334,7 @@ fn controls(
 
 fn graded_item(item: &Item, graded: Option<(AnswerCheck, &Request)>, alone: Option<bool>) -> GradedItem {
     let (problem, answer) = match &graded {
-        None => (Some("no request was sent for this item".to_owned()), None),
+        None => (Some("no request was sent for this graded item".to_owned()), None),
         Some((check, request)) => {
             let problem = check.problem();
             let text = request.text.as_ref().filter(|_| problem.is_some());

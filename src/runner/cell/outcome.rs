@@ -124,7 +124,7 @@ impl CellRun<'_> {
                     .fatal_line
                     .as_ref()
                     .map_or_else(String::new, |fatal| format!(": {}", fatal.explanation()));
-                let reason = format!("the engine {} under load{means}", death.status);
+                let reason = format!("{} under load{means}", death.status);
                 self.fail(phase, death.class, reason, death.tail);
                 CellOutcome {
                     exit: death.end,

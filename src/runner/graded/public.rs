@@ -21,11 +21,11 @@ const GSM8K: &str = "\nThink step by step, then write the answer as a number aft
 pub(in crate::runner) fn locate(task: PublicTask, caches: &Caches) -> Result<PathBuf, String> {
     locate_published(&task.file(), caches).map_err(|searched| {
         let terms = match task {
-            PublicTask::Gpqa => " (to get them, accept the terms of Idavidrein/gpqa on the Hugging Face hub, and set HF_TOKEN)",
+            PublicTask::Gpqa => " (to download this file, first accept the terms of Idavidrein/gpqa on the Hugging Face hub, and set HF_TOKEN)",
             _ => "",
         };
         format!(
-            "the items of the task `{}` are missing{terms}; searched:{searched}\nfetch it with `matrix fetch`",
+            "the file with the items of the task `{}` is missing{terms}; searched:{searched}\nfetch it with `matrix fetch`",
             task.name()
         )
     })

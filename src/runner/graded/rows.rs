@@ -155,12 +155,12 @@ fn expected_answer(row: &Value, grader: Grader) -> Result<Value, String> {
         .or_else(|| row.get("answer"))
         .filter(|answer| !answer.is_null())
         .ok_or("no `answer` or `expected_answer`")?;
-    let wrong = |form: &str| Err(format!("the answer is {answer}, but the grader needs {form}"));
+    let wrong = |need: &str| Err(format!("the answer is {answer}, but {need}"));
     match (grader, answer) {
         (Grader::Choice | Grader::ChoiceStrict | Grader::ChoiceFlexible, _) => match letter(answer) {
             Some(letter) if grader == Grader::ChoiceFlexible => choices_with_answer(row, &letter),
             Some(letter) => Ok(json!(letter)),
-            None => wrong("a letter, or the number of a choice (the first is 0)"),
+            None => wrong("the grader needs the letter or the number (from 0) of a choice"),
         },
         (Grader::Exact | Grader::Regex, Value::String(_)) | (Grader::Json, _) => Ok(answer.clone()),
         (Grader::Numeric | Grader::NumericStrict, Value::String(_) | Value::Number(_))
@@ -171,9 +171,9 @@ fn expected_answer(row: &Value, grader: Grader) -> Result<Value, String> {
         (Grader::ToolCall, Value::Object(call)) if call.get("name").is_some_and(Value::is_string) => {
             Ok(answer.clone())
         }
-        (Grader::ToolCall, _) => wrong("a tool call with `name` and `arguments`"),
-        (Grader::Exact | Grader::Regex, _) => wrong("a text"),
-        _ => wrong("a number, or a text that contains a number"),
+        (Grader::ToolCall, _) => wrong("the grader needs a tool call with `name` and `arguments`"),
+        (Grader::Exact | Grader::Regex, _) => wrong("the grader needs a text"),
+        _ => wrong("the grader needs a number, or a text that contains a number"),
     }
 }
 
@@ -303,7 +303,7 @@ mod tests {
                 "{\"prompt\": \"a\", \"answer\": \"yes\"}\n",
                 Grader::Choice,
                 1,
-                "needs a letter",
+                "needs the letter or the number",
             ),
             (
                 "{\"prompt\": \"a\", \"answer\": \"B\"}\n",

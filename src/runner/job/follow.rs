@@ -84,7 +84,7 @@ impl Follower {
         let text = error.to_string();
         if text != self.last_failure {
             notice(JobNotice::Warning(format!(
-                "{text}\n  = note: the controller is asked again every {}s",
+                "{text}\n  = note: `matrix` asks the Slurm controller again every {}s",
                 POLL_INTERVAL.as_secs()
             )));
             self.last_failure = text;

@@ -92,7 +92,7 @@ pub(crate) enum JobError {
     Files { folder: PathBuf, source: std::io::Error },
     #[error("{source}\n  = note: the job may have been submitted in spite of this error; `squeue --me --format '%A %k'` then lists its folder, {}", .folder.display())]
     Unconfirmed { source: SlurmError, folder: PathBuf },
-    #[error("jobs of this run have not ended, such as the job in {}\n  = help: they were submitted with {form}; write the same into the profile to follow them, or cancel them with: {cancel}", .folder.display())]
+    #[error("jobs of this run have not ended, such as the job in {}\n  = help: they were submitted with {form} in the profile; use the same setting again to follow them, or cancel them with: {cancel}", .folder.display())]
     OtherForm {
         folder: PathBuf,
         form: &'static str,

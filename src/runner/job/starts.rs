@@ -216,7 +216,7 @@ impl<'a> Follower<'a> {
         for folder in folders {
             let Some(Ok(part)) = start_folder::part_of(&folder.path) else {
                 self.warn(format!(
-                    "{} cannot be read, so the measurements of its job are not merged",
+                    "the job's folder {} cannot be read, so the measurements of this job are not merged into the run",
                     folder.path.display()
                 ));
                 continue;
@@ -348,7 +348,7 @@ impl<'a> Follower<'a> {
         if count > 0 && is_first {
             let seconds = clock::now().since(began).as_secs_f64();
             self.note(format!(
-                "submitted {} in {seconds:.1} s (`sbatch` took {:.1} s of it); their files are in {}; the controller is asked for their states once every {} s",
+                "submitted {} in {seconds:.1} s (`sbatch` took {:.1} s of it); their files are in {}; `matrix` asks the Slurm controller for their states every {} s",
                 pluralize(count, "job", "jobs"),
                 in_sbatch.as_secs_f64(),
                 self.submission.as_ref().map_or_else(PathBuf::new, |folder| folder.path.clone()).display(),
@@ -545,7 +545,7 @@ impl<'a> Follower<'a> {
         self.ended += 1;
         if !merged.outdated.is_empty() {
             self.warn(format!(
-                "{name}: {} not merged, because the matrix has changed; this start of the engine is measured again",
+                "{name}: {} not merged into the run, because the matrix has changed; this start of the engine is measured again",
                 pluralize(merged.outdated.len(), "cell is", "cells are")
             ));
             self.plan_rest()?;

@@ -90,7 +90,8 @@ impl<'a> LaunchRun<'a> {
                 && !node_sampling::responds(node).await
             {
                 measured.engine_is_healthy = false;
-                let reason = format!("after the load, the node {node} did not start a new job step; {why}");
+                let reason =
+                    format!("after the load, the node {node} did not start a new job step of Slurm; {why}");
                 summary.status = failed(FailureClass::Infrastructure, reason);
             }
         }
@@ -131,7 +132,7 @@ impl<'a> LaunchRun<'a> {
         for mut summary in summaries {
             let was_invalid = invalid_reason(&summary).is_some();
             let failure = failure::answered_by(
-                "a process that still responds after the engine was stopped",
+                "a process still responds on this port after the engine was stopped",
                 port,
                 launch,
             );

@@ -88,8 +88,8 @@ impl LaunchFailure {
             ));
         } else if engine::image_name(launch).is_some() && end.code == Some(0) {
             self.reason.push_str(
-                "; an engine does not exit with code 0 on its own: the image's entrypoint may ignore the command \
-                 (`docker inspect` shows it; `entrypoint:` of the recipe replaces it)",
+                "; exit code 0 is unusual for an engine: the image's entrypoint may have ignored the engine's command. \
+                 `docker inspect` shows the entrypoint, and `entrypoint:` of the recipe replaces it",
             );
         }
         self

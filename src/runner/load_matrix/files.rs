@@ -169,7 +169,7 @@ fn missing_files(matrix: &Matrix, folder: &Path) -> Vec<Diagnostic> {
                 true => (
                     "is a folder",
                     "a folder",
-                    "name a file in this folder; paths are relative to the matrix file",
+                    "name a file instead of its folder; paths are relative to the matrix file",
                 ),
                 false => (
                     "does not exist",
@@ -214,7 +214,7 @@ fn unusable_tls_files(matrix: &Matrix, folder: &Path) -> Vec<Diagnostic> {
     entries
         .filter_map(|tls| {
             let diagnostic = Diagnostic::new(problem(&tls.value)?.to_string())
-                .with_help("`tls` names PEM files; relative paths are below the folder of the matrix file");
+                .with_help("files named in `tls` must be PEM files; relative paths start at the folder of the matrix file");
             Some(match &tls.place {
                 Some(place) => diagnostic.with_place(place, "named here"),
                 None => diagnostic,

@@ -91,7 +91,7 @@ async fn sample(mut requests: Requests, lines: Lines, environment: &Environment)
     let Some(ToNode::Prepare(task)) = requests.recv().await else {
         return Err(io::Error::new(
             io::ErrorKind::UnexpectedEof,
-            "standard input does not say what to sample; do not enter this command, because `matrix` starts it in a job of a cluster",
+            "standard input does not say what to sample; this command is not for users, because `matrix` starts it in jobs of a cluster",
         ));
     };
     let node = Node::prepare(task, &lines, environment).await;

@@ -169,7 +169,7 @@ impl BatchRunner<'_> {
             Ok(measured) => measured?,
             Err(reason) => {
                 warn(format!(
-                    "the client could not be calibrated, so the error of the client is unknown: {reason}"
+                    "the client could not be calibrated, so the error of its timestamps is unknown: {reason}"
                 ));
                 return None;
             }

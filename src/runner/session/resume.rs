@@ -78,7 +78,7 @@ pub(super) fn confirm_replacement(
     let changes = store.changes(plan).map_err(SessionError::Results)?;
     if changes.moved_back > 0 {
         observer.notice(Notice::Note(format!(
-            "{} from before a change of the matrix can be used again, because the change was undone; start a new run to measure everything again",
+            "a change of the matrix was undone, so {} from before the change can be used again; to measure everything again, start a new run",
             pluralize(changes.moved_back, "measurement", "measurements")
         )));
     }

@@ -330,7 +330,7 @@ impl Batch {
             self.blocks.acquire(&sequence.hashes[..cached_blocks]);
             assert!(
                 self.blocks.allocate(fresh),
-                "the free blocks were counted just before"
+                "enough blocks must be free, because they were counted just before"
             );
             (sequence.sealed, sequence.private, sequence.computed) = (cached_blocks, fresh, computed);
             sequence.is_received = is_received;

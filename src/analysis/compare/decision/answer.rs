@@ -106,11 +106,11 @@ impl Answer {
             let noise = match min_starts {
                 MIN_STARTS_NOISE_KNOWN => "",
                 _ => {
-                    "; three are enough if `matrix noise` has measured the variation between starts on this host"
+                    "; three starts are enough if `matrix noise` has measured the variation between starts on this host"
                 }
             };
             return Some(NoVerdict::TooFewStarts(format!(
-                "n = {first} and {}; a verdict needs {} starts on each side{noise}",
+                "the two sides have {first} and {}; a verdict needs {} starts on each side{noise}",
                 pluralize(second, "start", "starts"),
                 if min_starts == MIN_STARTS_NOISE_KNOWN {
                     "three"
@@ -302,15 +302,15 @@ impl Answer {
         };
         match verdict {
             Verdict::Worse | Verdict::Better => {
-                format!("{change} is beyond {bound} and beyond chance (p {p}{among})")
+                format!("{change} is beyond {bound}, and chance does not explain it (p {p}{among})")
             }
             Verdict::Same => format!(
                 "the 90 % interval, {}, is within {bound}",
                 between(EQUIVALENCE_CONFIDENCE)
             ),
             Verdict::Unclear if self.is_at_jump => format!(
-                "{change}, but the requests of a single start determine the figure only within a factor of 1.5 or more, because many of them take far longer or \
-                 shorter; look at the means and the other percentiles"
+                "{change} is uncertain: the requests of a single start determine this percentile only within a factor of 1.5 or more, because their times \
+                 differ widely; look at the means and the other percentiles"
             ),
             Verdict::Unclear => {
                 let why = if estimate.change().abs() <= self.bound {
@@ -319,7 +319,7 @@ impl Answer {
                         between(EQUIVALENCE_CONFIDENCE)
                     )
                 } else {
-                    format!("{change} is beyond {bound}, but not beyond chance (p {p}{among})")
+                    format!("{change} is beyond {bound}, but chance may explain it (p {p}{among})")
                 };
                 format!("{why}; {}", self.power_in_words())
             }
@@ -331,7 +331,7 @@ impl Answer {
         let [first, second] = self.starts;
         let visible = self.smallest_detectable_loss().map_or_else(String::new, |loss| {
             format!(
-                "{first} and {second} starts detect a loss of {} in nine of ten cases",
+                "with {first} and {second} starts on the two sides, a loss of {} is detected in nine of ten cases",
                 share_in_words(loss)
             )
         });
@@ -342,7 +342,9 @@ impl Answer {
                 )
             },
             |starts| {
-                format!("if the change is as large as it seems, about {starts} starts per side would decide")
+                format!(
+                    "if the change is as large as it seems, about {starts} starts per side would be enough for a verdict"
+                )
             },
         );
         format!("{visible}; {decide}")

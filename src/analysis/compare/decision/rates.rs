@@ -39,7 +39,7 @@ fn rate_violations(condition: &Condition, rates: &Rates) -> Vec<String> {
     // A few runs with heavy tails have intervals that are many times wider than usual.
     if rates.mean_df() >= 9.0 && rates.mean_width() > 1.4 + 4.0 * slack {
         wrong.push(format!(
-            "intervals are {:.2} times as wide as needed",
+            "the confidence intervals are {:.2} times as wide as needed",
             rates.mean_width()
         ));
     }
@@ -51,7 +51,10 @@ fn rate_violations(condition: &Condition, rates: &Rates) -> Vec<String> {
 
 #[test]
 fn builds_that_do_not_differ_seldom_get_a_verdict_and_intervals_hold_the_truth() {
-    println!("{} runs of {CELLS} cells per condition, seed {SEED}", run_count());
+    println!(
+        "the simulation makes {} runs of {CELLS} cells per condition, with the seed {SEED}",
+        run_count()
+    );
     let mut wrong = Vec::new();
     for (salt, condition) in conditions().enumerate() {
         wrong.extend(rate_violations(
@@ -64,7 +67,10 @@ fn builds_that_do_not_differ_seldom_get_a_verdict_and_intervals_hold_the_truth()
 
 #[test]
 fn cells_that_are_unlike_and_noise_that_has_changed_raise_few_alarms() {
-    println!("{} runs of {CELLS} cells per condition, seed {SEED}", run_count());
+    println!(
+        "the simulation makes {} runs of {CELLS} cells per condition, with the seed {SEED}",
+        run_count()
+    );
     let mut wrong = Vec::new();
     let mut salt = 500;
     for shape in SHAPES {
@@ -107,7 +113,10 @@ fn cells_that_are_unlike_and_noise_that_has_changed_raise_few_alarms() {
 /// Noise that was measured precisely, on a much quieter day.
 #[test]
 fn noise_that_the_starts_contradict_makes_no_verdict_easier() {
-    println!("{} runs per condition, seed {SEED}", run_count());
+    println!(
+        "the simulation makes {} runs per condition, with the seed {SEED}",
+        run_count()
+    );
     let (mut wrong, mut salt) = (Vec::new(), 9000);
     for shape in [Shape::Normal, Shape::Heavy] {
         for starts in [3, 5] {
@@ -150,7 +159,10 @@ fn noise_that_the_starts_contradict_makes_no_verdict_easier() {
 
 #[test]
 fn sides_with_unlike_numbers_of_starts_and_unlike_noise_raise_few_alarms() {
-    println!("{} runs per condition, seed {SEED}", run_count());
+    println!(
+        "the simulation makes {} runs per condition, with the seed {SEED}",
+        run_count()
+    );
     let (mut wrong, mut salt) = (Vec::new(), 7000);
     let uneven = [
         (20, 5, 5.0),
@@ -211,7 +223,10 @@ fn sides_with_unlike_numbers_of_starts_and_unlike_noise_raise_few_alarms() {
 
 #[test]
 fn rounds_take_drift_out_of_the_comparison() {
-    println!("{} runs of {CELLS} cells per condition, seed {SEED}", run_count());
+    println!(
+        "the simulation makes {} runs of {CELLS} cells per condition, with the seed {SEED}",
+        run_count()
+    );
     let mut wrong = Vec::new();
     let mut salt = 700;
     for shape in SHAPES {
@@ -250,7 +265,10 @@ fn rounds_take_drift_out_of_the_comparison() {
 
 #[test]
 fn stopping_when_it_is_known_well_enough_costs_no_confidence() {
-    println!("{} runs of {CELLS} cells per condition, seed {SEED}", run_count());
+    println!(
+        "the simulation makes {} runs of {CELLS} cells per condition, with the seed {SEED}",
+        run_count()
+    );
     let mut wrong = Vec::new();
     let mut salt = 1000;
     for shape in SHAPES {
@@ -280,7 +298,10 @@ fn stopping_when_it_is_known_well_enough_costs_no_confidence() {
 /// One start is far slower than all others, and most first stages do not include it.
 #[test]
 fn a_slow_start_after_the_first_stage_widens_what_is_said() {
-    println!("{} runs per condition, seed {SEED}", run_count());
+    println!(
+        "the simulation makes {} runs per condition, with the seed {SEED}",
+        run_count()
+    );
     let mut wrong = Vec::new();
     let mut salt = 8000;
     for cells in [1, 6, CELLS] {
@@ -305,7 +326,10 @@ fn a_slow_start_after_the_first_stage_widens_what_is_said() {
 
 #[test]
 fn a_loss_of_five_percent_is_never_called_the_same() {
-    println!("{} runs of {CELLS} cells per condition, seed {SEED}", run_count());
+    println!(
+        "the simulation makes {} runs of {CELLS} cells per condition, with the seed {SEED}",
+        run_count()
+    );
     let mut wrong = Vec::new();
     let mut salt = 2000;
     for shape in SHAPES {
@@ -342,7 +366,10 @@ fn a_loss_of_five_percent_is_never_called_the_same() {
 
 #[test]
 fn noise_of_one_percent_lets_equal_builds_be_the_same_and_a_loss_be_found() {
-    println!("{} runs of {CELLS} cells per condition, seed {SEED}", run_count());
+    println!(
+        "the simulation makes {} runs of {CELLS} cells per condition, with the seed {SEED}",
+        run_count()
+    );
     let mut wrong = Vec::new();
     let mut salt = 3000;
     for shape in SHAPES {

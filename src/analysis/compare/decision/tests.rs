@@ -41,7 +41,7 @@ fn four_things_can_be_said_and_each_says_why() {
         word_and_reason(&worse),
         (
             "worse",
-            "-6.0 % is beyond the bound of 2.0 % and beyond chance (p < 0.0001)".to_owned()
+            "-6.0 % is beyond the bound of 2.0 %, and chance does not explain it (p < 0.0001)".to_owned()
         )
     );
     assert_eq!(
@@ -64,8 +64,8 @@ fn four_things_can_be_said_and_each_says_why() {
     assert!(
         unclear
             .reason()
-            .contains("is beyond the bound of 2.0 %, but not beyond chance")
-            && unclear.reason().contains("5 and 5 starts detect a loss of")
+            .contains("is beyond the bound of 2.0 %, but chance may explain it")
+            && unclear.reason().contains("with 5 and 5 starts on")
             && unclear.reason().contains("starts per side would"),
         "{}",
         unclear.reason()

@@ -101,7 +101,7 @@ fn suspect_in_words(
     }
     let how = match fresh {
         FreshStarts::CandidateOnly(_, why) => format!(" (only the candidate was started, because {why})"),
-        FreshStarts::Alternating(_, Some(elsewhere)) => format!(" {elsewhere}"),
+        FreshStarts::Alternating(_, Some(elsewhere)) => format!(" ({elsewhere})"),
         FreshStarts::Alternating(_, None) | FreshStarts::NotStarted => String::new(),
     };
     let values = match answer.estimate {
@@ -183,11 +183,11 @@ mod tests {
         let low = [-0.06, -0.061, -0.059];
         let (kind, text, judged) = decide_one(FreshStarts::Alternating(
             question([0.0, 0.001, -0.001], low),
-            Some("measured on n2, while the nightly run was measured on n1".to_owned()),
+            Some("the fresh starts were measured on n2, and the nightly run on n1".to_owned()),
         ));
         assert_eq!(kind, FindingKind::Worse, "{text}");
         assert!(
-            text.contains("fresh starts measured on n2, while the nightly run was measured on n1:"),
+            text.contains("fresh starts (the fresh starts were measured on n2, and the nightly run on n1):"),
             "{text}"
         );
         assert_eq!((judged.judged, judged.undecided), (1, 0));

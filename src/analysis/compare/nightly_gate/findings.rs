@@ -51,7 +51,7 @@ pub(crate) fn failure_findings(candidate_run: &RunStats) -> Vec<Finding> {
             let starts: BTreeSet<u32> = of_cause.iter().map(|excluded| excluded.start).collect();
             if let Some(first) = of_cause.first() {
                 let text = format!(
-                    "starts of this cell that are affected: {}; the first of them: {}",
+                    "number of affected starts of this cell: {}; reason in the first of these starts: {}",
                     starts.len(),
                     first.reason
                 );

@@ -44,7 +44,7 @@ pub(super) fn pair_cells<'a>(
         .collect();
     let consequence = match judged_against {
         BaselineStarts::Stored => "there are no verdicts until you run `matrix baseline accept`",
-        BaselineStarts::Fresh => "cells are judged against starts of the baseline in this nightly run",
+        BaselineStarts::Fresh => "each cell is compared with starts of the baseline in this nightly run",
     };
     for event in &events {
         let text = format!("{}; {consequence}", event.in_words());

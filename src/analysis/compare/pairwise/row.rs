@@ -49,7 +49,7 @@ impl Row {
             [true, false] => "the running server of the baseline",
             [false, true] => "the running server of the candidate",
         };
-        format!("{reason}; this applies only to {of_whom}, measured repeatedly without a restart")
+        format!("{reason}; this verdict applies only to {of_whom}, which ran during all measurements")
     }
 
     /// Returns the text for a change of a metric that is zero on one side. The estimate would only show the

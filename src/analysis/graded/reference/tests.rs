@@ -130,8 +130,8 @@ fn worse_answers_are_invalid_and_equal_ones_have_a_note() {
     assert!(judged[0].is_invalid() && !judged[1].is_invalid());
     let measured = &judged[0].validity.as_ref().unwrap().reasons[0].measured;
     assert!(
-        measured.contains("copy against `engine=reference,")
-            && measured.contains(": -12.0 points")
+        measured.contains("copy, compared with `engine=reference,")
+            && measured.contains(": the score changed by -12.0 points")
             && measured.contains("12 items lost and 0 gained of 100"),
         "{measured}"
     );
@@ -209,7 +209,7 @@ fn starts_of_one_side_alone_and_ungraded_ones_are_not_passed_over() {
     let why = |run: &[MeasurementSummary]| compare_answers(&plan, run, None).remove(0).result.unwrap_err();
     let text = why(&run);
     assert!(
-        text.contains("2 measurements were graded, but 1 of the reference"),
+        text.contains("the cell has 2 graded measurements, but the reference has 1"),
         "{text}"
     );
     // Nor are those of the reference: its first start may be its worst.
@@ -220,7 +220,7 @@ fn starts_of_one_side_alone_and_ungraded_ones_are_not_passed_over() {
     ];
     let text = why(&run);
     assert!(
-        text.contains("1 measurement was graded, but 2 of the reference"),
+        text.contains("the cell has 1 graded measurement, but the reference has 2"),
         "{text}"
     );
     for (cell, expected) in [
@@ -297,7 +297,7 @@ fn answers_are_compared_with_copied_ones_of_a_stored_run_which_is_named() {
     assert_eq!(codes(&judged[1]), [ReasonCode::AnswersWorseThanReference]);
     let measured = &judged[1].validity.as_ref().unwrap().reasons[0].measured;
     assert!(
-        measured.starts_with("copy against `engine=pinned` of the stored run `pinned-1`: -12.0 points"),
+        measured.starts_with("copy, compared with `engine=pinned` of the stored run `pinned-1`: the score changed by -12.0 points"),
         "{measured}"
     );
     // Without the copy nothing is judged good.

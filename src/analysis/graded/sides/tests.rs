@@ -85,7 +85,7 @@ fn sides_that_cannot_be_compared_say_why() {
     let shorter = edited(|tasks| tasks[0].max_tokens += 1);
     assert!(
         why(&compare([&shorter, &plan], &night, &night))
-            .contains("graded in another way: answers of at most")
+            .contains("graded in another way: answers have at most")
     );
 }
 

@@ -80,7 +80,7 @@ fn degenerate_kinds(responses: &Responses<'_>, answers: &AnswerStats) -> [Degene
             share: answers.one_token_share(),
             count: answers.one_token,
             sign: Some((is_one_token, ReportRule::Always)),
-            what: "are one token over and over",
+            what: "answers repeat one token over and over",
             of_each: format!(", {} of each", percent(ONE_TOKEN_SHARE)),
             weight: Verdict::Invalid,
         },
@@ -88,7 +88,7 @@ fn degenerate_kinds(responses: &Responses<'_>, answers: &AnswerStats) -> [Degene
             share: answers.echo_share(),
             count: answers.echoes,
             sign: Some((is_echo, ReportRule::Always)),
-            what: "begin with their own prompt",
+            what: "answers begin with their own prompt",
             of_each: String::new(),
             weight: Verdict::Invalid,
         },
@@ -96,7 +96,7 @@ fn degenerate_kinds(responses: &Responses<'_>, answers: &AnswerStats) -> [Degene
             share: answers.canned_share(),
             count: answers.canned,
             sign: Some((is_long, ReportRule::IfQuick)),
-            what: "are the same text for different prompts",
+            what: "answers to different prompts are the same text",
             of_each: String::new(),
             weight: match are_long {
                 true => Verdict::Invalid,
@@ -108,7 +108,7 @@ fn degenerate_kinds(responses: &Responses<'_>, answers: &AnswerStats) -> [Degene
             share: answers.loop_share(),
             count: answers.loops,
             sign: None,
-            what: "are a loop of a few tokens",
+            what: "answers repeat a few tokens in a loop",
             of_each: format!(", {} of each", percent(ONE_TOKEN_SHARE)),
             weight: Verdict::Suspect,
         },
@@ -129,10 +129,10 @@ impl DegenerateKind {
             REPEATED_NOTE_SHARE
         };
         let measured = format!(
-            "{} of {read} answers ({}) {}",
+            "{}: {} of {read} answers ({})",
+            self.what,
             self.count,
-            percent(share),
-            self.what
+            percent(share)
         );
         let bound = format!("{} of the answers{}", percent(bound), self.of_each);
         let mut reason = new_reason(ReasonCode::AnswersDegenerate, measured, Some(bound));
@@ -153,7 +153,7 @@ impl DegenerateKind {
         };
         if let Some(pace) = quick {
             reason.measured += &format!(
-                "; their tokens take only {} of the time that tokens of other answers take",
+                "; the tokens of these answers take only {} of the time that tokens of other answers take",
                 percent(pace)
             );
         }

@@ -89,7 +89,7 @@ pub(crate) fn judge_lengths(responses: &Responses<'_>, reasons: &mut Vec<Reason>
             reasons.push(new_reason(
                 code,
                 format!(
-                    "{count} of {} answers are {word}; {received} of {requested} tokens arrived",
+                    "{count} of {} answers are {word} than requested; in total {received} tokens arrived, and {requested} were requested",
                     answers.len()
                 ),
                 Some(format!(
@@ -103,10 +103,10 @@ pub(crate) fn judge_lengths(responses: &Responses<'_>, reasons: &mut Vec<Reason>
     let is_fixed = responses.protocol.facts().fixes_length;
     let may_end = responses.scenario.stop_at_eos || !is_fixed;
     if !may_end {
-        judge(ReasonCode::OutputShort, Length::Short, "shorter than requested");
+        judge(ReasonCode::OutputShort, Length::Short, "shorter");
     }
     if is_fixed {
-        judge(ReasonCode::OutputLong, Length::Long, "longer than requested");
+        judge(ReasonCode::OutputLong, Length::Long, "longer");
     }
     if responses.scenario.stop_at_eos && is_fixed {
         reasons.extend(own_limit_reason(responses));

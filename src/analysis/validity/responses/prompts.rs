@@ -74,11 +74,11 @@ fn impossible_cache_reason(responses: &Responses<'_>) -> Option<Reason> {
     let mut reason = new_reason(
         ReasonCode::PromptTokensDisagree,
         format!(
-            "{} of {} answers report more cached tokens than their prompts have, such as {cached} cached tokens of a prompt of {prompt}",
+            "{} of {} answers report more cached tokens than their prompts have, for example {cached} cached tokens for a prompt of {prompt} tokens",
             impossible.len(),
             responses.completed_requests().count()
         ),
-        Some("at most the number of prompt tokens".to_owned()),
+        Some("an answer must not report more cached tokens than its prompt has".to_owned()),
     );
     reason.weight = Verdict::Suspect;
     Some(reason)
@@ -121,17 +121,17 @@ pub(crate) fn judge_prompts(responses: &Responses<'_>, reasons: &mut Vec<Reason>
         |tokens: fn(&CountedPrompt) -> u32| counted.iter().map(|prompt| u64::from(tokens(prompt))).sum();
     let (sent, reported): (u64, u64) = (sum(|prompt| prompt.sent), sum(|prompt| prompt.reported));
     let template = match template > 0.0 {
-        true => format!(", and {template} more tokens for a chat template"),
+        true => format!("; the server may count {template} more for a chat template"),
         false => String::new(),
     };
     let bound = format!(
-        "a difference of {} or {SLACK_TOKENS} tokens for each prompt{template}",
+        "for each prompt, the counts may differ by {} or {SLACK_TOKENS} tokens{template}",
         percent(share)
     );
     let mut reason = new_reason(
         ReasonCode::PromptTokensDisagree,
         format!(
-            "{count} of {} prompts are {word} by the server's count: {reported} tokens in total, {sent} were sent",
+            "by the server's count, {count} of {} prompts are {word} than what was sent: the server counted {reported} tokens in total, but {sent} were sent",
             counted.len()
         ),
         Some(bound),

@@ -39,11 +39,11 @@ pub(crate) fn recordings_reason(responses: &Responses<'_>) -> Option<Reason> {
     let mut reason = new_reason(
         ReasonCode::AudioSecondsDisagree,
         format!(
-            "{count} of {} recordings are {word} by the server's answers: {reported:.1} s in total, {sent:.1} s were sent",
+            "by the server's answers, {count} of {} recordings are {word} than what was sent: the server reported {reported:.1} s in total, but {sent:.1} s were sent",
             lengths.len()
         ),
         Some(format!(
-            "a difference of {SLACK_SECONDS} s and {} for each recording",
+            "for each recording, the two lengths may differ by {SLACK_SECONDS} s plus {} of its length",
             percent(SLACK_SHARE)
         )),
     );

@@ -75,7 +75,10 @@ pub(crate) fn early_start_reason(responses: &Responses<'_>) -> Option<Reason> {
     let (what, weight) = if applies_to_most(|request| request.blank_events > 0) {
         ("only white space".to_owned(), Verdict::Suspect)
     } else if applies_to_most(|request| request.common_events > 0) {
-        ("the same event for every prompt".to_owned(), Verdict::Suspect)
+        (
+            "an event that is the same for every prompt".to_owned(),
+            Verdict::Suspect,
+        )
     } else if place > 1 {
         (format!("{place} events"), Verdict::Suspect)
     } else {
@@ -84,7 +87,7 @@ pub(crate) fn early_start_reason(responses: &Responses<'_>) -> Option<Reason> {
     let mut reason = new_reason(
         ReasonCode::FirstEventAhead,
         format!(
-            "{} of {} answers begin with {what}, well before the next event",
+            "{} of {} answers begin with {what}, and the next event comes much later",
             ahead.len(),
             judged.len()
         ),
@@ -132,7 +135,7 @@ fn identical_start_reason(responses: &Responses<'_>) -> Option<Reason> {
             events.max().unwrap_or(0)
         ),
         Some(format!(
-            "{MAX_SHARED_FIRST_EVENTS} equal first events in half of the answers"
+            "at most half of the answers may have more than {MAX_SHARED_FIRST_EVENTS} equal first events"
         )),
     );
     match responses.has_ttft_target() {

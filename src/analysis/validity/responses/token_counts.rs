@@ -130,13 +130,13 @@ pub(crate) fn judge_events(responses: &Responses<'_>, reasons: &mut Vec<Reason>)
     let blank = match blank {
         0 => String::new(),
         blank => format!(
-            "; in {blank} of them the first event is only white space, and TTFT is measured to this event"
+            "; in {blank} of these answers the first event is only white space, and TTFT is measured to this event"
         ),
     };
     reasons.push(new_reason(
         ReasonCode::TokensDisagree,
         format!(
-            "{} of {} answers have more events with text than tokens by the server's count ({event_count} events, {reported_tokens} tokens){blank}",
+            "in {} of {} answers, there are more events with text than tokens ({event_count} events; the server counted {reported_tokens} tokens){blank}",
             more.len(),
             counted.len()
         ),

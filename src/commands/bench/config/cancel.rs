@@ -32,9 +32,11 @@ pub(super) fn cancel(args: &BenchArgs) -> Result<Option<Cancel>, Vec<String>> {
     // Errors in the body are reported elsewhere.
     let extra = request::extra_body(args).unwrap_or_default();
     let dialect = request::protocol_spec(args, args.extensions.rules);
-    if let Some([why, help]) = cancel.unsupported_reason(dialect.protocol, dialect.is_streamed(&extra)) {
-        let backend = args.server.backend.name();
-        errors.push(format!("`--cancel-share`: the backend `{backend}` {why}; {help}"));
+    let backend = format!("the backend `{}`", args.server.backend.name());
+    if let Some((why, help)) =
+        cancel.unsupported_reason(dialect.protocol, &backend, dialect.is_streamed(&extra))
+    {
+        errors.push(format!("`--cancel-share`: {why}; {help}"));
     }
     match errors.is_empty() {
         true => Ok(Some(cancel)),

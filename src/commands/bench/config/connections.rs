@@ -62,8 +62,8 @@ pub(super) fn routing_key_errors(args: &BenchArgs, workload: &Workload) -> Vec<S
         .any(|(name, _)| name.eq_ignore_ascii_case(header))
     {
         errors.push(format!(
-            "`--routing-key-header {header}` and `--header {header}=…` contradict each other: one value is for a conversation, the \
-             other for all requests; leave one out"
+            "`--routing-key-header {header}` and `--header {header}=…` contradict each other: the first sends a value for each \
+             conversation, the second one value for all requests; leave one of them out"
         ));
     }
     let facts = workload.facts();

@@ -180,8 +180,8 @@ const fn unsupported_demand(demand: UnsupportedDemand) -> [&'static str; 2] {
         ],
         UnsupportedDemand::Schemas => [
             "the data set `structured` needs a backend that can send a JSON schema for answers",
-            "use a backend such as `vllm`, `vllm-chat`, `sglang-oai-chat` or `vllm-responses`; the backends of messages can offer \
-             tools: `--structured-tools-share 1`",
+            "use a backend such as `vllm`, `vllm-chat`, `sglang-oai-chat` or `vllm-responses`; with a Messages backend such as \
+             `vllm-messages`, add `--structured-tools-share 1`",
         ],
     }
 }

@@ -74,7 +74,7 @@ fn ramp(args: &VllmArgs) -> Result<Option<RateProfile>, String> {
     };
     if from < 1 || to < from {
         return Err(format!(
-            "a ramp from {from} to {to} requests per second is not possible; begin with at least 1, and end with no less"
+            "a ramp from {from} to {to} requests per second is not possible; the first rate must be at least 1, and the last rate must not be lower"
         ));
     }
     let rate = |rps: i64| RequestRate::new(rps as f64).expect("it is at least 1");

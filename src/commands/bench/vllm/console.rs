@@ -201,10 +201,10 @@ impl BenchObserver for Console<'_> {
                 counted: Some(counted),
                 expected,
             } => eprint(&format!(
-                "note: the server counts {counted} tokens in the first prompt instead of {expected}; longer prompts are cut\n"
+                "note: the server counts {counted} tokens in the first prompt instead of {expected}; prompts that are too long by its count are cut\n"
             )),
             BenchEvent::Aligning { counted: None, .. } => eprint(
-                "note: the server has no `/tokenize`, so prompts are not compared with its tokenizer\n",
+                "note: the server has no `/tokenize`, so the lengths of prompts are not checked with the tokenizer of the server\n",
             ),
             BenchEvent::Notice(notice) => eprint(&notice_line(notice)),
             BenchEvent::Waiting { .. }

@@ -243,12 +243,12 @@ fn flag_errors(args: &VllmArgs, source: &VllmSource) -> Vec<String> {
         (
             has_path && !source.has_file(),
             format!(
-                "`{name}` has no file; leave `--dataset-path` out, or choose the data set of the file with `--dataset-name`"
+                "the data set `{name}` is not read from a file; leave `--dataset-path` out, or choose another data set with `--dataset-name`"
             ),
         ),
         (
             !has_path && source.has_file(),
-            format!("`{name}` needs a file; name it with `--dataset-path`"),
+            format!("the data set `{name}` is read from a file; name the file with `--dataset-path`"),
         ),
         (
             name.starts_with("custom")

@@ -16,7 +16,7 @@ pub(super) fn error(settings: &Settings, error: &BenchError) -> CommandError {
             "{error}\n  = help: name the model with `--model`, or the server with {}",
             address_flags(
                 &settings.address.to_string(),
-                "`--host` and `--port` or `--base-url`"
+                "`--host` and `--port`, or `--base-url`"
             )
         )),
         BenchError::FirstRequest(_) => not_ready(format!(

@@ -306,7 +306,7 @@ fn other_errors(args: &VllmArgs) -> Vec<String> {
     for (flag, number) in numbers {
         if number.is_some_and(|number| !number.is_finite()) {
             errors.push(format!(
-                "`--{flag}` must be a finite number, because JSON has no others"
+                "`--{flag}` must be a finite number, because JSON cannot express infinity"
             ));
         }
     }

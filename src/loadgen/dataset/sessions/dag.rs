@@ -108,7 +108,7 @@ impl Conversations<'_, '_> {
                     named.insert(child);
                     if !forked.insert(child) {
                         return Err(conversation.place.malformed(format!(
-                            "the conversation `{}` is forked more than once, but a conversation can continue only one turn",
+                            "several entries of `forks` name the conversation `{}`, but a forked conversation can continue only one turn",
                             self.all[child].name
                         )));
                     }
@@ -196,7 +196,7 @@ fn conversation<'v>(value: &'v Value, place: &'v Place) -> Result<Conversation<'
         .find(|key| value.get(key).is_some_and(|value| !value.is_null()))
     {
         return Err(place.malformed(format!(
-            "`{key}` is not supported; spawn its conversations in a turn, or make each a separate session"
+            "`{key}` is not supported; name its conversations in `spawns` of a turn, or make each a separate session"
         )));
     }
     let list = value
@@ -275,8 +275,8 @@ fn forks(value: &Value, is_last: bool) -> Result<Vec<&str>, String> {
     let check = |entry: &Value| {
         match (entry.as_str(), entry.get("child").and_then(Value::as_str)) {
         (Some(_), _) if !is_last => Err(
-            "a plain name in `forks` ends the conversation, so only the last turn may have one; to continue after the \
-             fork, write `{\"child\": …, \"background\": true}`"
+            "a plain name in `forks` ends the conversation, so only the last turn may have one. To continue \
+             the conversation after the fork, write `{\"child\": …, \"background\": true}` instead of the name"
                 .to_owned(),
         ),
         (Some(_), _) | (_, Some(_)) => Ok(()),
@@ -311,7 +311,9 @@ fn spawns(value: &Value, number: usize, count: usize) -> Result<Vec<(&str, Optio
             }
         };
         for child in list(entry, "children")? {
-            let name = child.as_str().ok_or("an entry of `children` is not a name")?;
+            let name = child
+                .as_str()
+                .ok_or("an entry of `children` is not the name of a conversation")?;
             spawns.push((name, join));
         }
     }

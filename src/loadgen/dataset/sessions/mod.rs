@@ -184,8 +184,8 @@ pub(crate) fn as_text(ids: &[u32], tokenizer: &Tokenizer) -> Result<String, Stri
     match again == ids {
         true => Ok(text),
         false => Err(format!(
-            "the tokenizer `{}` does not reproduce a prompt of {} tokens from its text. The length and the blocks would differ \
-             from the trace; use a protocol that accepts token ids, such as `completions`",
+            "the tokenizer `{}` does not reproduce a prompt of {} tokens from its text, so the length and the blocks of the \
+             prompt would differ from the trace. Use a protocol that accepts token ids, such as `completions`",
             tokenizer.name(),
             ids.len()
         )),

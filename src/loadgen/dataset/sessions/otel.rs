@@ -86,8 +86,8 @@ impl<'v> Tree<'v> {
                 }
                 Some((parent, None)) => {
                     return Err(span.place.malformed(format!(
-                        "the parent of the span `{}`, `{parent}`, is not in the file, and neither is another parent, `{}`; export the \
-                         whole trace",
+                        "the span `{}` has the parent `{parent}`, which is not in the file. Another span has the \
+                         parent `{}`, which is missing too, but only one parent may be missing; export the whole trace",
                         span.id,
                         remote.unwrap_or_default()
                     )));

@@ -131,7 +131,7 @@ pub(super) fn block_ids(value: Option<&Value>, block: u32, tokens: u32) -> Resul
         };
         return Err(format!(
             "{count} `hash_ids` of {block} tokens each do not match {tokens} input tokens, which need {needed} blocks; correct \
-             one of the two"
+             `hash_ids` or the number of input tokens"
         ));
     }
     Ok(ids)
@@ -170,7 +170,7 @@ impl RecordedSession {
         if order.len() < count {
             let stuck = open.iter().position(|open| *open > 0).unwrap_or_default();
             return Err(self.requests[stuck].place.malformed(
-                "a request waits for its own end, directly or through others; remove the cycle of dependencies",
+                "a request waits for its own end, directly or through other requests; remove the cycle of dependencies",
             ));
         }
         let mut position = vec![0; count];

@@ -178,7 +178,10 @@ fn files_that_cannot_be_read_are_named_with_place_and_fix() {
         .map(|_| ())
         .unwrap_err()
         .to_string();
-    assert!(error.contains("b.jsonl`: it is not a regular file"), "{error}");
+    assert!(
+        error.contains("b.jsonl`: the path is not a regular file"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -52,7 +52,10 @@ pub enum TokenizerError {
 fn fix(name: &str) -> String {
     let path = "use the path of a `tokenizer.json` or of its folder (in `matrix bench`, `--tokenizer`)";
     match is_model_id(name) {
-        true => format!("fetch it with `matrix fetch --tokenizer {name}`, or {path}"),
+        true => format!(
+            "fetch it with `matrix fetch --tokenizer {name}`, or use the path of a `tokenizer.json` or of its \
+             folder (in `matrix bench`, `--tokenizer`)"
+        ),
         false => path.to_owned(),
     }
 }

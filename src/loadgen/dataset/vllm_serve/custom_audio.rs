@@ -91,8 +91,8 @@ fn clip(row: &Row, inputs: &RowInputs<'_>) -> Result<AudioClip, DatasetError> {
     };
     let Some(samples) = wav.samples_16(&file).filter(|samples| !samples.is_empty()) else {
         return Err(malformed(
-            "only WAV files with 16-bit samples are supported here; convert the file, or use the data set `audio` of `matrix bench` \
-             without `--like`, which sends files unchanged",
+            "the data set `custom_audio` supports only WAV files with 16-bit samples. Convert the file, or use \
+             `matrix bench` without `--like` and with the data set `audio`, which sends files unchanged",
         ));
     };
     let bytes = wav_file(wav.channels, wav.rate, &samples);

@@ -101,7 +101,7 @@ fn a_start_without_a_capacity_leaves_none_for_all() {
     let text = search_value(&case.report_cell()).to_string();
     assert!(
         text.starts_with("3 of 4 starts found the exact capacity: 10 req/s [9 .. 11] | ")
-            && text.ends_with(" | none; the exact capacity was not found"),
+            && text.ends_with(" | no load met the SLO; the exact capacity was not found"),
         "{text}"
     );
 }

@@ -128,7 +128,7 @@ impl<'a> Answer<'a> {
             && call.name != *only
         {
             return unknown(&format!(
-                "the answer calls another tool than `{only}`, which is required"
+                "the request requires a call of the tool `{only}`, but the answer calls another tool"
             ));
         }
         let Some(parameters) = rule.tools.get(&call.name) else {

@@ -85,7 +85,7 @@ impl Condition {
         let mut more = String::new();
         if self.variance_ratio > 1.0 {
             more += &format!(
-                ", cells whose variances differ by a factor of up to {}",
+                "; the variances of the cells differ by a factor of up to {}",
                 self.variance_ratio
             );
         }
@@ -97,12 +97,12 @@ impl Condition {
         }
         if let Some((starts, scale)) = self.candidate {
             more += &format!(
-                ", {} cells, the candidate with {starts} starts that vary {scale} times as much as those of the baseline",
+                "; in {} cells, the {starts} starts of the candidate vary {scale} times as much as those of the baseline",
                 self.cells
             );
         }
         format!(
-            "{:?}, sigma {} %, {} starts{target_in_words}, noise {noise}, {cells} cells per launch that share {shared} of the variance, loss {} %{more}",
+            "simulation with the distribution {:?}, a standard deviation of {} %, {} starts{target_in_words}, noise {noise}, {cells} cells per launch that share {shared} of the variance, and a loss of {} %{more}",
             self.shape,
             self.sigma * 100.0,
             self.starts,

@@ -60,7 +60,10 @@ fn false_reports(shape: Shape, engines: usize, models: usize, condition: &Condit
 
 #[test]
 fn reports_of_several_engines_that_do_not_differ_seldom_tell_a_winner() {
-    println!("{} runs per condition, seed {SEED}", run_count());
+    println!(
+        "the simulation makes {} runs per condition, with the seed {SEED}",
+        run_count()
+    );
     let (mut wrong, mut salt) = (Vec::new(), 5000);
     for shape in SHAPES {
         for (starts, noise) in SIZES {
@@ -74,7 +77,7 @@ fn reports_of_several_engines_that_do_not_differ_seldom_tell_a_winner() {
                 };
                 let reports = false_reports(shape, engines, models, &condition, salt);
                 let name = format!(
-                    "{shape:?}, {engines} engines, {models} models, {starts} starts, noise {noise:?}, {} cells per launch",
+                    "simulation with the distribution {shape:?}, {engines} engines, {models} models, {starts} starts, the noise {noise:?} and {} cells per launch",
                     layout.cells
                 );
                 println!("{name}: {reports} of {} runs", run_count());

@@ -147,7 +147,7 @@ fn what_is_wrong_is_refused_with_its_line() {
         ),
         (
             vec![chat("a", Some("x")), chat("b", Some("y"))],
-            "line 2: the parent of the span `b`, `y`, is not in the file",
+            "line 2: the span `b` has the parent `y`, which is not in the file",
         ),
         (
             vec![chat("r", None), chat("a", Some("b")), chat("b", Some("a"))],
