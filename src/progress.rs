@@ -113,7 +113,7 @@ impl State {
                     several => format!("{several} more starts"),
                 };
                 self.print_line(&format!(
-                    "the run makes {more}, {} in total, because some cells are not precise enough yet",
+                    "some cells are not precise enough yet, so the run makes {more} ({} in total)",
                     cells_measured(*measurements)
                 ));
             }

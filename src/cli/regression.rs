@@ -108,10 +108,10 @@ pub(crate) struct JudgeArgs {
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "\
 The saved value is the upper bound of the noise (80 % confidence) with its degrees of freedom. Comparisons use it as an estimate of the variance: three starts per side \
-are then enough. It never widens the bound for `same`. It is used only on the host that measured it (recognised by GPU UUIDs, DMI UUID or machine id): for the same cell \
-with any version of the engine, else for the same model and scenario, else for the whole host.\n\n\
-In simulations (2000 runs, seed 20261122) with a noise of 1 %, five starts per side show a change of 2.4 %. `--target 2%` is then reported as reached in at most 15 % of \
-runs, and the bound saved after such a stop is above the true noise in about 75 %. With `--target`, each of the two arms has at least five starts.")]
+are then enough. It never widens the bound of the verdict `same`. It is used only on the host that measured it, recognised by GPU UUIDs, DMI UUID or machine \
+id. The best match is used: the same cell with any version of the engine, else the same model and scenario, else the whole host.\n\n\
+In simulations (2000 runs, seed 20261122) with a noise of 1 %, five starts per side show a change of 2.4 %. In these simulations, `--target 2%` is reported as \
+reached in at most 15 % of runs. After such a stop, the saved bound is above the true noise in about 75 % of cases. With `--target`, each of the two arms has at least five starts.")]
 pub(crate) struct NoiseArgs {
     #[command(flatten)]
     pub(crate) job: JobArgs,
@@ -257,8 +257,8 @@ pub(crate) struct HistoryArgs {
 /// Example: `matrix bisect matrices/bisect.yaml --only model=~8B,scenario=sharegpt`
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "\
-The first and the last version are measured first, in turn. One loss then decides the search: the metric and cell with the largest loss, or crashed starts and failed requests if \
-no metric got worse. With `--criterion upgrade`, the first reason why `matrix upgrade` answers no decides instead. After `worse` the search continues among earlier versions, after `same` or `better` among later ones. The first version is started again in turn with each \
+The first and the last version are measured first, in turn. The search then follows the largest loss between them, in one metric and cell. If no metric got worse, it follows crashed \
+starts and failed requests. With `--criterion upgrade`, it follows the first loss that `matrix upgrade` names as a reason against the upgrade. After `worse` the search continues among earlier versions, after `same` or `better` among later ones. The first version is started again in turn with each \
 version. If a version is `unclear`, the search ends with exit code 5 and prints the two versions between which the first bad one is. Verdicts are those of `matrix compare`. Each \
 pair of versions is a separate run; `--resume` continues the newest search that measured the first and the last version.\n\n\
 Exit codes: 0 the last version is not worse than the first; 1 the first bad version was found; 5 undecided.")]

@@ -66,7 +66,7 @@ fn no_baseline_error(path: &Path, matrix: &Path) -> CommandError {
             matrix.display()
         ),
         false => format!(
-            "the matrix file `{}` does not exist either; check its path",
+            "the matrix file `{}` does not exist; check its path",
             matrix.display()
         ),
     };
@@ -212,8 +212,8 @@ impl TooFewStarts<'_> {
             ..
         } = self;
         let needed = match self.is_noise_known {
-            true => "at least three are needed",
-            false => "at least five are needed, or three if `matrix noise` measured this host",
+            true => "a verdict needs at least three starts",
+            false => "a verdict needs at least five starts, or three if `matrix noise` measured this host",
         };
         let is_of_first = |start: &&Start| start.cells.iter().any(|measured| measured.cell == **first);
         let planned = run.plan.starts.iter().filter(is_of_first).count();
@@ -228,10 +228,10 @@ impl TooFewStarts<'_> {
                 )),
                 command_line::resume_matrix_command(matrix, &run.info.run),
             ),
-            false => "measure with `repeats: { starts: 5 }`".to_owned(),
+            false => "Measure with `repeats: { starts: 5 }`".to_owned(),
         };
         format!(
-            "note: {few} of {} in the baseline {} too few usable starts. For example, {first} has {starts}; {needed}. Until then, a nightly run judges only suspected losses of such a cell, by fresh starts (exit code 5 if it judges nothing); {help}\n",
+            "note: {few} of {} in the baseline {} too few usable starts. For example, {first} has {starts}; {needed}. Until then, a nightly run judges such a cell only if it suspects a loss, and only by fresh starts. If it judges nothing, its exit code is 5. {help}\n",
             pluralize(self.total_cells, "cell", "cells"),
             if self.total_cells == 1 { "has" } else { "have" }
         )

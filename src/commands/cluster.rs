@@ -132,7 +132,7 @@ fn submit(plan: &JobPlan, args: &RunArgs, cluster: &str, colors: Colors) -> Outc
             let next = match job::recorded_run(&folder).is_some() || has_run {
                 true => format!("finished cells are kept; continue with: {}", resume(&folder)),
                 false => format!(
-                    "the job had not begun its run; submit the job again with: {}",
+                    "the job ended before it began its run; submit the job again with: {}",
                     command_line::repeat_command()
                 ),
             };
@@ -141,7 +141,7 @@ fn submit(plan: &JobPlan, args: &RunArgs, cluster: &str, colors: Colors) -> Outc
                 false => String::new(),
             };
             Err(CommandError::cannot_continue(format!(
-                "error: job {job} ended before its run did: {}\n{prolog}  = note: the output of the job is in {}; its processes may still run on their node, where Slurm no longer watches them\n  = help: {next}\n",
+                "error: job {job} ended before its run was complete: {}\n{prolog}  = note: the output of the job is in {}; processes of the job may still run on its node, but Slurm no longer watches them\n  = help: {next}\n",
                 end.describe(),
                 folder.display(),
             )))
@@ -238,9 +238,11 @@ pub(crate) fn script(
         cluster_starts::check(JobCommand::Run, &loaded.plan)?;
         let jobs = pluralize(loaded.plan.starts.len(), "job", "jobs");
         let number = profile.max_jobs.map_or_else(
-            || format!("{jobs}, all submitted at once; script of the first"),
+            || format!("{jobs}, all submitted at once; script of the first job"),
             |max| {
-                format!("{jobs}, of which at most {max} are queued or running at once; script of the first")
+                format!(
+                    "{jobs}, of which at most {max} are queued or running at once; script of the first job"
+                )
             },
         );
         let part = loaded.plan.part(first);

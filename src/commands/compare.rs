@@ -115,7 +115,7 @@ fn repeat_note(run: &Run, comparison: &Comparison) -> String {
         return String::new();
     }
     format!(
-        "note: {} of this run {} not count. Measurements of the other side in the same round do not count either. To measure again, run `matrix run {} --resume {} --failed`; then compare again\n",
+        "note: {} of this run {} not count, because of a failure or an invalid result. The measurements of the other side in the same round do not count either. To measure again, run `matrix run {} --resume {} --failed`; then compare again\n",
         pluralize(lost, "measurement", "measurements"),
         if lost == 1 { "does" } else { "do" },
         run.plan.matrix,

@@ -109,7 +109,7 @@ fn check_most(args: &NoiseArgs, of_arm: u32) -> Result<(), CommandError> {
     let starts = 2 * of_arm;
     if args.target.is_some() && starts > args.most {
         return Err(CommandError::usage(format!(
-            "error: `--starts {of_arm}` requires {starts} starts of each launch (two arms with {of_arm} starts each), but `--most` is {}\n  = help: raise `--most`, or lower `--starts` (at least {STARTS_PER_SIDE})\n",
+            "error: `--starts {of_arm}` requires {starts} starts of each launch (two sides with {of_arm} starts each), but `--most` is {}\n  = help: raise `--most`, or lower `--starts` (at least {STARTS_PER_SIDE})\n",
             args.most
         )));
     }
@@ -142,7 +142,7 @@ fn print_target(args: &NoiseArgs, run: &Run, noise_figures: &NoiseFigures) {
                 false => "`--target` is not reached with the starts that `--most` allows",
             };
             eprint(&format!(
-                "note: {what}: with {} starts of each launch, a change of {:.2} % or more is detected in every metric (even if the noise is at its upper bound, 80 % confidence). `--target` is {:.2} %. The noisiest metric is {figure} of {cell}\n",
+                "note: {what}: with {} starts of each launch, a change of {:.2} % or more is detected in every metric. This holds even if the noise is at its upper bound (80 % confidence). `--target` is {:.2} %. The noisiest metric is {figure} of {cell}\n",
                 starts_of_each_launch(run),
                 widest * 100.0,
                 target * 100.0

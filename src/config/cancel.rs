@@ -58,7 +58,7 @@ impl Cancel {
         (self.after_tokens.is_some() && !is_streamed).then(|| {
             (
                 format!(
-                    "{name} does not stream answers here, so no request can be cancelled after a number of tokens"
+                    "with these settings, {name} does not stream answers, so no request can be cancelled after a number of tokens"
                 ),
                 "cancel requests after a time instead, or let the server stream the answers",
             )

@@ -141,7 +141,7 @@ pub(crate) fn cpuset_error(cpuset: &str) -> Option<String> {
                 Some(format!("the range `{}` runs backwards", part.trim()))
             }
             (Some(_), Some(_)) => None,
-            _ => Some(format!("`{}` is no CPU and no range of CPUs", part.trim())),
+            _ => Some(format!("`{}` is neither a CPU nor a range of CPUs", part.trim())),
         }
     })
 }
@@ -158,10 +158,10 @@ mod tests {
         for (wrong, why) in [
             ("9-2", "the range `9-2` runs backwards"),
             ("0,9-2", "the range `9-2` runs backwards"),
-            ("", "`` is no CPU and no range of CPUs"),
-            ("0,", "`` is no CPU and no range of CPUs"),
-            ("all", "`all` is no CPU and no range of CPUs"),
-            ("-1", "`-1` is no CPU and no range of CPUs"),
+            ("", "`` is neither a CPU nor a range of CPUs"),
+            ("0,", "`` is neither a CPU nor a range of CPUs"),
+            ("all", "`all` is neither a CPU nor a range of CPUs"),
+            ("-1", "`-1` is neither a CPU nor a range of CPUs"),
         ] {
             assert_eq!(cpuset_error(wrong).as_deref(), Some(why));
         }

@@ -59,7 +59,7 @@ impl Pacing {
         let pause = self.think_time.map(|pause| format!("think time {pause}"));
         let longest = self
             .max_idle
-            .map(|longest| format!("pauses of at most {longest}"));
+            .map(|longest| format!("pauses between turns limited to {longest}"));
         [sessions, pause, longest].into_iter().flatten()
     }
 

@@ -171,7 +171,7 @@ impl Search {
             _ => return None,
         };
         Some(format!(
-            "{what}, which cannot show that {target} % of requests meet the SLO: this needs {needs}; allow more requests or time \
+            "{what}, but to show that {target} % of requests meet the SLO, it needs {needs}; allow more requests or time \
              per load, start at a higher value, or lower the target"
         ))
     }
@@ -327,7 +327,7 @@ mod tests {
                     prompts: Some(100),
                     ..usual()
                 },
-                "the search sends only 100 requests at each load, which cannot show that 99 % of requests meet the SLO: this needs 805 requests",
+                "the search sends only 100 requests at each load, but to show that 99 % of requests meet the SLO, it needs 805 requests",
             ),
             (
                 Search {
@@ -335,7 +335,7 @@ mod tests {
                     target: 0.95,
                     ..Search::new(SearchVariable::Rate)
                 },
-                "the search measures for only 10 s at 1 req/s, which cannot show that 95 % of requests meet the SLO: this needs 183 requests, which take 183 s",
+                "the search measures for only 10 s at 1 req/s, but to show that 95 % of requests meet the SLO, it needs 183 requests, which take 183 s",
             ),
             (
                 Search {

@@ -251,7 +251,7 @@ fn describe_ends(ends: impl Iterator<Item = (Option<String>, String)>) -> String
         match (names.is_empty(), more) {
             (true, _) => description,
             (false, 0) => format!("{named}: {description}"),
-            (false, more) => format!("{named}, and {more} more processes: {description}"),
+            (false, more) => format!("{named}, and {more} other processes: {description}"),
         }
     });
     texts.collect::<Vec<_>>().join("; ")
@@ -369,7 +369,7 @@ mod tests {
         let many = (1..=20).map(|number| end(&format!("d{number}"), "ended"));
         assert_eq!(
             describe_ends(many),
-            "d1, d2, d3, d4, d5, d6, d7, d8, and 12 more processes: ended"
+            "d1, d2, d3, d4, d5, d6, d7, d8, and 12 other processes: ended"
         );
     }
 }

@@ -162,8 +162,8 @@ impl Checks<'_> {
             self.warn(line, WarningSubject::Figures, message);
         } else if duration.low > MAX_DURATION_FACTOR * due + chance + last / 1000.0 {
             let message = format!(
-                "{completed} requests at {rate}/s take {due:.0} s to send, but the load took {:.2} s: the \
-                 requested rate was not reached, it was only {:.2} requests/s",
+                "{completed} requests at {rate}/s take {due:.0} s to send, but the load took {:.2} s; the \
+                 actual rate was only {:.2} requests/s",
                 duration.midpoint(),
                 completed / duration.midpoint(),
             );

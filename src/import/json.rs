@@ -358,7 +358,7 @@ mod tests {
             ),
             (
                 r#""num_prompts": 3, "failed": 2"#,
-                "2 requests succeeded and 2 failed, but the client was to send only 3",
+                "2 requests succeeded and 2 failed, but the client was configured to send only 3",
             ),
         ] {
             assert_eq!(message(wrong), [why], "{wrong}");

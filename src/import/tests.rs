@@ -555,7 +555,7 @@ fn rates_and_lengths_that_were_asked_for_and_not_measured_are_told() {
         for (block_text, words) in [
             (
                 warnings("8.0", 400.0, whole, backend, 5.69),
-                "the requested rate was not reached, it was only 2.00 requests/s",
+                "the actual rate was only 2.00 requests/s",
             ),
             (
                 warnings("8.0", 50.0, whole, backend, 5.69),
@@ -623,7 +623,7 @@ fn a_block_whose_limit_contradicts_the_arguments_is_told() {
         (
             "2",
             "64",
-            "the result block says at most 64 requests at a time, but the client's arguments say at most 2",
+            "the limit of concurrent requests is unclear: the result block says at most 64 requests at a time, but the client's arguments say at most 2",
         ),
         (
             "None",
@@ -710,7 +710,7 @@ fn objects_of_vllm_that_contradict_their_limit_or_their_lists_are_told() {
         ),
         (
             serde_json::json!({"ttfts": [0.1, 0.1, 0.1, 0.1, 0.1]}),
-            "4 requests succeeded and 0 failed, but more requests (5) have a TTFT",
+            "4 requests succeeded and 0 failed, but 5 requests have a TTFT",
         ),
     ] {
         let messages = warnings(wrong.clone());
@@ -760,7 +760,7 @@ fn figures_that_no_measurement_has_together_are_told() {
         ),
         (
             serde_json::json!({"mean_ttft_ms": 9000.0, "std_ttft_ms": null}),
-            "the longest value is at most 200050.00 ms, so the mean can be at most",
+            "with this percentile and a maximum of 200050.00 ms, the mean can be at most",
         ),
         (
             serde_json::json!({"p50_ttft_ms": 200.0}),
@@ -1043,7 +1043,8 @@ fn a_fence_of_the_client_leaves_that_of_the_server() {
     let imports = import("r.md", &report);
     let launch = &imports.plan.launches[0];
     assert_eq!((launch.parallel.tp, launch.devices), (8, 8));
-    let why = "the heading names model `acme/tiny-1b`, but the server's command serves `acme/tiny-7b`";
+    let why = "the heading above the result names the model `acme/tiny-1b`, but the server's command serves \
+               `acme/tiny-7b`";
     assert!(
         imports.warnings.iter().any(|warning| warning.contains(why)),
         "{:?}",
@@ -1079,7 +1080,7 @@ fn settings_of_the_client_are_compared() {
         });
         comparable(&one, &other)
     };
-    let usual = "the prompts are compared only by number, token sums and seed";
+    let usual = "the texts of the prompts were not compared (only their number, token sums and seed)";
     let same = Comparability::WithDifferences(vec![usual.to_owned()]);
     assert_eq!(compared(&[]), same);
     assert_eq!(

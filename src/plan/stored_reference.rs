@@ -150,7 +150,7 @@ fn other_items(cell: &Cell, stored: &Cell) -> Option<(String, String)> {
 /// the plans say.
 pub(crate) fn item_difference(cell: &Cell, stored: &Cell, task: &str) -> Option<String> {
     if cell.scenario.workload != stored.scenario.workload {
-        return Some("the items were sent under a load with other prompts".to_owned());
+        return Some("the items of the two sides were sent under loads with different prompts".to_owned());
     }
     let own = |cell: &Cell| -> Option<Task> {
         let tasks = &cell.scenario.quality.as_ref()?.tasks;

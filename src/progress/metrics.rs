@@ -361,7 +361,7 @@ impl RunMetrics {
             .collect();
         page.gauge(
             "matrix_result_output_tokens_per_second",
-            "Output throughput of measurements that have ended; the report says which of them count.",
+            "Output throughput of measurements that have ended; the report says which of them are valid.",
             outputs.iter().map(|(labels, value)| (&labels[..], *value)),
         );
     }

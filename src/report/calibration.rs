@@ -34,8 +34,8 @@ pub(crate) fn table(calibration: &Calibration) -> Table {
     ];
     if let Some(flood) = &calibration.flood {
         let limit = match flood.is_limit {
-            true => "the client limits this load",
-            false => "the server limits this load, not the client",
+            true => "the client limits this load, not the server",
+            false => "not the client but the server limits this load",
         };
         notes.push(format!(
             "maximum load: {} streams with {:.0} events/s, busiest client thread at {:.0} % of a CPU; {limit}",

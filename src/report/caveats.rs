@@ -57,8 +57,9 @@ pub(crate) fn latency_caveats(figure: &dyn Fn(Metric) -> Option<f64>, itl: Itl) 
                 "ITL is the time between events{}",
                 with_label("per token", mean(LatencyKind::Itl))
             ),
-            Itl::Divided => "ITL is the time between events divided by the tokens of an event, which smooths bursts; with OpenAI's \
-                             protocols ITL is not divided, so their ITL cannot be compared with this ITL"
+            Itl::Divided => "ITL is the time between events divided by the tokens of an event, \
+                             which smooths bursts; this ITL cannot be compared with that of OpenAI's \
+                             protocols, which is not divided"
                 .to_owned(),
         };
         notes.push(format!(

@@ -200,9 +200,9 @@ fn row_notes(comparison: &Comparison, labels: &Labels) -> Vec<String> {
 /// What the columns mean, and what the verdicts do not cover.
 fn legend_notes(comparison: &Comparison) -> Vec<String> {
     let mut notes = vec![format!(
-        "a value is the geometric mean over starts of the engine (over repeats on an attached server); change: candidate relative to baseline, with its {:.0} % \
-         interval; worse, better: the change exceeds the practical bound of {:.1} % and is significant among all metrics; same: the {:.0} % interval is within \
-         the bound; can show: the smallest loss that this number of starts detects with 90 % probability",
+        "a value is the geometric mean over starts of the engine (over repeats on an attached server). The change is that of the candidate relative to the baseline, \
+         with its {:.0} % interval. Worse or better: the change exceeds the practical bound of {:.1} % and is significant among all metrics. Same: the {:.0} % \
+         interval is within the bound. Can show: the smallest loss that this number of starts detects with 90 % probability",
         CONFIDENCE * 100.0,
         comparison.bound * 100.0,
         EQUIVALENCE_CONFIDENCE * 100.0,
@@ -220,8 +220,8 @@ fn legend_notes(comparison: &Comparison) -> Vec<String> {
     let mut judged = comparison.rows.iter().filter(|row| row.verdict().is_some());
     if judged.any(|row| !row.answer.knows_drift()) {
         notes.push(
-            "the two sides were not measured alternately, so a drift of the host is not part of the error and can look like a change of the \
-             engine; to remove the drift, alternate the engines or versions in one run and use `matrix compare RUN --arms`"
+            "the two sides were not measured alternately, so a drift of the host can look like a change of \
+             the engine; to prevent this, alternate the engines or versions in one run and use `matrix compare RUN --arms`"
                 .to_owned(),
         );
     }
@@ -229,7 +229,7 @@ fn legend_notes(comparison: &Comparison) -> Vec<String> {
     let may_use_noise = |row: &Judged| row.are_attached != [true; 2] && row.noise.is_none();
     if comparison.rows.iter().any(may_use_noise) {
         notes.push(
-            "if noise is missing, the noise of this host was not measured; measure it with `matrix noise`, and then three starts per side are enough"
+            "where no noise is shown, the noise of this host was not measured; measure it with `matrix noise`, and then three starts per side are enough"
                 .to_owned(),
         );
     }
@@ -266,13 +266,13 @@ fn suspect_notes(comparison: &Comparison, labels: &Labels) -> Vec<String> {
         Some(match (cells.len(), of_cell.len()) {
             (1, 1) => format!("{}: suspect: {first}", labels.name(cell)),
             (1, _) => format!(
-                "{}: suspect: measurements of the {side} from {}, for example: {}",
+                "{}: measurements of the {side} are suspect on {}; for example: {}",
                 labels.name(cell),
                 pluralize(total, "start", "starts"),
                 first.reason
             ),
             (count, _) => format!(
-                "suspect: measurements of the {side} from {} in {count} cells, for example: {}",
+                "measurements of the {side} are suspect on {} in {count} cells; for example: {}",
                 pluralize(total, "start", "starts"),
                 first.reason
             ),

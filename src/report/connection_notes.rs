@@ -15,7 +15,7 @@ pub(crate) struct Spelling {
 
 /// The flags of `matrix bench`.
 pub(crate) const FLAGS: Spelling = Spelling {
-    reuse: "(`--connections reuse`); bench_serving opens a new connection for each request",
+    reuse: "(`--connections reuse`), whereas bench_serving opens a new connection for each request",
     retries: "(`--retries`)",
     timeout: "their `--request-timeout`",
 };

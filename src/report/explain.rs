@@ -239,7 +239,7 @@ fn cache_reset_in_words(proof: &CacheResetRecord) -> String {
         _ => "; hits not counted".to_owned(),
     };
     let fresh = if proof.is_fresh_start {
-        "; first measurement after the start of the engine"
+        "; this was the first measurement after the start of the engine"
     } else {
         ""
     };
@@ -353,7 +353,7 @@ fn source_in_words(facts: &SourceFacts) -> String {
     let bracketed = if facts.is_bracketed {
         ""
     } else {
-        ", the samples do not cover the whole measurement window"
+        "; the samples do not cover the whole measurement window"
     };
     let trouble = facts
         .trouble

@@ -111,8 +111,7 @@ pub(crate) fn headline(night: &NightlyRun) -> String {
     let is_doubt = |finding: &&Finding| finding.kind == FindingKind::Unclear && finding.figure.is_none();
     let doubts = night.findings.iter().filter(is_doubt).count();
     parts.extend(
-        (doubts > 0)
-            .then(|| format!("{doubts} changes in the number of failed requests, which may be random")),
+        (doubts > 0).then(|| format!("{doubts} possibly random changes in the number of failed requests")),
     );
     let is_quiet = count(FindingKind::Worse) == 0 && night.baseline.is_some();
     match night.judged {

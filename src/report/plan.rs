@@ -204,8 +204,8 @@ fn start_order_note(plan: &Plan, last_durations: &LastDurations) -> String {
     if let Some(loading) = loading_s(plan, last_durations) {
         let _ = writeln!(
             out,
-            "in the last run, an engine took {} to load, which is {} for all starts. A start after another engine takes longer if memory \
-             cannot hold the files of both engines",
+            "in the last run, an engine took {} on average to load; together, all starts of this plan take {} to load. A start \
+             after another engine takes longer if memory cannot hold the files of both engines",
             format_seconds(loading / plan.starts.len() as f64),
             format_seconds(loading)
         );
@@ -257,7 +257,8 @@ fn launch_notes(plan: &Plan, launch: &Launch) -> Vec<String> {
         .count();
     if launch.is_attached() && starts > 1 {
         notes.push(format!(
-            "attached server: its {starts} starts are repeats on the running server"
+            "attached server: `matrix` does not restart it, so its {starts} starts are repeats on the running \
+             server"
         ));
     }
     if let ExecutorSpec::Attach(attach) = &launch.place {
@@ -270,8 +271,8 @@ fn launch_notes(plan: &Plan, launch: &Launch) -> Vec<String> {
     }
     if launch.api.unique_prefixes {
         notes.push(
-            "the caches of this engine cannot be reset, so the prompts of each measurement start with a unique prefix, which replaces as \
-             many tokens (`unique_prefixes`)"
+            "the caches of this engine cannot be reset, so the prompts of each measurement start with a unique prefix \
+             (`unique_prefixes`); the prompts keep their length in tokens"
                 .to_owned(),
         );
     } else if launch.is_attached() && launch.api.reset.is_none() {
@@ -326,14 +327,14 @@ fn load_in_words(cell: &Cell) -> String {
     if let Some(quality) = &scenario.quality {
         words.extend((!quality.tasks.is_empty()).then(|| {
             format!(
-                "then {} are sent under the same load, with twice as many requests; then all items with a wrong answer, and {} items of each task with a correct answer, are sent again one at a time",
+                "then {} are sent under the same load, one after each of its requests; then all items with a wrong answer, and {} items of each task with a correct answer, are sent again one at a time",
                 pluralize(quality.items() as usize, "graded item", "graded items"),
                 quality.controls
             )
         }));
         words.extend(quality.probes.then(|| {
             format!(
-                "then {} probe prompts are sent under the same load (twice as many requests), and then again one at a time",
+                "then {} probe prompts are sent under the same load, with twice as many requests; then these prompts are sent again one at a time",
                 probes::COUNT
             )
         }));

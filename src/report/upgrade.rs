@@ -78,7 +78,7 @@ impl UpgradePage {
                 .to_owned()
         });
         let sequential = upgrade.is_sequential.then(|| {
-            "The sides were measured one after the other, in two runs. Other changes between the runs are part of the figures, and resources were not compared."
+            "The sides were measured one after the other, in two runs. The figures include the effects of anything else that changed between the runs. Resources were not compared."
                 .to_owned()
         });
         Self {
@@ -310,14 +310,13 @@ fn verdict_notes(upgrade: &Upgrade) -> Vec<String> {
                 "the verdicts of the metrics come from the nightly run, which judges all its metrics by its own rules"
                     .to_owned(),
             );
-            let resources = pluralize(together, "resource", "resources");
-            format!("all {resources} together (metrics are judged separately)")
+            pluralize(together, "resource", "resources")
         }
-        false => format!("all {} together", pluralize(together, "figure", "figures")),
+        false => pluralize(together, "figure", "figures"),
     };
     if together > 0 {
         notes.push(format!(
-            "worse, better: the change is larger than {:.0} % (time to ready: {:.0} % and {:.0} ms) and significant among {what}; same: the change is within this bound with 90 % confidence; unclear: neither",
+            "worse, better: the change is significant among all {what} together, and it is larger than {:.0} % (for the time to ready: than {:.0} % and than {:.0} ms); same: with 90 % confidence, the change is within this bound; unclear: all other changes",
             100.0 * upgrade.speed.bound,
             100.0 * upgrade.speed.bound.max(READY_BOUND),
             1000.0 * READY_DIFFERENCE,
@@ -385,7 +384,7 @@ fn answers_table(upgrade: &Upgrade, name: &dyn Fn(&CellKey) -> String) -> Option
     );
     let [from, to] = &upgrade.sides;
     Some(Table {
-        title: format!("Answers of {to} against {from}"),
+        title: format!("Answers of {to}, compared with {from}"),
         columns: vec![
             text_column("cell", 0),
             text_column("task", 0),

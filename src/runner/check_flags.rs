@@ -91,7 +91,7 @@ fn unknown_flag(unknown: &UnknownFlag, sources: &[Source]) -> Diagnostic {
         .with_help(match nearest {
             Some(nearest) => format!("did you mean `{nearest}`?"),
             None => {
-                "remove the flag; if the engine accepts it anyway, remove `help:` from the recipe".to_owned()
+                "remove the flag; if `--help` lacks valid flags, remove `help:` from the recipe".to_owned()
             }
         });
     match flag_place(flag, recipe, sources) {

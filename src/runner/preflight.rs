@@ -250,14 +250,14 @@ fn check_devices(plan: &Plan, host: &HostEnv, unmet: &mut BTreeSet<UnmetRequirem
             };
             let names = names.join(", ");
             format!(
-                "{} launches need up to {needed}, but {available}: {names}{more}",
+                "{} launches need up to {needed} each, but {available}; these launches are {names}{more}",
                 all.len()
             )
         }
     };
     unmet.insert(UnmetRequirement::new(
         what,
-        "exclude such launches with `--only` or `exclude`, lower `tp`, or set `devices: none` if the engine needs no GPU",
+        "exclude launches that need too many GPUs (`--only` or `exclude`), lower `tp`, or set `devices: none` if the engine needs no GPU",
     ));
 }
 
@@ -402,7 +402,7 @@ pub(crate) fn check_templates(plan: &Plan, folder: &Path, caches: &Caches) -> Mi
         } else if !sets_chat_template(launch) {
             unmet.expected.insert(UnmetRequirement::new(
                 format!(
-                    "requests to the engine `{}` fail if it has no chat template, which its protocol `chat` needs: {error}",
+                    "the engine `{}` needs a chat template for its protocol `chat`; without one, requests fail: {error}",
                     launch.engine.name
                 ),
                 "set a chat template in the engine's arguments, such as `--chat-template`, or use a variant with the protocol `completions`",

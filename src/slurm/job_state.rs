@@ -77,7 +77,7 @@ impl JobState {
             }
             match &self.start {
                 Some(start) => text.push_str(&format!("; Slurm expects the job to start at {start}")),
-                None => text.push_str("; Slurm gives no expected start"),
+                None => text.push_str("; Slurm does not predict when the job will start"),
             }
         }
         text
@@ -204,7 +204,7 @@ mod tests {
         let held = parse_squeue("PENDING|N/A||PartitionTimeLimit").unwrap();
         assert_eq!(
             held.describe(),
-            "pending (PartitionTimeLimit); Slurm gives no expected start"
+            "pending (PartitionTimeLimit); Slurm does not predict when the job will start"
         );
         assert!(held.endless_reason().unwrap().contains("time limit"));
         assert_eq!(

@@ -170,7 +170,7 @@ fn a_header_of_routing_keys_that_cannot_be_sent_or_has_no_effect_is_refused() {
     };
     refused(
         &["--routing-key-header", "X-Session-ID"],
-        "do not belong together",
+        "its requests are independent of each other",
     );
     let invalid = [&turns[..], &["--routing-key-header", "a b"]].concat();
     refused(&invalid, "may contain only letters");

@@ -850,8 +850,8 @@ fn a_search_whose_points_can_show_nothing_is_refused() {
     let more = [&search[..], &["--goodput", "ttft:5000", "--disable-tqdm"]].concat();
     desk.random("vllm", 9, &more)
         .exits(2)
-        .says("the search measures for only 1 s at 8 req/s, which cannot show that 99 % of requests meet the SLO")
-        .says("this needs 805 requests, which take 101 s");
+        .says("the search measures for only 1 s at 8 req/s, but to show that 99 % of requests meet the SLO")
+        .says("it needs 805 requests, which take 101 s");
 }
 
 /// The prompts of this load take minutes.

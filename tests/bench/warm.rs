@@ -108,7 +108,7 @@ fn a_search_ends_at_a_point_that_met_a_warm_cache() {
         .says("concurrency 1 met a warm cache")
         .says(CODE)
         .shows(
-            "no concurrency was found: the prompts of the first point, 1 at once, were in the engine's cache",
+            "no concurrency was found: at the first point, 1 at once, the prompts were already in the engine's cache",
         );
     let warm = ending(&desk);
     assert_eq!(

@@ -51,7 +51,7 @@ fn no_mean_is_told_over_rows_that_engines_do_not_share() {
     }
     let (_, text) = written.call(&["report", published, "--format", "markdown"]);
     assert!(
-        text.contains("no mean over rows: all engines have a ratio in 6 of 24 rows"),
+        text.contains("the mean of the ratios is not shown: all engines have a ratio in 6 of 24 rows"),
         "{}",
         line(&text, "mean over")
     );

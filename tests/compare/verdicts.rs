@@ -460,7 +460,7 @@ fn what_several_cells_are_suspect_of_is_one_line_for_each_code_and_side() {
     let lines: Vec<&str> = actual
         .text
         .lines()
-        .filter(|line| line.contains("suspect: "))
+        .filter(|line| line.contains(" are suspect on "))
         .collect();
     assert_eq!(lines.len(), 3, "{}", actual.text);
     for (side, code) in [
@@ -472,7 +472,7 @@ fn what_several_cells_are_suspect_of_is_one_line_for_each_code_and_side() {
             .iter()
             .find(|line| line.contains(side) && line.contains(code));
         let line = line.unwrap_or_else(|| panic!("no {code}: {}", actual.text));
-        assert!(line.contains("from 15 starts in 3 cells"), "{line}");
+        assert!(line.contains("on 15 starts in 3 cells"), "{line}");
     }
     // Machines get all of it.
     assert_eq!(

@@ -70,7 +70,7 @@ fn two_launches_run_on_gpus_of_their_own_and_a_third_waits() {
     let mut notes = ran
         .stdout
         .lines()
-        .filter(|line| line.contains("besideone@1: measured while"));
+        .filter(|line| line.contains("besideone@1: other launches that ran on the same host"));
     let note = notes.next().unwrap_or_else(|| panic!("{}", ran.stdout));
     assert!(note.contains("besidetwo"), "{note}");
     // The third begins only when one of the others is gone.

@@ -33,13 +33,13 @@ fn repeats_on_running_servers_are_cold_and_never_the_best() {
         .call(&["plan", "matrices/m.yaml"])
         .exits(0)
         .shows("unknown GPUs")
-        .shows("its 3 starts are repeats on the running server")
+        .shows("so its 3 starts are repeats on the running")
         .shows("the prompts of each measurement start with a unique prefix");
     let ran = bench
         .run(&[])
         .exits(0)
         .shows("the number of GPUs is unknown for at least one side")
-        .shows("their measurements are repeats")
+        .shows("all measurements repeat the load on one start")
         .shows("start with a unique prefix");
     assert!(!ran.stdout.contains("[best]"), "{}", ran.stdout);
     let ran = ran
@@ -279,7 +279,7 @@ fn what_a_server_reports_of_its_precision_and_settings_is_held_against_the_other
         .exits(0)
         .shows("precision fp8 against unknown")
         .shows("context length 2048 against 4096")
-        .shows("GPUs for each copy of the model, as the server reports them, tp 2 pp 1 against tp 1 pp 1");
+        .shows("parallel sizes reported by the server tp 2 pp 1 against tp 1 pp 1");
     let run = bench.run_folder().display().to_string();
     let arms = |arms: &str| bench.call(&["compare", &run, "--arms", arms]);
     arms("engine=plain,quantized").shows("precision: unknown → fp8");

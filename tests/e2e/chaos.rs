@@ -161,8 +161,8 @@ fn a_load_that_is_killed_leaves_all_but_its_last_seconds_readable() {
     let run = bench.run_folder();
     let run = run.to_str().expect("it is UTF-8");
     bench.call(&["report", run]).exits(0).shows(
-        "the measurement was not finished; `requests.partial.jsonl.zst` has the requests that had \
-            ended",
+        "the measurement was not finished; `requests.partial.jsonl.zst` contains the requests that \
+            had ended",
     );
     bench.call(&["clean"]).exits(0);
     bench.leaves_no_process();

@@ -505,7 +505,7 @@ datasets: {{ sharegpt: data/conversations.json }}
         "26%",
     ];
     let ran = bench.call(&[&noise[..], &GATE[..]].concat()).exits(0);
-    let ran = ran.says("the target is not reached");
+    let ran = ran.says("`--target` is not reached");
     assert!(ran.stderr.contains("10 starts"), "{}", ran.stderr);
     bench.leaves_no_process();
 }

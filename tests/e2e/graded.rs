@@ -54,7 +54,7 @@ fn answers_that_are_wrong_only_under_load_cost_the_cell_and_others_are_told_apar
     bench
         .call(&["plan", matrix])
         .exits(0)
-        .shows("then 48 graded items under the same load");
+        .shows("then 48 graded items are sent under the same load");
     bench.run(&[]).exits(3).shows("Graded answers");
     let run = bench.finished();
     for (task, correct, items) in scores(&run, "good") {

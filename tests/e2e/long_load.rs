@@ -137,8 +137,8 @@ fn a_load_killed_late_leaves_everything_up_to_its_last_seconds_readable() {
     run.killed();
     let run = bench.run_folder();
     let run = run.to_str().expect("it is UTF-8");
-    let said = "the measurement was not finished; `requests.partial.jsonl.zst` has the requests that had \
-        ended until then: ";
+    let said = "the measurement was not finished; `requests.partial.jsonl.zst` contains the requests that \
+        had ended (number: ";
     bench.call(&["report", run]).exits(0).shows(said);
     bench.call(&["explain", "--run", run]).exits(0).says(said);
     bench.call(&["clean"]).exits(0);

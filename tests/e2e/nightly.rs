@@ -504,14 +504,14 @@ fn a_run_of_noise_is_not_the_newest_of_its_matrix() {
         .call(&["baseline", "set", "matrices/m.yaml", "--reason", "first"])
         .exits(0)
         .shows(&format!("cells of run `{own}`"))
-        .says("; at least five are needed, or three if `matrix noise` measured this host. Until then, a nightly run judges only suspected losses of such a cell, by fresh starts (exit code 5 if it judges nothing)");
+        .says("; a verdict needs at least five starts, or three if `matrix noise` measured this host. Until then, a nightly run judges such a cell only if it suspects a loss, and only by fresh starts");
     quiet(&bench);
     let accept = |run: &str| {
         let args = ["baseline", "accept", "matrices/m.yaml", run, "--reason", "noise"];
         bench.call(&args)
     };
     accept(&own).exits(0).says(
-        "; at least three are needed. Until then, a nightly run judges only suspected losses of such a cell",
+        "; a verdict needs at least three starts. Until then, a nightly run judges such a cell only if it suspects a loss",
     );
     bench
         .run(&["--resume", &noise])

@@ -465,14 +465,14 @@ fn a_start_that_does_not_count_is_told_with_what_measures_it_again() {
     let name = run.file_name().expect("it has a name").to_string_lossy();
     let actual = set(&five)
         .says("1 of 1 cell in the baseline has too few usable starts")
-        .says(" has 4; at least five are needed, or three if `matrix noise` measured this host. Until then, a nightly run judges only suspected losses of such a cell, by fresh starts")
+        .says(" has 4; a verdict needs at least five starts, or three if `matrix noise` measured this host. Until then, a nightly run judges such a cell only if it suspects a loss, and only by fresh starts")
         .says("1 of the 5 planned starts does not count")
         .says(&format!(
             "To measure failed and invalid cells again, use `matrix run matrices/m.yaml --resume {name} --failed`"
         ))
         .says("`--retry-invalid`");
     assert!(
-        !actual.stderr.contains("measure with `repeats"),
+        !actual.stderr.contains("Measure with `repeats"),
         "{}",
         actual.stderr
     );
@@ -481,7 +481,7 @@ fn a_start_that_does_not_count_is_told_with_what_measures_it_again() {
     three.run(&[]).exits(0);
     set(&three)
         .says(" with 3; five ")
-        .says("measure with `repeats: { starts: 5 }`");
+        .says("Measure with `repeats: { starts: 5 }`");
 }
 
 #[test]

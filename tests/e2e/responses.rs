@@ -50,7 +50,7 @@ fn prompts_that_a_server_cuts_short_are_found() {
     assert_eq!(found.weight, Verdict::Invalid);
     assert_eq!(
         found.measured,
-        "by the server's count, 16 of 16 prompts are shorter than what was sent: the server counted 128 tokens in total, but 1024 were sent"
+        "by the server's count, 16 of 16 prompts are shorter than the sent prompts: the server counted 128 tokens in total, but 1024 were sent"
     );
     gives_no_ratio(&ran, "prompt-tokens-disagree");
 }
@@ -167,7 +167,7 @@ fn a_fifth_more_tokens_than_came_wins_nothing() {
     let found = reason(summary(&run, "more", "random-1k-1k"), "tokens-disagree");
     assert_eq!(found.weight, Verdict::Suspect);
     assert!(!ran.stdout.contains("[best]"), "{}", ran.stdout);
-    let said = ran.shows("ratio of the server's count of output tokens to our count of the text");
+    let said = ran.shows("ratio of the server's output token count to the client's count of the same text");
     let honest = summary(&run, "honest", "random-1k-1k").validity.as_ref();
     let codes: Vec<&str> = honest
         .iter()

@@ -170,7 +170,8 @@ fn a_tokenizer_without_a_chat_template_is_told_before_anything_starts() {
         "name: t\nengines:\n  - vllm: { variant: chat }\nmodels:\n  - m: { tokenizer: data/tokenizer.json }\nscenarios:\n  \
          - ids: { dataset: random-ids, input_len: 8, output_len: 2, range_ratio: 0, prompts: 2 }\n",
     );
-    let expected = "note: requests to the engine `vllm` fail if it has no chat template, which its protocol `chat` needs";
+    let expected =
+        "note: the engine `vllm` needs a chat template for its protocol `chat`; without one, requests fail";
     check().exits(0).says(expected).says("such as `--chat-template`");
     bench.rewrite(
         "name: t\nengines:\n  - vllm: { variant: chat, args: [--chat-template, own.jinja] }\nmodels:\n  - m: { tokenizer: \

@@ -36,7 +36,7 @@ fn bench(scenario: &str) -> Bench {
 fn a_plan_says_how_sessions_are_paced() {
     let plan = bench(AGENTS).call(&["plan", "matrices/m.yaml"]).exits(0);
     let plan = plan.shows("4 sessions, lengths of the data set, rate inf, at most 3 at once");
-    plan.shows("at most 2 sessions at once, think time 20ms, pauses of at most 5s, seed");
+    plan.shows("at most 2 sessions at once, think time 20ms, pauses between turns limited to 5s, seed");
     let all = AGENTS.replace("prompts: 4", "prompts: 0");
     bench(&all)
         .call(&["plan", "matrices/m.yaml"])

@@ -476,7 +476,7 @@ fn a_job_that_waits_for_ever_is_named() {
     let ran = Ran::from(login.wait_with_output().expect("it ends"));
     ran.exits(6)
         .says("cannot start until someone changes this: the time limit of the job exceeds that of the partition")
-        .says("ended before its run did: CANCELLED");
+        .says("ended before its run was complete: CANCELLED");
 }
 
 /// Five starts of a steady engine whose step takes this long.
@@ -549,7 +549,7 @@ fn a_job_that_was_cancelled_before_it_began_is_submitted_again() {
     cluster.ask("scancel", &[&job_id(&job_folders(&bench)[0])]);
     let ran = Ran::from(login.wait_with_output().expect("it ends"));
     ran.exits(6)
-        .says("ended before its run did: CANCELLED")
+        .says("ended before its run was complete: CANCELLED")
         .says("submit the job again with: matrix run matrices/m.yaml --no-calibration --cluster test\n");
     fs::write(
         bench.matrix().with_file_name("clusters").join("test.yaml"),

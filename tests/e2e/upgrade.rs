@@ -315,7 +315,7 @@ fn two_stored_runs_are_the_sides_of_an_upgrade() {
         .says("both sides are");
     upgrade(&bench, &["--from", &before, "--to", "2"])
         .exits(2)
-        .says("`--from` sets `run`, and `--to` sets `version`");
+        .says("`--from` sets `run`, but `--to` sets another setting, `version`");
 }
 
 /// Three versions of which the last two answer wrongly, as fast as the first.

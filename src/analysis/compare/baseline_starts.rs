@@ -44,16 +44,18 @@ impl<'a> PairedRun<'a> {
         let is_same_host = machines::have_one_noise(&suspect.hosts, hosts);
         // A loss on one machine is neither confirmed nor refuted by another that may be compared with nothing.
         let elsewhere = machines::forbidding_differences(&suspect.hosts, hosts);
-        let on_its_machine = |question: MetricQuestion| MetricQuestion {
+        let on_its_machine = |question: MetricQuestion| {
+            MetricQuestion {
             no_verdict: elsewhere
                 .as_ref()
                 .map(|why| {
                     NoVerdict::NotComparable(format!(
-                        "the nightly run and its fresh starts were measured on {why}"
+                        "the nightly run and its fresh starts were measured on hosts that cannot be compared: {why}"
                     ))
                 })
                 .or(question.no_verdict),
             ..question
+        }
         };
         let alone = |why: String| {
             let question = on_its_machine(suspect.compare_to(candidate.1));

@@ -35,10 +35,7 @@ pub(crate) fn question_facts(side: &ComparedCell<'_>) -> Facts {
         && launch.gpus().is_none()
         && let Some(parallel) = settings::reported_parallel(side.summaries)
     {
-        add(
-            "GPUs for each copy of the model, as the server reports them,",
-            parallel,
-        );
+        add("parallel sizes reported by the server", parallel);
     }
     let length = match scenario.stop_at_eos {
         true => "as the model ends them",
@@ -60,7 +57,7 @@ pub(crate) fn question_facts(side: &ComparedCell<'_>) -> Facts {
     add("fields of the body", body);
     if side.imported().is_none() {
         add(
-            "sampling by the engine's `body`",
+            "sampling fields in the engine's `body`",
             sampling_in_words(launch, scenario),
         );
     }

@@ -143,7 +143,7 @@ impl Conditions {
                 ConditionKind::Answers,
             ),
             (
-                "answers that are a loop of a few tokens",
+                "answers that repeat a few tokens over and over",
                 self.loop_share,
                 other.loop_share,
                 ConditionKind::Answers,
@@ -199,7 +199,7 @@ impl Conditions {
             () => MAX_RATIO_DIFFERENCE_BY_TEXT,
         };
         (by_text.abs() > bound).then(|| ConditionDifference {
-            condition: "ratio of the server's count of output tokens to our count of the text",
+            condition: "ratio of the server's output token count to the client's count of the same text",
             before: format!("{before:.3}"),
             after: format!("{after:.3}"),
             kind: ConditionKind::Answers,

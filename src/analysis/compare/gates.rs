@@ -123,7 +123,7 @@ pub(crate) fn drain_reason<'a>(
     let drains = measurements.filter_map(of_one).filter(|_| stands_in);
     let (drain, responses) = drains.max_by(|one, other| one.0.total_cmp(&other.0))?;
     Some(format!(
-        "beginning and end of the load dominate this figure: {:.0} % of the run is outside the steady state, which has only {responses:.1} requests per slot of the concurrency; raise `prompts`",
+        "beginning and end of the load dominate this figure: {:.0} % of the run is outside the steady state. In the steady state, each slot of the concurrency has only {responses:.1} requests; raise `prompts`",
         100.0 * drain
     ))
 }

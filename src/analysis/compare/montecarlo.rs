@@ -191,7 +191,7 @@ fn first_alarm(course: SeriesModel, watched: usize, rng: &mut SeededRng) -> Opti
 fn wandering_and_switching_series_do_not_alarm_and_a_slow_leak_does() {
     let series = night_count();
     println!(
-        "the simulation has {series} series of {NIGHTS_BEFORE} nights without a change and up to {NIGHTS_WATCHED} more nights, and the seed {SEED}"
+        "the simulation has {series} series and the seed {SEED}; each series has {NIGHTS_BEFORE} nights without a change, then up to {NIGHTS_WATCHED} more nights"
     );
     let courses = [
         SeriesModel::White,

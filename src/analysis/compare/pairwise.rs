@@ -377,5 +377,7 @@ fn excluded_in_words<'a>(side: &'a str, cell: &'a CellStats) -> impl Iterator<It
         )
     });
     let replaced = cell.replaced.iter();
-    excluded.chain(replaced.map(move |result| format!("{side}, {result}; this measurement was repeated")))
+    excluded.chain(
+        replaced.map(move |result| format!("{side}, {result}; a new measurement replaced this result")),
+    )
 }

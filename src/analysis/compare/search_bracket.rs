@@ -14,8 +14,10 @@ pub(crate) fn unreliable_search_reason(record: &SearchRecord) -> Option<String> 
             }
         });
     };
-    (capacity.high <= capacity.low)
-        .then(|| "the search contradicts itself: its result is not below the value that failed".to_owned())
+    (capacity.high <= capacity.low).then(|| {
+        "the search contradicts itself: one load met the SLO, but the same or a lower load missed it"
+            .to_owned()
+    })
 }
 
 #[cfg(test)]

@@ -249,7 +249,7 @@ pub(crate) fn pair(
         .map(|score| score.items_hash.as_ref())
         .collect();
     if hashes.contains(&None) {
-        return Err("it is unknown whether the items of both sides are the same, because an older version of `matrix` measured a side".to_owned());
+        return Err("it is unknown whether both sides have the same items, because an older version of `matrix` measured at least one side".to_owned());
     }
     if hashes.iter().any(|hash| *hash != hashes[0]) {
         return Err("the items differ: other prompts, expected answers or graders".to_owned());
@@ -258,7 +258,7 @@ pub(crate) fn pair(
         .map(|scores| -> Vec<&str> { scores.iter().map(|score| score.outcomes.as_str()).collect() });
     let paired = PairedItems::count(&ours, &theirs);
     match paired.items {
-        0 => Err("no item has an outcome on both sides".to_owned()),
+        0 => Err("no item was graded on both sides".to_owned()),
         _ => Ok(paired),
     }
 }
@@ -340,10 +340,12 @@ fn reason(comparison: &AnswerComparison, family: usize) -> Reason {
             ReasonCode::AnswersCompared,
             match compared.smallest_loss {
                 Some(loss) => format!(
-                    "{figures}; a loss of {:.1} points would have been found",
+                    "{figures}; a loss of {:.1} points would be found in 80 % of runs",
                     100.0 * loss
                 ),
-                None => format!("{figures}; too few items to find any loss in 80 % of runs"),
+                None => format!(
+                    "{figures}; even the largest possible loss would be found in less than 80 % of runs"
+                ),
             },
             Some(bound),
         ),

@@ -239,7 +239,7 @@ fn counted_otherwise(summary: &MeasurementSummary, default: &MeasurementSummary)
         });
         (!is_alike).then(|| {
             format!(
-                "with this configuration, the engine counts {what} tokens differently than with the default: {own} of our own count, but {of_default} with the default"
+                "with this configuration, the engine counts {what} tokens differently than with the default: it reports {own} of our own count, but {of_default} with the default"
             )
         })
     };
@@ -258,11 +258,11 @@ fn worse_answers(own: &GradedAnswers, of_default: &GradedAnswers) -> Option<Stri
         let paired = pair(&[own], &[of_default], &score.task).ok()?;
         (paired.p_worse() <= WORSE_ANSWERS).then(|| {
             format!(
-                "with this configuration, answers to {} are worse than with the default: {} items lost and {} gained of {}",
+                "with this configuration, answers to {} are worse than with the default: of {} items, {} are answered worse and {} better",
                 score.task,
+                paired.items,
                 paired.lost(),
-                paired.gained(),
-                paired.items
+                paired.gained()
             )
         })
     })

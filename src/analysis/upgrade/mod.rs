@@ -296,12 +296,12 @@ impl Upgrade {
         match (compared.is_empty(), largest) {
             (true, _) => "answers were not graded".to_owned(),
             (false, Some(largest)) => format!(
-                "no worse answers in {}; a loss of {:.1} points would have been found in each",
+                "the answers did not get worse in {}; a loss of {:.1} percentage points would probably have been found",
                 pluralize(compared.len(), "comparison", "comparisons"),
                 100.0 * largest
             ),
             (false, None) => format!(
-                "no worse answers in {}, of which some have too few items to find any loss",
+                "the answers did not get worse in {}, but there were sometimes too few items to find any loss",
                 pluralize(compared.len(), "comparison", "comparisons")
             ),
         }

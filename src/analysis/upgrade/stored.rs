@@ -48,7 +48,7 @@ impl StoredUpgrade<'_> {
         let sides = self.sides.iter().zip(["baseline", "candidate"]);
         let unknown = sides.filter(|(side, _)| side.machine.is_empty());
         changes.unknown.extend(unknown.map(|(_, name)| {
-            format!("machine and driver of the {name}: its run did not record them, or the file is missing")
+            format!("machine and driver of the {name}: its run did not record them, or the file with these facts is missing")
         }));
         changes
     }

@@ -194,7 +194,9 @@ pub(crate) fn cache_reasons(evidence: &CacheEvidence<'_>, is_unseen: bool) -> Ve
         Some("cache hits must be near zero during the measurement".to_owned()),
     );
     if hits.is_some_and(|(share, _)| share <= bound) {
-        reason.measured.push_str("; but cache hits were near zero");
+        reason
+            .measured
+            .push_str("; however, the measured cache hits were near zero");
         reason.weight = Verdict::Valid;
     }
     reasons.push(reason);

@@ -113,7 +113,7 @@ fn events_per_arrival(evidence: &Evidence<'_>) -> Option<(f64, String, String)> 
             "{flushed} of {judged} answers arrive as groups of events, as if a proxy collected them: on average {events:.2} events at the same time"
         ),
         format!(
-            "in half of the answers, several events may arrive together at more than {} of the arrival times",
+            "at most half of the answers may receive several events at once at more than {} of their arrival times",
             percent(MAX_FLUSH_SHARE)
         ),
     ))

@@ -131,7 +131,7 @@ pub(super) fn judge_read_lateness(
                 "a tenth of the events arrived at a rate of {:.0} events/s or more",
                 late.events_per_s
             ),
-            format!("one client can time at most {MAX_EVENTS_PER_S} events/s exactly"),
+            format!("one client can measure exact arrival times for at most {MAX_EVENTS_PER_S} events/s"),
         )
     } else {
         return;
@@ -328,7 +328,7 @@ fn reached_rate_reason(
     let own = 1000.0 * bounds.send_lag.duration().as_secs_f64();
     let lag = lag.filter(|lag| arrival.concurrency.is_none() || lag.p99_ms > own);
     let measured = format!(
-        "{sent:.2} requests/s were sent ({requested}), but the schedule of the {} requests has a rate of {due:.2}/s{}",
+        "{sent:.2} requests/s were sent, but {due:.2}/s were due according to the schedule of the {} requests ({requested}){}",
         requests.len(),
         lag.map(late).unwrap_or_default()
     );
@@ -340,7 +340,7 @@ fn reached_rate_reason(
     let means = code_entry(ReasonCode::RateNotReached).meaning;
     reason.advice = match (arrival.concurrency, lag) {
         (Some(limit), lag) => format!(
-            "{means} Raise the concurrency limit of {limit} or lower the rate: with this limit the load was a closed loop.{}",
+            "{means} With the concurrency limit of {limit}, the load was a closed loop. Raise this limit, or lower the rate.{}",
             lag.map_or(
                 "",
                 |_| " The client itself sent requests late, too: give it processors of its own."
@@ -491,11 +491,11 @@ mod tests {
         let reason = judged(25, open, Some(&lag)).unwrap();
         assert_eq!(
             reason.measured,
-            "16.67 requests/s were sent (8/s was requested), but the schedule of the 25 requests has a rate of 20.00/s; \
+            "16.67 requests/s were sent, but 20.00/s were due according to the schedule of the 25 requests (8/s was requested); \
              the client sent 99 of 100 requests within 200.0 ms of their due time"
         );
         assert_eq!(reason.bound.as_deref(), Some("19.00/s"));
-        assert!(!reason.advice.contains("Raise the concurrency"), "{reason:?}");
+        assert!(!reason.advice.contains("Raise this limit"), "{reason:?}");
         assert!(
             reason.advice.contains("client itself sent the requests late"),
             "{reason:?}"

@@ -213,7 +213,7 @@ fn prompt_mismatch(
         new_reason(
             ReasonCode::TokensDisagree,
             format!(
-                "answers report {reported_tokens} prompt tokens{}, but by the engine's counter there were {counter} ({} more)",
+                "answers report {reported_tokens} prompt tokens{}, but by the engine's counter there were {counter}, which is {} more",
                 unfinished_in_words(unfinished),
                 percent(beyond / reported_tokens)
             ),

@@ -114,9 +114,13 @@ pub(crate) fn text_count_reason(
     if factor <= bound && !is_agreed && padded.is_none() {
         return excess_reason(requests, scenario);
     }
-    let in_events = match events {
-        0 => String::new(),
-        events => format!(" and there were {events} events"),
+    let measured = match events {
+        0 => format!(
+            "the engine reports {reported_tokens} output tokens, but our tokenizer counts {counted_tokens} (factor {factor:.2})"
+        ),
+        events => format!(
+            "the engine reports {reported_tokens} output tokens, but our tokenizer counts {counted_tokens} and there were {events} events (factor {factor:.2})"
+        ),
     };
     let bound = match (is_agreed, padded.filter(|_| factor <= bound)) {
         (true, _) => format!("factor {MAX_COUNT_FACTOR}"),
@@ -126,13 +130,7 @@ pub(crate) fn text_count_reason(
         ),
         (false, None) => format!("factor {bound}"),
     };
-    Some(new_reason(
-        ReasonCode::TokensDisagree,
-        format!(
-            "the engine reports {reported_tokens} output tokens, but our tokenizer counts {counted_tokens}{in_events} (factor {factor:.2})"
-        ),
-        Some(bound),
-    ))
+    Some(new_reason(ReasonCode::TokensDisagree, measured, Some(bound)))
 }
 
 /// Reports output tokens of answers that all lack text: nothing shows that these tokens were generated.
@@ -153,7 +151,7 @@ fn textless_reason(requests: &[Request]) -> Option<Reason> {
         new_reason(
             ReasonCode::TokensDisagree,
             format!(
-                "the engine reports {reported} output tokens, but none of the {} answers with these tokens has text",
+                "the engine reports {reported} output tokens in {} answers, but these answers have no text",
                 claimed.len()
             ),
             Some("text in some answers".to_owned()),

@@ -63,9 +63,9 @@ pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
                 beyond.floor()
             ),
             Some(format!(
-                "{} requests must have values beyond P99, so the measurement needs {} requests",
-                bounds.tail,
-                f64::from(bounds.tail) / BEYOND_SHARE
+                "the measurement needs at least {} requests, so that {} of them have values beyond P99",
+                f64::from(bounds.tail) / BEYOND_SHARE,
+                bounds.tail
             )),
         ));
     }
@@ -127,7 +127,7 @@ fn never_steady_reason(
             let direction = if last < first { "fell" } else { "rose" };
             (
                 format!(
-                    "the rate of answer events {direction} from {first:.1} to {last:.1} events/s between the first and the last third of the closed loop"
+                    "the rate of answer events {direction} from {first:.1} events/s in the first third of the measurement to {last:.1} events/s in the last third"
                 ),
                 format!("a factor of {DRIFT_FACTOR}"),
             )
@@ -376,7 +376,7 @@ fn growth_reason(requests: &[Request], bounds: &ValidityBounds) -> Option<Reason
             ReasonCode::QueueGrowing,
             format!("the average number of requests in flight was {first:.1}, {second:.1}, {third:.1} and {last:.1} in the four quarters of the sending time"),
             Some(format!(
-                "the number of requests in flight must not grow by a factor of {factor} in each quarter, or by a factor of {} in the last quarter",
+                "the number of requests in flight must not grow by a factor of {factor} from each quarter to the next, or by a factor of {} in the last quarter alone",
                 factor.max(LATE_GROWTH_FACTOR)
             )),
         )

@@ -396,7 +396,7 @@ fn recordings_of_another_length_by_the_answers_are_doubted() {
     }
     let says = |word, reported| {
         format!(
-            "by the server's answers, 3 of 3 recordings are {word} than what was sent: the server reported {reported} s in total, but 180.0 s were sent"
+            "by the server's answers, 3 of 3 recordings are {word} than the sent recordings: the server reported {reported} s in total, but 180.0 s were sent"
         )
     };
     assert_eq!(
@@ -932,7 +932,7 @@ fn tokens_that_are_reported_of_answers_without_any_text_are_told() {
     assert_eq!(code, ReasonCode::TokensDisagree);
     assert_eq!(
         measured,
-        "the engine reports 320 output tokens, but none of the 10 answers with these tokens has text"
+        "the engine reports 320 output tokens in 10 answers, but these answers have no text"
     );
     assert_eq!(reason_for(1, 0), None);
     assert_eq!(reason_for(0, 32), None, "hidden reasoning");

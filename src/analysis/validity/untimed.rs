@@ -189,8 +189,8 @@ fn held_back_responses(completed: &[&Request]) -> Option<MeasuredAndBound> {
         && ms_per_token >= HELD_BACK_DELAY_FACTOR * pace_ms;
     is_held.then(|| {
         let measured = format!(
-            "{} of {} answers arrived within the last {} of their response time, as if they were held back until complete; the wait before them grows by {ms_per_token:.1} ms \
-             with each output token",
+            "the events of {} of {} answers arrived only in the last {} of the response time; the wait before the first event grows by {ms_per_token:.1} ms with each output token, as if \
+             answers were held back until complete",
             late.len(),
             completed.len(),
             percent(MAX_LATE_SHARE)

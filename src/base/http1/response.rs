@@ -397,7 +397,7 @@ fn next_state(between: ChunkState, byte: u8) -> Result<ReaderState, HttpResponse
                 line_is_empty: byte == b'\n' || byte == b'\r' && line_is_empty,
             },
         },
-        ChunkState::Data(_) => unreachable!("the data of a chunk is read in slices"),
+        ChunkState::Data(_) => unreachable!("the data of a chunk is read in slices, not byte by byte"),
     };
     Ok(ReaderState::Chunked(next))
 }

@@ -195,7 +195,7 @@ fn too_few_prompts(search: &Search, prompts: u32) -> Option<String> {
     let (lowest, highest) = (needed(search.from), needed(search.to));
     (f64::from(prompts) < lowest).then(|| {
         format!(
-            "the first point of the search lasts {duration} at {} req/s and needs {lowest} prompts, but there are only {prompts}; raise `--num-prompts` (the highest rate needs {highest}), or lower `--search-from` or `--search-seconds`",
+            "the first point of the search needs {lowest} prompts ({duration} at {} req/s), but there are only {prompts}; lower `--search-from` or `--search-seconds`, or raise `--num-prompts` (the highest rate needs {highest})",
             search.from
         )
     })

@@ -100,18 +100,18 @@ fn search(versions: &[String], mut probe: Probe<'_>) -> Outcome {
         };
         if let Some(machines) = step.elsewhere {
             print(&format!(
-                "{} was not judged, because it was measured on another machine than {}: {machines}. The first bad version is after {} and not after {}. To find it, start a new search on one machine\n",
+                "{} was measured on another machine than {}, so it was not judged ({machines}). The first bad version is newer than {} and not newer than {}. To find it, start a new search on one machine\n",
                 versions[middle], ends[1], versions[search.good], versions[search.bad]
             ));
             return Ok(Exit::NotJudged);
         }
         let Some(is_bad) = step.compared.has_loss(&loss, &compared) else {
             let why = match step.compared.comparison().is_less_reliable() {
-                true => "the tested version is less reliable than the first version",
-                false => "a higher `--starts` may decide this",
+                true => "more starts or requests failed with the tested version than with the first version",
+                false => "more starts (a higher `--starts`) may give a clear verdict",
             };
             print(&format!(
-                "it is unclear whether {} is worse than {} in {}. The first bad version is after {} and not after {}; {why}\n",
+                "it is unclear whether {} is worse than {} in {}: {why}. The first bad version comes after {}, but not after {}\n",
                 versions[middle],
                 ends[0],
                 loss.label(),
@@ -146,7 +146,9 @@ fn report_no_loss(comparison: &Comparison, [good, bad]: [&str; 2]) -> Exit {
             Exit::NotJudged,
         ),
         None if comparison.rows.iter().any(is_unclear) => (
-            format!("it is unclear whether {bad} is worse than {good}; a higher `--starts` may decide this"),
+            format!(
+                "it is unclear whether {bad} is worse than {good}; more starts (a higher `--starts`) may give a clear verdict"
+            ),
             Exit::NotJudged,
         ),
         None => (

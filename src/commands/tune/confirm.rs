@@ -214,7 +214,7 @@ fn why_moved(trials: &Trials<'_>, winner: &str, row: &Row) -> Option<String> {
     sides.into_iter().enumerate().find_map(|(side, (set, who))| {
         let (tried, fresh) = (trials.full_figure(set)?, row.value(side)?);
         outcome::has_moved(tried, fresh).then(|| {
-            format!("{who} reached {tried:.2} in the trials but {fresh:.2} in its fresh starts with the same settings, so something else changed")
+            format!("{who} reached {tried:.2} in the trials but {fresh:.2} in its fresh starts, so something other than the settings changed")
         })
     })
 }
@@ -289,7 +289,7 @@ fn judged(upgrade: &Upgrade) -> (TuneResultKind, String) {
     let Some(row) = upgrade.speed.rows.first() else {
         return (
             TuneResultKind::NotDecided,
-            "the confirmation measured nothing that can be compared".to_owned(),
+            "the fresh starts gave no figures that can be compared".to_owned(),
         );
     };
     let bound = upgrade.speed.bound;

@@ -98,7 +98,7 @@ fn found(trials: &Trials<'_>, tuner: &Tuner) -> Result<(Point, TuneResult), Box<
             [] => "according to the trials, no configuration is expected to be better than the default"
                 .to_owned(),
             rejected => format!(
-                "configurations that were better in the trials were rejected by their fresh starts ({}), and no other configuration is expected to be better than the default",
+                "some configurations were better in the trials, but they failed or answered worse in fresh starts ({}); no other configuration is expected to be better than the default",
                 rejected.join(", ")
             ),
         };
@@ -191,7 +191,9 @@ fn next_step(trials: &Trials<'_>) -> Option<String> {
         if let Some(starts) = needed {
             let budget = budget::for_confirmation(search.budget, starts as u32, &trials.costs()).to_string();
             let command = with(&[("--confirm-starts", &starts.to_string()), ("--budget", &budget)]);
-            return Some(format!("more fresh starts may decide: {command}"));
+            return Some(format!(
+                "more fresh starts may show which configuration is better: {command}"
+            ));
         }
         if trials.has_tried_all() {
             return Some(

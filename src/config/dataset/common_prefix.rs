@@ -42,7 +42,7 @@ impl CommonPrefix {
         }
         let max = max_input.filter(|max| self.shared_tokens(*max) == 0)?;
         Some(format!(
-            "the common part of prompts of at most {max} tokens is shorter than one block; raise the share or the prompt length, or make blocks shorter"
+            "prompts have at most {max} tokens, and their common part is shorter than one block; raise the share or the prompt length, or make blocks shorter"
         ))
     }
 }
@@ -54,7 +54,7 @@ impl fmt::Display for CommonPrefix {
             1 => write!(f, "{percent} % of each prompt is the same in all prompts")?,
             groups => write!(
                 f,
-                "{percent} % of each prompt is the same within each of {groups} groups"
+                "{percent} % of each prompt is the same in all prompts of its group ({groups} groups)"
             )?,
         }
         match self.block_tokens {
@@ -84,7 +84,7 @@ mod tests {
         );
         assert_eq!(
             blocks.to_string(),
-            "50 % of each prompt is the same within each of 3 groups; the number of common tokens is rounded down to a multiple of 16"
+            "50 % of each prompt is the same in all prompts of its group (3 groups); the number of common tokens is rounded down to a multiple of 16"
         );
         assert_eq!(prefix(r#"{"share": 1}"#).shared_tokens(7), 7);
     }

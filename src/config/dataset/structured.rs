@@ -194,7 +194,7 @@ impl Rules for Structured {
         let demands = self.demands();
         let percent = |share: f64| (share * 1e4).round() / 100.0;
         format!(
-            "{input} / at most {} tokens out; {} % with tools, {} % plain text, the rest with JSON schemas",
+            "{input} / at most {} tokens out; {} % of the requests have tools, {} % ask for plain text, the rest have JSON schemas",
             self.output_tokens(),
             percent(demands.tools_share),
             percent(demands.plain_share)

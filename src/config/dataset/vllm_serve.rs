@@ -307,7 +307,7 @@ impl RerankTokens {
         match (self.is_reranker, self.batch_size) {
             (_, 0) => Some("the batch size is 0; write at least 1"),
             (false, 1) => Some(
-                "without a reranker model, a request contains a query and at least one document; write a batch size of at least 2",
+                "without a reranker model, the query is one item of each batch; write a batch size of at least 2",
             ),
             (true, _) if self.input_len < 4 => Some(
                 "the input length has no room for a query, a document and two separators; write at least 4",

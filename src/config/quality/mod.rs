@@ -176,13 +176,13 @@ fn task_error(named: &Named<TaskEntry>) -> Option<(String, String)> {
         }
         (Some(_), Some(_)) => {
             return error(
-                "this is the name of a generated task, but `path` is set".to_owned(),
+                "this name belongs to a generated task, which reads no file, but `path` is set".to_owned(),
                 "give this task another name, because it reads a file",
             );
         }
         (Some(_), None) if task.grader.is_some() || task.pattern.is_some() => {
             return error(
-                "a generated task has its own grader".to_owned(),
+                "`grader` and `pattern` must not be set: a generated task has its own grader".to_owned(),
                 "remove `grader` and `pattern`",
             );
         }

@@ -284,7 +284,7 @@ impl<'a> Setting<'a> {
                     self.name
                 ),
                 &format!(
-                    "to vary a flag, write `--{}`; otherwise write whole arguments as values, such as `--flag 1`",
+                    "if this is a flag, write its name as `--{}`; if not, write whole arguments as values, such as `--flag 1`",
                     self.name.value.trim_start_matches('-')
                 ),
             ));

@@ -156,7 +156,7 @@ pub(super) fn drop_unknown<'n>(
             .or_else(|| nearest_renamed(name, &absent));
         diagnostic = match near {
             None if is_model_size(name, known) => diagnostic.with_help(format!(
-                "`{name}` is a setting of a model or an axis; write `models: [{{ NAME: {{ {name}: 2 }} }}]`, or `axes: {{ {name}: [1, 2] }}` for all models"
+                "`{name}` is set per model or in `axes`; write `models: [{{ NAME: {{ {name}: 2 }} }}]`, or `axes: {{ {name}: [1, 2] }}` for all models"
             )),
             Some(near) if present.contains(&near) => diagnostic.with_help(format!(
                 "`{name}` is the old name of `{near}`, and both are set; keep one of them"

@@ -174,7 +174,7 @@ impl<'n, 'c> NodeDeserializer<'n, 'c> {
                     let first_name = first.text().unwrap_or_default();
                     Err(self.context.error_here(
                         Diagnostic::new(format!(
-                            "{names} are two keys where one is expected{}",
+                            "only one key is allowed{}, but there are two: {names}",
                             self.context.path()
                         ))
                         .with_place(&self.context.place(&second.node.mark), "a second key")

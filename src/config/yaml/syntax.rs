@@ -103,7 +103,7 @@ pub(super) fn syntax_diagnostic(
             Diagnostic::new("this text in double quotes has an unknown escape sequence")
                 .with_place(
                     &place(one_char(text, offset)),
-                    "the escape sequence is in the text that begins here",
+                    "the text that begins here contains the escape sequence",
                 )
                 .with_help("write `\\\\` for a backslash, or use single quotes")
         }

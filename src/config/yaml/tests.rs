@@ -400,7 +400,7 @@ fn nothing_where_a_text_is_wanted() {
 fn a_second_key_beside_a_name_is_a_slip_of_the_indent() {
     let drawn = diagnostics::<Sweep>("name: a\nengines:\n  - vllm:\n    version: v1\n");
     insta::assert_snapshot!(drawn, @r#"
-    error: `vllm` and `version` are two keys where one is expected in `engines[0]`
+    error: only one key is allowed in `engines[0]`, but there are two: `vllm` and `version`
      --> m.yaml:4:5
       |
     3 |   - vllm:

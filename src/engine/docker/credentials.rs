@@ -141,8 +141,9 @@ async fn ask_helper(
             )),
         };
     }
-    let answer: HelperAnswer = serde_json::from_slice(&output.stdout)
-        .map_err(|_| failed("its output is not JSON with a user name and a secret".to_owned()))?;
+    let answer: HelperAnswer = serde_json::from_slice(&output.stdout).map_err(|_| {
+        failed("the output of this program is not JSON with a user name and a secret".to_owned())
+    })?;
     Ok(Some(match answer.username.as_str() {
         TOKEN_USER => DockerCredentials {
             identitytoken: Some(answer.secret),

@@ -89,7 +89,7 @@ async fn check_runtimes(daemon: &Daemon, launches: &[(&Launch, &Container)], unm
                 DockerError::from_message("info", format!("unknown or invalid runtime name: {runtime}"));
             unmet.insert(Unmet {
                 problem: format!(
-                    "{}, but engine `{}` needs it; the daemon has the runtimes {names:?}",
+                    "{}; engine `{}` needs this runtime, but the daemon has only {names:?}",
                     refusal.problem(),
                     launch.engine.name
                 ),

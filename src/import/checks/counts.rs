@@ -21,8 +21,9 @@ impl Checks<'_> {
             return;
         };
         if let Some(prompts) = options.prompts.filter(|prompts| completed > *prompts as f64) {
-            let message =
-                format!("{completed} requests succeeded, but the client was to send only {prompts}");
+            let message = format!(
+                "{completed} requests succeeded, but the client was configured to send only {prompts}"
+            );
             self.warn(line, WarningSubject::Identity, message);
         }
         let failed = self.result.figure(Metric::Failed).unwrap_or(0.0);
@@ -31,8 +32,8 @@ impl Checks<'_> {
             && completed + failed > prompts as f64
         {
             let message = format!(
-                "{completed} requests succeeded and {failed} failed, but the client was to send only \
-                 {prompts}"
+                "{completed} requests succeeded and {failed} failed, but the client was configured to \
+                 send only {prompts}"
             );
             self.warn(line, WarningSubject::Figures, message);
         }
@@ -53,7 +54,9 @@ impl Checks<'_> {
                 && sum as f64 != total
             {
                 let what = Metric::Tokens(count).label();
-                let message = format!("{sum} {what} were prepared, but the result block counts {total}");
+                let message = format!(
+                    "the client prepared requests with {sum} {what}, but the result block counts {total}"
+                );
                 self.warn(line, WarningSubject::Figures, message);
             }
         }

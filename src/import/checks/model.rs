@@ -44,7 +44,7 @@ impl Checks<'_> {
                 "the server's command serves `{command}`, but the client's arguments name `{requested_model}`"
             );
             if let Some((_, heading)) = heading {
-                message.push_str(&format!(", and the heading names `{heading}`"));
+                message.push_str(&format!("; the heading above the result names `{heading}`"));
             }
             self.warn(result.launch_info.line, WarningSubject::Identity, message);
             return;
@@ -53,12 +53,14 @@ impl Checks<'_> {
             && !is_headed(heading, model)
         {
             let message = match requested_model {
-                Some(_) => {
-                    format!("the heading names model `{heading}`, but the client's arguments name `{model}`")
-                }
-                None => {
-                    format!("the heading names model `{heading}`, but the server's command serves `{model}`")
-                }
+                Some(_) => format!(
+                    "the heading above the result names the model `{heading}`, but the client's arguments \
+                     name `{model}`"
+                ),
+                None => format!(
+                    "the heading above the result names the model `{heading}`, but the server's command \
+                     serves `{model}`"
+                ),
             };
             self.warn(*line, WarningSubject::Identity, message);
         }

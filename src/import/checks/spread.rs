@@ -92,7 +92,9 @@ impl Checks<'_> {
             None if is_below => self.max_value(sample).and_then(|longest| {
                 let highest = share * percentile.range.high + (1.0 - share) * longest;
                 (highest < MAX_SPREAD_SHARE * mean.low).then(|| {
-                    format!("the longest value is at most {longest:.2} ms, so the mean can be at most {highest:.2} ms")
+                    format!(
+                        "with this percentile and a maximum of {longest:.2} ms, the mean can be at most {highest:.2} ms"
+                    )
                 })
             }),
             None => None,

@@ -70,7 +70,9 @@ pub(super) fn compare_block(result: &mut ResultBlock, block: &Block, options: &C
         result.warn(
             block.line,
             WarningSubject::Identity,
-            format!("the result block says {printed}, but the client's arguments say {requested}"),
+            format!(
+                "the limit of concurrent requests is unclear: the result block says {printed}, but the client's arguments say {requested}"
+            ),
         );
     }
     if let (Some(printed), Some(requested)) = (&block.backend, &options.backend)

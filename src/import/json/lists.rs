@@ -78,7 +78,7 @@ fn check_totals(result: &mut ResultBlock, object: &Map<String, Value>, has_error
         }
         if let Some(failed) = failed.filter(|failed| completed + failed < list_len) {
             let message = format!(
-                "{completed} requests succeeded and {failed} failed, but more requests ({list_len}) have {what}"
+                "{completed} requests succeeded and {failed} failed, but {list_len} requests have {what}"
             );
             result.warn(line, WarningSubject::Figures, message);
             continue;

@@ -63,8 +63,8 @@ pub(super) fn validity(result: &ResultBlock, file: &str, warnings: &[&Warning]) 
         ReasonCode::Imported,
         Verdict::Valid,
         "the result was imported from the output of another tool".to_owned(),
-        "what the other tool did not write is unknown: the measurement error of its client, the machine, and \
-         whether caches were empty",
+        "these facts are unknown: the measurement error of the other tool's client, the machine, and whether \
+         caches were empty",
     ));
     Validity::from_reasons(reasons)
 }

@@ -103,7 +103,9 @@ pub(super) fn read(document: &Value) -> Result<Parsed, String> {
             None => result.warn(
                 1,
                 WarningSubject::Nothing,
-                format!("`{key}` is in `{unit}`, which is no known unit of time; it is ignored"),
+                format!(
+                    "`{key}` has the unit `{unit}`, which is not a known unit of time; `{key}` is ignored"
+                ),
             ),
         }
     }

@@ -212,8 +212,9 @@ fn align_rates(result: &mut ResultBlock) {
     ] {
         result.figures.remove(&metric);
     }
-    let message = "GuideLLM computes throughput without warm-up and cool-down, but requests that are only partly \
-        inside this period count completely. Token sums and duration are therefore not imported";
+    let message = "GuideLLM computes throughput for the time between warm-up and cool-down. Its token sums \
+        also include all tokens of requests that are only partly in this time. Token sums and duration are \
+        therefore not imported";
     result.warn(result.line, WarningSubject::Nothing, message);
 }
 

@@ -190,8 +190,9 @@ fn put_latencies(result: &mut ResultBlock, figures: &Value, harness: &str) {
         match ms_per_unit(&unit) {
             Some(factor) => put_times(result, *kind, Some(statistics), factor),
             None => {
-                let message =
-                    format!("`{key}` is in `{unit}`, which is no known unit of time; it is ignored");
+                let message = format!(
+                    "`{key}` has the unit `{unit}`, which is not a known unit of time; `{key}` is ignored"
+                );
                 result.warn(1, WarningSubject::Nothing, message);
             }
         }
@@ -229,7 +230,7 @@ fn put_duration(result: &mut ResultBlock, document: &Value) {
     match by_rate {
         Some(by_rate) if !are_close(written, by_rate, MAX_DURATION_DIFFERENCE) => {
             let message = format!(
-                "the report says that the run took {written:.2} s, but throughput is computed over {by_rate:.2} s; \
+                "the duration in the report is {written:.2} s, but its throughput implies {by_rate:.2} s; \
                  the duration is not imported"
             );
             result.warn(1, WarningSubject::Nothing, message);

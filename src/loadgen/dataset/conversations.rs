@@ -220,7 +220,9 @@ impl<'de> Deserialize<'de> for Turn<'de> {
                         let value: &'de RawValue = map.next_value()?;
                         let json = value.get();
                         if !json.starts_with('"') {
-                            return Err(A::Error::custom(format!("a `value` is not a string: {json:.40}")));
+                            return Err(A::Error::custom(format!(
+                                "the `value` of a turn must be a string, but is {json:.40}"
+                            )));
                         }
                         turn.0 = Some(json);
                     } else {

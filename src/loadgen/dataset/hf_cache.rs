@@ -53,7 +53,7 @@ impl Caches {
             0 => searched.push(pattern.display().to_string()),
             1 => return having.pop(),
             several => searched.push(format!(
-                "{} ({several} revisions have this file, but none is the revision `main`; use the path of one file)",
+                "{} ({several} revisions have this file, but it is unknown which one is `main`; name the path of one of these files)",
                 pattern.display()
             )),
         }

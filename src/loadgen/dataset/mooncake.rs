@@ -107,8 +107,8 @@ fn parse_entries(path: &Path, count: usize, rounds: u32) -> Result<Vec<Entry>, D
         sum += tokens;
         if sum > MAX_DRAWN_TOKENS {
             return Err(malformed_entry(&format!(
-                "the prompts up to this line would have up to {sum} tokens in total, more than the maximum of \
-                 {MAX_DRAWN_TOKENS}; request fewer prompts or rounds"
+                "the prompts up to this line would have up to {sum} tokens in total, but at most \
+                 {MAX_DRAWN_TOKENS} are allowed; request fewer prompts or rounds"
             )));
         }
         entries.push(entry);

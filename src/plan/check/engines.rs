@@ -86,7 +86,7 @@ fn check_cache_reset(recipe: &Recipe, diagnostics: &mut Vec<Diagnostic>) {
             recipe.name
         ));
         let diagnostic = with_place(diagnostic, place, format!("conflicts with `{first}`")).with_help(
-            "keep one of them: `reset` if the engine has an endpoint that empties its caches, otherwise `unique_prefixes`. \
+            "keep only one of these keys: `reset` if the engine has an endpoint that empties its caches, otherwise `unique_prefixes`. \
              Use `restart_for_cells` if the engine finds cached prompts in spite of unique prefixes",
         );
         // A YAML anchor may bring the same line into several variants.

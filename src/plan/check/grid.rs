@@ -127,11 +127,11 @@ fn check_fixed_axes(site: &ResolveContext<'_>, point: &GridPoint) -> Vec<Diagnos
 /// The error for an exclusion that matches no cell.
 pub(crate) fn unused_exclusion(exclusion: &Spanned<Exclusion>) -> Diagnostic {
     with_place(
-        Diagnostic::new("the exclusion matches no cell"),
+        Diagnostic::new("this entry of `exclude` matches no cell"),
         exclusion.when.place.as_ref(),
         "no cell matches",
     )
-    .with_help("`matrix plan` shows the cells with their axes; correct the patterns or remove the exclusion")
+    .with_help("`matrix plan` shows the cells with their axes; correct the patterns or remove this entry")
 }
 
 /// The error for an override that selects no cell.
@@ -147,11 +147,11 @@ pub(crate) fn unused_override(over: &Override) -> Diagnostic {
 /// The error for an inclusion of a cell that the axes produce already.
 pub(crate) fn redundant_inclusion(inclusion: &Spanned<Inclusion>, cell: &CellKey) -> Diagnostic {
     with_place(
-        Diagnostic::new("the inclusion adds a cell that the axes already contain"),
+        Diagnostic::new("this entry of `include` adds a cell that the axes already contain"),
         inclusion.place.as_ref(),
         cell.to_string(),
     )
-    .with_help("remove the inclusion, or change one of its values")
+    .with_help("remove this entry of `include`, or change one of its values")
 }
 
 /// Unknown names in an inclusion.

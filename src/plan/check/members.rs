@@ -50,7 +50,7 @@ pub(super) fn check_members(
                 role.place.as_ref(),
                 "each role has its own nodes",
             )
-            .with_help("remove `nodes` of the engine. Place each role with `node`, such as `decode: { node: 1 }`, or give it `nodes` if its process runs over several nodes"),
+            .with_help("remove `nodes` of the engine. Place each role with `node`, such as `decode: { node: 1 }`. If one process of a role runs over several nodes, set `nodes` of this role"),
         ),
         (_, _) if other.is_some() => diagnostics.push(
             with_place(
@@ -199,7 +199,7 @@ fn check_place(
                 place,
                 "`node` must list one node for each process",
             )
-            .with_help("list as many nodes as `count`, name one node for all processes, or remove `count`"),
+            .with_help("list one node for each process, name one node for all processes, or remove `count`"),
         );
     }
     let ranks = role.nodes_each();

@@ -34,7 +34,7 @@ pub(super) fn check_repeats(repeats: &Spanned<Repeats>, diagnostics: &mut Vec<Di
                 )),
                 max_starts.place.as_ref(),
                 format!(
-                    "`target_ci` needs {starts} starts first (at least five) to compute from them how many more are needed"
+                    "`target_ci` computes the number of further starts from the first {starts} starts (at least five)"
                 ),
             )
             .with_help(format!("raise `max_starts` to at least {starts}, or lower `starts` if it is above five")),

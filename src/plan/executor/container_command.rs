@@ -269,7 +269,7 @@ impl ContainerCommand {
             refuse(
                 !shares_ipc,
                 "ipc",
-                "the container shares the IPC namespace of the node; set `ipc: host`",
+                "this container runtime always shares the IPC namespace of the node; set `ipc: host`",
             );
             let has_shm = container.shm_size.is_some() && container.ipc.is_none();
             refuse(

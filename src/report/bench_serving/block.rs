@@ -199,7 +199,7 @@ pub(crate) fn additional_block(figures: &MetricValues, percentiles: &[Percentile
         &[Mean, P99],
     );
     lines.times(
-        "Wait until Sent, from Due",
+        "Wait from Due Time to Sending",
         "Wait until Sent",
         LatencyKind::Lag,
         &[Mean, P99],

@@ -115,9 +115,8 @@ pub(crate) fn fixed_figure_notes(requests: &[Request], sets: &MetricSets, embeds
                  print {theirs:.2}, because it counts stream events in each second of its clock"
             ),
             None => format!(
-                "the peak of output throughput has no value, because the measurement is shorter than one second or \
-                 tokens were not counted; bench_serving would print {theirs:.2}, because it counts stream events in each \
-                 second of its clock"
+                "the peak of output throughput is unknown, because the measurement is shorter than one second or tokens \
+                 were not counted; bench_serving would print {theirs:.2}, its highest number of stream events in a second"
             ),
         });
     }
@@ -155,8 +154,8 @@ pub(crate) fn client_error(
     };
     let [ttft, itl] = facts.error_ms()?;
     Some(format!(
-        "the client's own error at {} streams, by the calibration of this machine, is at most {:.2} ms for TTFT and \
-         {:.3} ms for ITL, for 99 of 100 timestamps{beyond}",
+        "the client's own error at {} streams is at most {:.2} ms for TTFT and {:.3} ms for ITL \
+         (99 of 100 timestamps, by the calibration of this machine){beyond}",
         point.streams, ttft, itl
     ))
 }
@@ -169,8 +168,8 @@ pub(crate) fn cancellation_note(requests: &[Request], cancel: Cancel) -> String 
         .map(|request| u64::from(request.received_tokens()))
         .sum();
     format!(
-        "the client cancelled {} of {} requests, after {tokens} output tokens in total (requested: {cancel}); cancelled requests are \
-         excluded from successes, failures, rates and latencies",
+        "the client cancelled {} of {} requests, after {tokens} output tokens in total (requested: {cancel}). Cancelled \
+         requests count neither as successes nor as failures, and are not part of rates and latencies",
         cancelled.len(),
         requests.len()
     )
@@ -181,7 +180,9 @@ pub(crate) fn common_prefix_note(requests: &[Request], common: CommonPrefix, exp
     let hits = metrics::cache_hits(requests);
     let is_impossible = requests.iter().any(Request::has_impossible_counts);
     let measured = match (hits.is_reported, is_impossible) {
-        (true, true) => "the server reports more cached tokens than the prompts have".to_owned(),
+        (true, true) => {
+            "for some prompts, the server reports more cached tokens than the prompt has".to_owned()
+        }
         (true, false) => format!(
             "the server reports {:.1} % of the prompt tokens as cached",
             CacheHits::percentage(hits.cached, hits.prompt)
@@ -218,8 +219,8 @@ pub(crate) fn figure_notes(
         && line > HELD_OPEN_FACTOR * token
     {
         notes.push(format!(
-            "on average, the server ends its answers {:.1} ms after the last token; the mean E2E latency is {line:.1} ms including \
-             this time (as shown in the block of figures), and {token:.1} ms without this time",
+            "on average, the server ends its answers {:.1} ms after the last token; with this time, the mean E2E latency is \
+             {line:.1} ms (as shown in the block of figures); without it, {token:.1} ms",
             line - token
         ));
     }

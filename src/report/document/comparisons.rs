@@ -248,7 +248,7 @@ pub(super) fn rankings(cells: &[ReportCell<'_>], comparisons: &[ComparisonTable]
         None => format!(
             "mean: geometric mean of the ratios, with minimum and maximum; above 1 is better than the reference; {count}"
         ),
-        Some(why) => format!("no mean over rows: {count}{why}"),
+        Some(why) => format!("the mean of the ratios is not shown: {count}{why}"),
     };
     (order.into_iter().map(standing).collect(), note)
 }
@@ -265,7 +265,7 @@ fn no_mean_reason(
     let rows = || shared.iter().flat_map(|comparison| &comparison.rows);
     let mut ratios = rows().filter_map(|row| row.ratio.as_ref());
     if ratios.any(|ratio| ratio.starts < 2 || ratio.reference_starts < 2) {
-        return Some(", and at least one of these rows has a single start of an engine".to_owned());
+        return Some("; at least one of these rows has an engine with only one start".to_owned());
     }
     let is_flagged = |row: &&ComparisonRow| report_cells[row.cell].validity() > Verdict::Valid;
     let flagged = rows().filter(is_flagged).count();

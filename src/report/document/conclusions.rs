@@ -138,7 +138,7 @@ fn winner_sentence(group: &Group<'_, '_>, best: usize, next: usize, lead: Lead) 
         }
         (_, Some(Direction::Lower)) => {
             format!(
-                "{winner_name} is {times} as fast as {other_name}{interval} by {}",
+                "{winner_name} is {times} as fast as {other_name}{interval}, measured by {}",
                 metric.label()
             )
         }

@@ -206,7 +206,7 @@ pub(crate) fn interpolation_table(tradeoff: &Tradeoff) -> Option<Table> {
         .map(|engine| row(engine, first, speeds, engines.len() > 1));
     Some(Table {
         title: format!(
-            "{}: output {} at a given interactivity, interpolated",
+            "{}: interpolated output {} at the same interactivity",
             tradeoff.title,
             match tradeoff.is_per_gpu {
                 true => "per GPU",
@@ -216,8 +216,8 @@ pub(crate) fn interpolation_table(tradeoff: &Tradeoff) -> Option<Table> {
         columns,
         rows: rows.collect(),
         notes: vec![
-            "values are interpolated on a monotone curve between measured loads, never beyond them; in parentheses: the smallest and largest value \
-             among the curves of single starts; `overlap`: the ranges of two engines overlap; `no range`: an engine has one start, or starts whose loads are not in the same order; no verdict follows from these values"
+            "values are interpolated between measured loads on a monotone curve, never beyond them, and no verdict follows from them; in parentheses: \
+             the smallest and the largest value that the curves of single starts give; `overlap`: the ranges of two engines overlap; `no range`: an engine has only one start, or the loads of its starts are not in the same order"
                 .to_owned(),
         ],
     })

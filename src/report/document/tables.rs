@@ -132,8 +132,8 @@ fn ranking_table(standings: &[Ranking], of_means: String, bound: f64) -> Table {
         notes: vec![
             "the load of a row decides which metric is compared: latency for a fixed rate, the result for a search, otherwise throughput".to_owned(),
             format!(
-                "wins and losses: significant among all pairs of this report, and larger than {} %; not judged: fewer than five starts on a side, \
-                 differences besides the engine, or the better side is suspect",
+                "wins and losses are differences that are significant among all pairs of this report and larger than {} %; a pair is \
+                 not judged if a side has fewer than five starts, if more than the engine differs, or if the better side is suspect",
                 (bound * 1e6).round() / 1e4
             ),
             of_means,

@@ -345,7 +345,7 @@ fn a_mean_is_over_cells_that_all_engines_share_and_none_where_these_are_few_or_f
     let (standing, notes) = made(&|cases| cases.truncate(8));
     assert_eq!(standing.mean, None);
     assert!(
-        notes.contains("no mean over rows: all engines have a ratio in 3 of 5 rows, which is less than 80 %"),
+        notes.contains("the mean of the ratios is not shown: all engines have a ratio in 3 of 5 rows, which is less than 80 %"),
         "{notes}"
     );
     let (standing, notes) = made(&|cases| {

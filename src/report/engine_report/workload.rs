@@ -91,9 +91,9 @@ fn remarks(cell: &ReportCell<'_>, chosen: Option<&MeasurementSummary>) -> Vec<St
             "output throughput"
         };
         remarks.push(format!(
-            "{} measurements, {} of them done; the block of figures shows start {}, repeat {}; {word}: {spread} tok/s",
-            cell.summaries.len(),
+            "{} of {} measurements are complete; the figures above belong to start {}, repeat {}; {word}: {spread} tok/s",
             values.len(),
+            cell.summaries.len(),
             summary.start,
             summary.repeat,
         ));
@@ -163,7 +163,7 @@ fn measurement_remarks(summary: &MeasurementSummary) -> Vec<String> {
     }
     for retry in &summary.retries {
         remarks.push(format!(
-            "retried after a failure of class {} in the phase {}: {}",
+            "the measurement was retried after a failure of class {} in the phase {}: {}",
             retry.class.name(),
             retry.phase.name(),
             retry.reason

@@ -68,7 +68,7 @@ pub(crate) static FORMATS: [Format; 7] = [
     Format {
         name: "markdown",
         report: Some(ReportFormat {
-            help: "Markdown; with `--out` also one report per engine",
+            help: "A report in Markdown; with `--out`, also one report for each engine",
             file: "report.md",
             is_in_run_folder: true,
             shows_warnings: true,
@@ -103,7 +103,7 @@ pub(crate) static FORMATS: [Format; 7] = [
     Format {
         name: "svg",
         report: Some(ReportFormat {
-            help: "An SVG image of the answer with its charts over the loads, for your own page",
+            help: "An SVG image for your own web page: the conclusion in words, and charts by load",
             file: "report.svg",
             is_in_run_folder: false,
             shows_warnings: false,

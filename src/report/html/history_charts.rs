@@ -75,13 +75,16 @@ pub(super) fn legend() -> Vec<Key> {
         )),
     ];
     let turns = [
-        (PlotEventStyle::Worse, "level changed for the worse"),
-        (PlotEventStyle::Better, "level changed for the better"),
+        (PlotEventStyle::Worse, "the level of the values became worse"),
+        (PlotEventStyle::Better, "the level of the values became better"),
         (
             PlotEventStyle::Break,
             "machine or prompts changed: earlier values are not comparable",
         ),
-        (PlotEventStyle::Note, "engine changed, or baseline moved"),
+        (
+            PlotEventStyle::Note,
+            "the host, the engine or the baseline changed",
+        ),
         (PlotEventStyle::MissingValue, "failed, invalid or not measured"),
     ];
     let turns = turns.map(|(style, name)| (event_sample(style), name.to_owned()));

@@ -181,7 +181,7 @@ fn undecided(
             group.metric().label(),
             percent(share)
         ),
-        None => "the starts of this run do not show which is better; more starts (`repeats: { starts: N }`) may show it".to_owned(),
+        None => "the starts of this run do not show which side is better; more starts (`repeats: { starts: N }`) may show it".to_owned(),
     }
 }
 

@@ -148,7 +148,7 @@ pub(super) fn price_notes(group: &[&ReportCell<'_>]) -> Vec<String> {
     match prices.is_empty() {
         true => Vec::new(),
         false => vec![format!(
-            "costs are computed at the load of the row: {}",
+            "costs apply at the load of their row and use these prices: {}",
             prices.join("; ")
         )],
     }

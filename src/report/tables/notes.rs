@@ -101,7 +101,7 @@ fn attached_note(named: &[(String, &ReportCell<'_>)]) -> Option<String> {
     let names: Vec<&str> = with.map(|(name, _)| name.as_str()).collect();
     (!names.is_empty()).then(|| {
         format!(
-            "{}: attached servers: their measurements are repeats on one start and do not show how starts vary",
+            "{}: on attached servers, all measurements repeat the load on one start, so they do not show how starts vary",
             names.join(", ")
         )
     })
@@ -133,8 +133,8 @@ fn unique_prefix_note(named: &[(String, &ReportCell<'_>)]) -> Option<String> {
     let names: Vec<&str> = with.map(|(name, _)| name.as_str()).collect();
     (!names.is_empty()).then(|| {
         format!(
-            "{}: the engine's caches cannot be reset, so the prompts of each measurement start with a unique prefix, which replaces as many \
-             tokens",
+            "{}: the engine's caches cannot be reset, so the prompts of each measurement start with a unique prefix instead of \
+             their first tokens",
             names.join(", ")
         )
     })
@@ -153,7 +153,7 @@ fn measurement_notes(summary: &MeasurementSummary) -> impl Iterator<Item = Strin
         .then(|| concurrent_launches_note(&summary.concurrent_launches));
     let retries = summary.retries.iter().map(|retry| {
         format!(
-            "retried after a failure of class {} in the phase {}: {}",
+            "the measurement was retried after a failure of class {} in the phase {}: {}",
             retry.class.name(),
             retry.phase.name(),
             retry.reason
@@ -235,7 +235,10 @@ pub(crate) fn reason_in_words(reason: &Reason) -> String {
 /// Says which launches ran on the same host at the same time.
 pub(crate) fn concurrent_launches_note(launches: &[LaunchId]) -> String {
     let names: Vec<&str> = launches.iter().map(LaunchId::as_str).collect();
-    format!("measured while {} ran on the same host", names.join(", "))
+    format!(
+        "other launches that ran on the same host during the measurement: {}",
+        names.join(", ")
+    )
 }
 
 /// The note on the mark of rough values, if there are any.
@@ -248,7 +251,7 @@ pub(super) fn approximate_note(rows: &[Row]) -> Option<String> {
 
 pub(super) fn approximate_mark_text() -> String {
     format!(
-        "~: rough: fewer than {:.0} requests are beyond this percentile",
+        "~: the percentile is rough, because fewer than {:.0} requests are beyond it",
         percentile::MIN_OBSERVATIONS_BEYOND
     )
 }
@@ -365,7 +368,7 @@ pub(super) fn burst_ttft_note(named: &[(String, &ReportCell<'_>)]) -> Option<Str
                 "every request is sent at once: the time to the first token is the wait in the engine's queue, and is not shown as TTFT"
             }
             false => {
-                "rows without a rate and a concurrency limit send all requests at once: the time to the first token is the wait in the engine's queue, and is not shown as TTFT"
+                "rows with neither a rate nor a concurrency limit send all requests at once: the time to the first token is the wait in the engine's queue, and is not shown as TTFT"
             }
         }
         .to_owned()

@@ -208,10 +208,10 @@ fn versus(versus: Option<&ReferenceAgreement>) -> Value {
 fn notes(found: &[(&ReportCell<'_>, ProbeAgreement)]) -> Vec<String> {
     let mut notes = vec![
         format!(
-            "{} prompts were answered greedily under load and alone; shown are the shares of identical answers and the mean length of their common beginnings",
+            "{} prompts were answered greedily, under load and again alone; the table shows the shares of identical answers and the mean length of the common beginnings of the answers",
             probes::COUNT
         ),
-        "agreement is not judged, because healthy engines answer some prompts differently from batch to batch; the normal agreement is measured between two starts of the same launch, with requests sent alone".to_owned(),
+        "agreement is not judged, because healthy engines answer some prompts differently from batch to batch. The normal agreement is that of two starts of the same launch, with requests sent alone".to_owned(),
     ];
     for (cell, agreement) in found {
         let Some(versus) = &agreement.versus_reference else {

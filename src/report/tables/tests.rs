@@ -502,7 +502,10 @@ fn a_rough_value_is_marked_in_the_first_table_too() {
     );
     assert!(texts.iter().any(|text| text.starts_with("834.0 ms")), "{texts:?}");
     assert!(
-        table.notes.iter().any(|note| note.starts_with("~: rough")),
+        table
+            .notes
+            .iter()
+            .any(|note| note.starts_with("~: the percentile is rough")),
         "{:?}",
         table.notes
     );

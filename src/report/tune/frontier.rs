@@ -102,7 +102,7 @@ pub(crate) fn frontier_table(record: &TuneRecord) -> Table {
         ],
         rows: rows.into_iter().map(|(_, row)| row).collect(),
         notes: vec![
-            "each row is a configuration that no other configuration beats in throughput and in interactivity or TTFT; the values are means over its trials; an engine without GPUs counts as one GPU"
+            "each row is a configuration on a frontier: no other one is better in both throughput and interactivity, or in both throughput and TTFT; values are means over its trials; an engine without GPUs counts as one GPU"
                 .to_owned(),
         ],
     }

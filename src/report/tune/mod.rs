@@ -91,7 +91,7 @@ fn entry(result: &TuneResult) -> String {
     let entry = result.entry.clone().unwrap_or_default();
     match result.kind {
         TuneResultKind::NotDecided if !entry.is_empty() => {
-            format!("# not confirmed as better than the default\n{entry}")
+            format!("# These settings are not confirmed as better than the default.\n{entry}")
         }
         _ => entry,
     }
@@ -105,7 +105,7 @@ pub(crate) fn headline(record: &TuneRecord) -> String {
     };
     let subject = format!("flags of {} for {goal}", record.engine);
     let Some(result) = &record.result else {
-        return single_line(&format!("Best {subject}? The search has not ended"));
+        return single_line(&format!("The search for the best {subject} has not ended"));
     };
     let winner = settings_of_winner(record, result);
     let text = match result.kind {
@@ -117,7 +117,7 @@ pub(crate) fn headline(record: &TuneRecord) -> String {
             format!("Best {subject}? {winner}: {gain}, confirmed by fresh starts")
         }
         TuneResultKind::NoBetter => format!(
-            "Best {subject}? The default: {winner} was not confirmed as better: {}",
+            "Best {subject}? The default: fresh starts did not confirm that {winner} is better: {}",
             result.reason
         ),
         TuneResultKind::DefaultIsBest => format!("Best {subject}? The default: {}", result.reason),
@@ -180,7 +180,7 @@ fn lines(record: &TuneRecord) -> Vec<String> {
         let value = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |value| format!("{value:.2}"));
         let [of_default, of_winner] = confirmation.values.map(value);
         lines.push(single_line(&format!(
-            "Confirmation: {} {of_winner} {} with these settings, {of_default} with the default, {}; {} and {} alternating starts, verdict: {} (run {}).",
+            "Confirmation: {}: {of_winner} {} with these settings, {of_default} with the default, {}. Alternating starts: {} with these settings, {} with the default. Verdict: {} (run {}).",
             confirmation.metric,
             record.unit,
             gain_in_words(confirmation),
@@ -255,12 +255,12 @@ fn contributions_table(result: &TuneResult) -> Table {
         marks: Vec::new(),
     });
     let several = (result.contributions.len() > 1)
-        .then_some("estimated from the trials; only all settings together were confirmed, so the contributions may not add up to the gain");
+        .then_some("the contributions are estimated from the trials; fresh starts confirmed only the gain of all settings together, so the contributions may not add up to it");
     let unknown = result
         .contributions
         .iter()
         .any(|contribution| contribution.change.is_none())
-        .then_some("–: the trials do not separate this setting from other settings, or it is not known whether the engine runs without it");
+        .then_some("–: unknown, because the trials do not separate this setting from others, or do not show whether the engine runs without it");
     Table {
         title: "What each setting contributes".to_owned(),
         columns: vec![

@@ -115,7 +115,7 @@ impl FailureClass {
     /// The meaning in a few words, for users.
     pub(crate) const fn description(self) -> &'static str {
         match self {
-            Self::Spec => "the matrix asks for something impossible",
+            Self::Spec => "the matrix cannot work: for example, a flag is unknown or a model is missing",
             Self::Image => "the image or environment could not be prepared",
             Self::Capacity => "too little memory or too few devices",
             Self::Engine => "the engine crashed, hung or gave wrong answers",

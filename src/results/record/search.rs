@@ -486,11 +486,11 @@ impl SearchRecord {
                  of prompts"
             ),
             Some(lowest) if self.ending == SearchStopReason::CacheWarm => format!(
-                "no {name} was found: the prompts of the first point, {lowest} {unit}, were in the engine's cache"
+                "no {name} was found: at the first point, {lowest} {unit}, the prompts were already in the engine's cache"
             ),
             Some(lowest) if self.ending == SearchStopReason::NotReached => {
                 format!(
-                    "no {name} was found: at {lowest} {unit} {}",
+                    "no {name} was found: at {lowest} {unit}, {}",
                     self.describe_not_reached()
                 )
             }

@@ -28,7 +28,7 @@ pub enum StoreError {
         near: Option<String>,
     },
     /// Another process writes the run.
-    #[error("`{}` is being written by {}; wait for it or stop it", path.display(), describe_owner(*pid, place.as_deref()))]
+    #[error("`{}` is being written by {}; wait until that process has ended, or stop it", path.display(), describe_owner(*pid, place.as_deref()))]
     Locked {
         path: PathBuf,
         /// The process id, if the writer recorded it.

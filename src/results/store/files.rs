@@ -54,7 +54,10 @@ pub(super) fn read_lines<T: DeserializeOwned>(file: File, path: &Path) -> Result
             break;
         }
         if line.len() as u64 == MAX_LINE_BYTES && line.last() != Some(&b'\n') {
-            return Err(broken(format!("it is longer than {} MiB", MAX_LINE_BYTES >> 20)));
+            return Err(broken(format!(
+                "the line is longer than {} MiB",
+                MAX_LINE_BYTES >> 20
+            )));
         }
         values.push(serde_json::from_slice(&line).map_err(|error| broken(error.to_string()))?);
     }
@@ -96,7 +99,7 @@ pub(crate) fn read_json<T: DeserializeOwned>(path: &Path, help: &'static str) ->
     match bytes {
         Ok(bytes) if bytes.len() as u64 > MAX_FILE_BYTES => Err(StoreError::Malformed {
             path,
-            why: format!("it is larger than {} GiB", MAX_FILE_BYTES >> 30),
+            why: format!("the file is larger than {} GiB", MAX_FILE_BYTES >> 30),
         }),
         Ok(bytes) => {
             // The version is parsed first and alone, because the rest of a newer format may differ.

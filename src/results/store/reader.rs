@@ -147,8 +147,8 @@ impl Run {
                     self.warnings.push(match partial::partial_progress(&folder) {
                         Err(_) => reason.clone(),
                         Ok(reached) => format!(
-                            "{reason}; the requests that ended before that are in `{}` (number: {}); the last one ended \
-                             {:.1} s after the load began",
+                            "{reason}; `{}` contains the requests that had ended (number: {}); \
+                             the last one ended {:.1} s after the load began",
                             layout::PARTIAL,
                             reached.requests,
                             reached.last_end_s
@@ -178,14 +178,14 @@ impl Run {
         self.unplanned.extend(summaries.into_values());
         if let Some(first) = self.unplanned.first() {
             self.warnings.push(format!(
-                "the results of {} measured {} of `{}`, such as `{}`, are not shown, because the plan of the run does not contain them",
+                "`{}` contains results of {} {} that the plan of the run does not contain, such as `{}`; these results are not shown",
+                self.folder.display(),
                 self.unplanned.len(),
                 if self.unplanned.len() == 1 {
                     "cell"
                 } else {
                     "cells"
                 },
-                self.folder.display(),
                 first.cell
             ));
         }
@@ -243,7 +243,7 @@ impl Run {
     /// # Errors
     /// The measurement is not finished, or the file is invalid.
     pub fn read_seconds(&self, measurement: &Measurement) -> Result<Option<Vec<SecondHistogram>>> {
-        let help = "the file of requests also contains the data of the histograms";
+        let help = "`requests.jsonl.zst` also contains the data from which the histograms are made";
         match self.open(measurement, layout::HISTOGRAMS, help) {
             Ok((file, path)) => read_lines(file, &path).map(Some),
             Err(StoreError::Missing { .. }) if self.cell_dir(measurement).is_some() => Ok(None),

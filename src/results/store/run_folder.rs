@@ -91,7 +91,7 @@ pub(crate) fn read_plan(folder: &Path) -> Result<Plan> {
 pub(crate) fn read_stored_answers(folder: &Path) -> Result<StoredAnswers> {
     read_json(
         &folder.join(layout::STORED_ANSWERS),
-        "continue the run with `--resume`; this copies the answers of the stored run again",
+        "continue the run with `--resume`, which copies the answers of the stored run again",
     )
 }
 

@@ -240,7 +240,7 @@ impl<'a> ReferenceEngine<'a> {
             );
         }
         Err(format!(
-            "the client was stopped or got no CPU time in each of {MAX_TRIES} measurements of {streams} concurrent streams, for up to {:.1} s",
+            "all {MAX_TRIES} measurements of {streams} concurrent streams failed, because the client was stopped or got no CPU time for up to {:.1} s",
             longest.as_secs_f64()
         ))
     }

@@ -155,7 +155,7 @@ fn expected_answer(row: &Value, grader: Grader) -> Result<Value, String> {
         .or_else(|| row.get("answer"))
         .filter(|answer| !answer.is_null())
         .ok_or("no `answer` or `expected_answer`")?;
-    let wrong = |need: &str| Err(format!("the answer is {answer}, but {need}"));
+    let wrong = |need: &str| Err(format!("the expected answer is {answer}, but {need}"));
     match (grader, answer) {
         (Grader::Choice | Grader::ChoiceStrict | Grader::ChoiceFlexible, _) => match letter(answer) {
             Some(letter) if grader == Grader::ChoiceFlexible => choices_with_answer(row, &letter),

@@ -90,7 +90,7 @@ pub(crate) enum JobError {
     Slurm(#[from] SlurmError),
     #[error("cannot write the files of the job below {}: {source}\n  = help: the results folder must be writable, and shared with the nodes of the cluster", .folder.display())]
     Files { folder: PathBuf, source: std::io::Error },
-    #[error("{source}\n  = note: the job may have been submitted in spite of this error; `squeue --me --format '%A %k'` then lists its folder, {}", .folder.display())]
+    #[error("{source}\n  = note: the job may have been submitted in spite of this error; to check, search the output of `squeue --me --format '%A %k'` for its folder, {}", .folder.display())]
     Unconfirmed { source: SlurmError, folder: PathBuf },
     #[error("jobs of this run have not ended, such as the job in {}\n  = help: they were submitted with {form} in the profile; use the same setting again to follow them, or cancel them with: {cancel}", .folder.display())]
     OtherForm {

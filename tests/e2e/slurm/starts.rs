@@ -87,7 +87,7 @@ fn starts_run_on_both_nodes_and_the_side_that_submits_them_may_be_killed() {
     bench
         .call(&["plan", "matrices/m.yaml", "--cluster", "test"])
         .exits(0)
-        .shows("4 jobs, of which at most 2 are queued or running at once; script of the first on `test`");
+        .shows("4 jobs, of which at most 2 are queued or running at once; script of the first job on `test`");
     let mut login = bench.begin(&["run", "matrices/m.yaml", "--no-calibration", "--cluster", "test"]);
     // Both of the first jobs may end at once.
     bench.until("a job ended and another was submitted", || submitted(&bench) >= 3);

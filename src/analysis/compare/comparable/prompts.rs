@@ -60,7 +60,7 @@ pub(crate) fn compare_prompts(
     if cell.is_unknown(UnknownFact::Rate) || reference.is_unknown(UnknownFact::Rate) {
         differences
             .noted
-            .push("for at least one side it is not recorded at which rate requests arrived".to_owned());
+            .push("for at least one side, the rate of its requests was not recorded".to_owned());
     }
 }
 
@@ -137,12 +137,12 @@ fn compare_prompt_sums(
                 .incomparable
                 .push(format!("seed {first_value} against {second_value}"));
         }
-        (Some(_), Some(_)) => differences
-            .noted
-            .push("the prompts are compared only by number, token sums and seed".to_owned()),
+        (Some(_), Some(_)) => differences.noted.push(
+            "the texts of the prompts were not compared (only their number, token sums and seed)".to_owned(),
+        ),
         _ => differences
             .noted
-            .push("the prompts are compared only by number and token sums".to_owned()),
+            .push("the texts of the prompts were not compared (only their number and token sums)".to_owned()),
     }
 }
 

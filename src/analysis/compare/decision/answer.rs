@@ -305,12 +305,12 @@ impl Answer {
                 format!("{change} is beyond {bound}, and chance does not explain it (p {p}{among})")
             }
             Verdict::Same => format!(
-                "the 90 % interval, {}, is within {bound}",
+                "the 90 % interval of the change, {}, is within {bound}",
                 between(EQUIVALENCE_CONFIDENCE)
             ),
             Verdict::Unclear if self.is_at_jump => format!(
-                "{change} is uncertain: the requests of a single start determine this percentile only within a factor of 1.5 or more, because their times \
-                 differ widely; look at the means and the other percentiles"
+                "{change} is uncertain: within a single start, this percentile is known only to a factor of 1.5 or more, because the times of its \
+                 requests differ widely; look at the means and the other percentiles"
             ),
             Verdict::Unclear => {
                 let why = if estimate.change().abs() <= self.bound {
@@ -338,7 +338,7 @@ impl Answer {
         let decide = self.starts_to_decide().map_or_else(
             || {
                 format!(
-                    "more than {MAX_RECOMMENDED_STARTS} starts per side would be needed to decide a change of this size"
+                    "if the change is as large as it seems, a verdict needs more than {MAX_RECOMMENDED_STARTS} starts per side"
                 )
             },
             |starts| {

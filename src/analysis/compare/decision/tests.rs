@@ -53,7 +53,7 @@ fn four_things_can_be_said_and_each_says_why() {
         word_and_reason(&same),
         (
             "same",
-            "the 90 % interval, -0.7 % to +0.3 %, is within the bound of 2.0 %".to_owned()
+            "the 90 % interval of the change, -0.7 % to +0.3 %, is within the bound of 2.0 %".to_owned()
         )
     );
     let unclear = decide_alone(question(

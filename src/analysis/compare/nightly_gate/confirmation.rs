@@ -37,7 +37,9 @@ pub(crate) fn decide_suspects(
             FreshStarts::Alternating(question, _) => question.clone(),
             FreshStarts::CandidateOnly(question, _) => suspect.candidate_question(question),
             FreshStarts::NotStarted => MetricQuestion {
-                no_verdict: Some(NoVerdict::Missing("no fresh start was made".to_owned())),
+                no_verdict: Some(NoVerdict::Missing(
+                    "no engine was started again to confirm the suspected loss".to_owned(),
+                )),
                 ..suspect.question.clone()
             },
         })
@@ -95,7 +97,7 @@ fn suspect_in_words(
     let short = short.map_or(String::new(), |why| format!(" ({why})"));
     if *fresh == FreshStarts::NotStarted {
         return format!(
-            "{label}: {}; the loss is neither confirmed nor refuted: {} fresh starts are needed, but there are none{short}",
+            "{label}: {}; the loss is neither confirmed nor refuted, because the {} fresh starts that this needs were not made{short}",
             suspect.reasons, suspect.starts
         );
     }
@@ -172,7 +174,7 @@ mod tests {
         assert_eq!(kind, FindingKind::Undecided);
         assert_eq!(
             text,
-            "output throughput: -6.0 % against the baseline; the loss is neither confirmed nor refuted: 3 fresh starts are needed, but there are none \
+            "output throughput: -6.0 % against the baseline; the loss is neither confirmed nor refuted, because the 3 fresh starts that this needs were not made \
              (`--budget` does not allow more fresh starts)"
         );
         assert_eq!((judged.judged, judged.undecided), (0, 1));

@@ -44,7 +44,9 @@ pub(super) fn pair_cells<'a>(
         .collect();
     let consequence = match judged_against {
         BaselineStarts::Stored => "there are no verdicts until you run `matrix baseline accept`",
-        BaselineStarts::Fresh => "each cell is compared with starts of the baseline in this nightly run",
+        BaselineStarts::Fresh => {
+            "this nightly run also starts the baseline, and compares each cell with these starts"
+        }
     };
     for event in &events {
         let text = format!("{}; {consequence}", event.in_words());

@@ -49,7 +49,7 @@ impl Row {
             [true, false] => "the running server of the baseline",
             [false, true] => "the running server of the candidate",
         };
-        format!("{reason}; this verdict applies only to {of_whom}, which ran during all measurements")
+        format!("{reason}; this verdict applies only to {of_whom} and may differ after a restart")
     }
 
     /// Returns the text for a change of a metric that is zero on one side. The estimate would only show the

@@ -153,7 +153,7 @@ impl DegenerateKind {
         };
         if let Some(pace) = quick {
             reason.measured += &format!(
-                "; the tokens of these answers take only {} of the time that tokens of other answers take",
+                "; the time per token of these answers is only {} of that of other answers",
                 percent(pace)
             );
         }

@@ -121,17 +121,17 @@ pub(crate) fn judge_prompts(responses: &Responses<'_>, reasons: &mut Vec<Reason>
         |tokens: fn(&CountedPrompt) -> u32| counted.iter().map(|prompt| u64::from(tokens(prompt))).sum();
     let (sent, reported): (u64, u64) = (sum(|prompt| prompt.sent), sum(|prompt| prompt.reported));
     let template = match template > 0.0 {
-        true => format!("; the server may count {template} more for a chat template"),
+        true => format!("; for a chat template, the server may count {template} more tokens"),
         false => String::new(),
     };
     let bound = format!(
-        "for each prompt, the counts may differ by {} or {SLACK_TOKENS} tokens{template}",
+        "for each prompt, the server may count {} or {SLACK_TOKENS} tokens more or fewer than were sent, whichever is larger{template}",
         percent(share)
     );
     let mut reason = new_reason(
         ReasonCode::PromptTokensDisagree,
         format!(
-            "by the server's count, {count} of {} prompts are {word} than what was sent: the server counted {reported} tokens in total, but {sent} were sent",
+            "by the server's count, {count} of {} prompts are {word} than the sent prompts: the server counted {reported} tokens in total, but {sent} were sent",
             counted.len()
         ),
         Some(bound),

@@ -39,11 +39,11 @@ pub(crate) fn recordings_reason(responses: &Responses<'_>) -> Option<Reason> {
     let mut reason = new_reason(
         ReasonCode::AudioSecondsDisagree,
         format!(
-            "by the server's answers, {count} of {} recordings are {word} than what was sent: the server reported {reported:.1} s in total, but {sent:.1} s were sent",
+            "by the server's answers, {count} of {} recordings are {word} than the sent recordings: the server reported {reported:.1} s in total, but {sent:.1} s were sent",
             lengths.len()
         ),
         Some(format!(
-            "for each recording, the two lengths may differ by {SLACK_SECONDS} s plus {} of its length",
+            "for each recording, the reported length may differ from the sent length by {SLACK_SECONDS} s plus {} of the sent length",
             percent(SLACK_SHARE)
         )),
     );

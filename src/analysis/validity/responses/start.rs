@@ -135,7 +135,7 @@ fn identical_start_reason(responses: &Responses<'_>) -> Option<Reason> {
             events.max().unwrap_or(0)
         ),
         Some(format!(
-            "at most half of the answers may have more than {MAX_SHARED_FIRST_EVENTS} equal first events"
+            "at most half of the answers may begin with the same events, if these are more than {MAX_SHARED_FIRST_EVENTS}"
         )),
     );
     match responses.has_ttft_target() {

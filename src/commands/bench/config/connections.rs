@@ -69,8 +69,8 @@ pub(super) fn routing_key_errors(args: &BenchArgs, workload: &Workload) -> Vec<S
     let facts = workload.facts();
     if !facts.has_turns() && !facts.has_routing_key {
         errors.push(format!(
-            "`--routing-key-header` has no effect on `{}`, whose requests do not belong together; use conversations or sessions, or \
-             leave it out",
+            "`--routing-key-header` has no effect on `{}`, because its requests are independent of each other; use \
+             conversations or sessions, or leave it out",
             workload.dataset.bench_serving_name()
         ));
     }

@@ -134,7 +134,7 @@ fn ineffective_lengths(args: &BenchArgs) -> Vec<String> {
     let conflicts = [
         (
             sets_both && args.dataset.random_range_ratio != 0.0,
-            "`--random-range-ratio` has no effect, because both lengths have a distribution or come from a file; leave it out",
+            "`--random-range-ratio` has no effect, because the input and output lengths come from distributions or a file; leave it out",
         ),
         (
             has_groups && flags.prefix_share.is_none(),
@@ -414,7 +414,7 @@ pub(super) fn answer_check_error(
     (is_asked && !workload.may_demand_answers(body)).then(|| {
         format!(
             "`--check-answers` has no effect, because no request sets a condition for its answer; {CHECKABLE_ANSWERS} \
-             (`--extra-request-body`), or leave it out"
+             (`--extra-request-body`), or leave out `--check-answers`"
         )
     })
 }

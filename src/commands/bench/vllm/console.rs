@@ -241,7 +241,7 @@ impl BenchObserver for Console<'_> {
             self.exit = Exit::Interrupted;
         } else if failed > most {
             eprint(&format!(
-                "error: {:.2} % of the requests failed, more than {} %\n",
+                "error: {:.2} % of the requests failed, but at most {} % may fail\n",
                 failed * 100.0,
                 most * 100.0
             ));

@@ -90,8 +90,8 @@ fn unknown_format(path: &Path) -> DatasetError {
         .map(|format| format!("`{}`", format.name()))
         .join(", ");
     Place::new(path, None).malformed(format!(
-        "the format of the first value in the file is unknown; to see what is missing, set the format to one of {names} with \
-         `agentic_sessions: {{ format: … }}` (in `matrix bench`, `--session-format`)"
+        "the first value in the file has an unknown format. To see what is missing, set one of the formats {names}: write \
+         `agentic_sessions: {{ format: … }}`, or `--session-format` for `matrix bench`"
     ))
 }
 

@@ -242,7 +242,9 @@ fn a_line_without_end_is_refused_before_it_fills_the_memory() {
         .read_seconds(&first)
         .unwrap_err();
     assert!(
-        refused.to_string().contains("line 1: it is longer than 64 MiB"),
+        refused
+            .to_string()
+            .contains("line 1: the line is longer than 64 MiB"),
         "{refused}"
     );
 }

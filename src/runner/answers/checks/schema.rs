@@ -71,7 +71,7 @@ impl Schema {
         let steps = self.steps_per_level.checked_pow(depth(value));
         if steps.is_none_or(|steps| steps > MAX_RECURSIVE_STEPS) {
             return Err(Mismatch::TooComplex(
-                "the schema refers to itself in several places, and the answer has too many levels to check all of them",
+                "the schema refers to itself in several places, and the answer is nested too deeply for a complete check",
             ));
         }
         self.validator.validate(value).map_err(|error| {

@@ -102,7 +102,7 @@ impl Condition {
             );
         }
         format!(
-            "simulation with the distribution {:?}, a standard deviation of {} %, {} starts{target_in_words}, noise {noise}, {cells} cells per launch that share {shared} of the variance, and a loss of {} %{more}",
+            "simulation: distribution {:?}, standard deviation {} %, {} starts{target_in_words}, noise {noise}, {cells} cells per launch, shared part of their variance {shared}, loss {} %{more}",
             self.shape,
             self.sigma * 100.0,
             self.starts,
