@@ -84,7 +84,7 @@ pub(crate) enum Command {
     Report(report::ReportArgs),
     /// Write a static site of many runs: a table of all cells with search, comparison, versions and history.
     Site(report::SiteArgs),
-    /// Import results of other tools as a run: logs, reports, JSON and CSV of bench_serving, JSON of `vllm bench serve`.
+    /// Import results of other tools as a run: bench_serving, vLLM, AIPerf, GuideLLM, InferenceX, llm-d and others.
     Import(ImportArgs),
     /// Explain why measurements are valid, suspect or invalid, with the evidence.
     Explain(report::ExplainArgs),

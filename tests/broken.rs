@@ -157,7 +157,7 @@ fn a_recipe_with_two_ways_to_cold_caches_is_refused() {
             .expect("the binary runs");
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{said}");
-        for part in [ways, "mine.yaml:", "= help: keep one"] {
+        for part in [ways, "mine.yaml:", "= help: keep only one"] {
             assert!(said.contains(part), "`{part}` is not in:\n{said}");
         }
     }

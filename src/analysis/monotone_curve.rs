@@ -26,6 +26,13 @@ impl MonotoneCurve {
         [self.points[0][0], self.points[self.points.len() - 1][0]]
     }
 
+    /// Whether `x` and `other` lie between the same two points; a point lies between none.
+    pub(crate) fn is_between_same_points(&self, x: f64, other: f64) -> bool {
+        let interval = |x: f64| self.points.iter().filter(|[known, _]| *known < x).count();
+        let is_point = |x: f64| self.points.iter().any(|[known, _]| *known == x);
+        !is_point(x) && !is_point(other) && interval(x) == interval(other)
+    }
+
     /// The value at `x`; `None` outside of the points.
     pub(crate) fn at(&self, x: f64) -> Option<f64> {
         let next = self.points.iter().position(|[known, _]| *known >= x)?;

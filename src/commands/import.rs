@@ -34,8 +34,18 @@ pub(crate) fn execute(args: &ImportArgs) -> Outcome {
         false => ImportContent::WithCommands,
     };
     let imports = import::build_run(name, &readings, keep);
-    for warning in &imports.warnings {
+    for warning in imports.warnings.iter().take(MAX_PRINTED_WARNINGS) {
         eprint(&format!("warning: {}\n", sanitize(warning)));
+    }
+    if let Some(more) = imports
+        .warnings
+        .len()
+        .checked_sub(MAX_PRINTED_WARNINGS)
+        .filter(|more| *more > 0)
+    {
+        eprint(&format!(
+            "{more} more warnings are not printed here; the report of the run has those of each row\n"
+        ));
     }
     let redactor = Redactor::default();
     let run = match &args.name {
@@ -156,6 +166,9 @@ fn hidden_folder(results: &Path) -> anyhow::Result<tempfile::TempDir> {
 
 /// Age from which a folder of an import is of one that was killed.
 const LEFT_AFTER: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
+
+/// Largest number of warnings to print.
+const MAX_PRINTED_WARNINGS: usize = 50;
 
 /// Largest input file in MiB.
 const MAX_FILE_MIB: u64 = 1024;

@@ -31,6 +31,9 @@ const MAX_MEAN_CONCURRENCY_FACTOR: f64 = 1.02;
 /// Minimum factor of mean concurrency over the limit of a closed loop. Units that are mistaken are off by a factor of 1000.
 const MIN_MEAN_CONCURRENCY_FACTOR: f64 = 0.05;
 
+/// Maximum factor of output throughput over that of full slots at the mean TPOT, in which short answers count as much as long ones.
+const MAX_SLOT_RATE_FACTOR: f64 = 2.0;
+
 /// Maximum factor of the duration over the time in which requests fall due and the last one is answered.
 const MAX_DURATION_FACTOR: f64 = 1.1;
 /// Standard deviations of randomly spaced arrivals that are attributed to chance.
@@ -48,6 +51,7 @@ pub(super) fn find_contradictions(result: &ResultBlock) -> Vec<Warning> {
     checks.check_rate();
     checks.check_throughput();
     checks.check_order();
+    checks.check_token_rates();
     checks.check_percentile_spread();
     checks.check_peaks();
     checks.check_idle_slots();
@@ -258,6 +262,35 @@ impl Checks<'_> {
         self.check_not_above(Metric::MeanConcurrency, Metric::PeakConcurrency);
         self.check_not_above(Metric::Goodput, Metric::Throughput(Quantity::Requests));
         self.check_concurrency_limit(duration);
+    }
+
+    /// Warns about throughput of tokens that other figures make impossible.
+    fn check_token_rates(&mut self) {
+        let rate = |quantity| Metric::Throughput(quantity);
+        for part in [Quantity::Input, Quantity::Output] {
+            self.check_not_above(rate(part), rate(Quantity::Total));
+        }
+        for statistic in [Mean, Median, P90, P95, P99] {
+            self.check_not_above(
+                time(statistic, LatencyKind::Tpot),
+                time(statistic, LatencyKind::E2e),
+            );
+        }
+        if let (Some(slots), Some((output, line)), Some(tpot)) = (
+            self.result.options.concurrency.map(f64::from),
+            self.printed(rate(Quantity::Output)),
+            self.range(time(Mean, LatencyKind::Tpot)),
+        ) && tpot.low > 0.0
+            && output.low > MAX_SLOT_RATE_FACTOR * slots * 1000.0 / tpot.low
+        {
+            let message = format!(
+                "output throughput is {:.2} tok/s, but {slots} requests at once with a mean TPOT of {:.2} ms give at most {:.2} tok/s",
+                output.midpoint(),
+                tpot.midpoint(),
+                slots * 1000.0 / tpot.midpoint()
+            );
+            self.warn(line, WarningSubject::Figures, message);
+        }
     }
 
     fn warn_over_limit(&mut self, line: u32, observed: &str, max: f64) {

@@ -56,7 +56,7 @@ pub(crate) enum ProbeError {
         status: u16,
         message: String,
     },
-    #[error("{address} answered the first request without a token: {message}")]
+    #[error("{address} answered the first request, but the answer has no output token: {message}")]
     NoToken { address: String, message: String },
     #[error("{address} did not answer the first request within {limit}: {message}")]
     Timeout {

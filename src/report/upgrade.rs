@@ -232,7 +232,10 @@ fn changes_table(upgrade: &Upgrade) -> Table {
         .map(|unknown| format!("not compared: {unknown}"))
         .collect();
     if upgrade.changes.changes.is_empty() {
-        notes.insert(0, "the two sides have no known difference".to_owned());
+        notes.insert(
+            0,
+            "no difference between the settings of the two sides was found".to_owned(),
+        );
     }
     Table {
         title: "What changed".to_owned(),

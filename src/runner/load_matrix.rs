@@ -59,9 +59,13 @@ fn read_text(path: &Path) -> std::io::Result<String> {
 pub(crate) fn read_bytes(path: &Path, largest_mib: u64) -> std::io::Result<Vec<u8>> {
     let largest = largest_mib << 20;
     let mut bytes = Vec::new();
-    let mut file = std::fs::File::open(path)?.take(largest + 1);
-    file.read_to_end(&mut bytes)?;
-    match bytes.len() as u64 > largest {
+    let file = std::fs::File::open(path)?;
+    // A regular file says its size, a device file does not.
+    let is_too_large = file.metadata()?.len() > largest || {
+        file.take(largest + 1).read_to_end(&mut bytes)?;
+        bytes.len() as u64 > largest
+    };
+    match is_too_large {
         true => Err(std::io::Error::other(format!(
             "the file is larger than {largest_mib} MiB"
         ))),

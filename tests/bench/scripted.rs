@@ -420,7 +420,7 @@ fn answers_that_were_cut_are_no_answers_that_ended() {
     ended(5, &finish("shed"))
         .exits(0)
         .says("output-short")
-        .says("10 of 20 answers (50.0 %) end early for an unknown reason: `shed` 10");
+        .says("10 of 20 answers (50.0 %) end early, and their finish reason is unknown: `shed` 10");
     ended(16, &finish("length"))
         .exits(0)
         .says("output-short")

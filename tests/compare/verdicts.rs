@@ -342,6 +342,26 @@ fn a_goodput_that_collapses_hides_no_loss_of_latency_and_is_a_regression() {
 }
 
 #[test]
+fn a_goodput_that_collapses_is_a_regression_whatever_the_gating_metric() {
+    let of_latency = |good: [f64; 5]| {
+        let mut side = paced(1.0, good);
+        side["cells"][key("1")]["gates"] = json!(["median_e2e_ms"]);
+        side
+    };
+    let actual = compared(
+        &of_latency([1.0; 5]),
+        &of_latency([1.0, 1.0, 1.0, 0.0, 0.0]),
+        None,
+    );
+    assert_eq!(actual.exit, 1, "{}", actual.text);
+    assert!(
+        actual.text.contains("goodput is 0 on 2 of 5 starts"),
+        "{}",
+        actual.text
+    );
+}
+
+#[test]
 fn zeros_and_single_requests_are_no_certainty() {
     let goodput = |actual: &Told| actual.json["rows"][1].clone();
     let actual = compared(&paced(1.0, [0.0; 5]), &paced(1.001, [0.0; 5]), None);

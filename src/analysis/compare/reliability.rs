@@ -231,13 +231,14 @@ fn lost_goodput_starts(
     candidate_cell: &CellStats,
     cells: usize,
 ) -> Option<LostStarts> {
-    let is_gating = |metric: &Metric| {
+    // Whatever decides the comparison: more tokens of which none is in time are no gain.
+    let is_known = |metric: &Metric| {
         let name = metric.name();
-        baseline_cell.gates.contains(&name) && candidate_cell.gates.contains(&name)
+        [baseline_cell, candidate_cell]
+            .iter()
+            .all(|cell| !cell.start_values(&name).is_empty())
     };
-    let metric = [Metric::Goodput, Metric::Attainment]
-        .into_iter()
-        .find(is_gating)?;
+    let metric = [Metric::Goodput, Metric::Attainment].into_iter().find(is_known)?;
     if baseline_cell.limits.get(SLO) != candidate_cell.limits.get(SLO) {
         return None;
     }

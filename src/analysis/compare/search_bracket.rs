@@ -36,7 +36,7 @@ mod tests {
         assert_eq!(unreliable_search_reason(&record(4.0, 5.0)), None);
         for fails_at in [4.0, 2.0] {
             let doubt = unreliable_search_reason(&record(4.0, fails_at)).unwrap();
-            assert!(doubt.contains("not below"), "{doubt}");
+            assert!(doubt.contains("the same or a lower load missed it"), "{doubt}");
         }
     }
 }

@@ -368,7 +368,7 @@ pub(crate) const TABLE: &[CodeEntry] = &[
         bound: &[
             "`max_cache_hits`: 0.05. The share of cached prompt tokens may be at most this value below the share of tokens that prompts have in common.",
             "If the engine's counters and its answers give different shares of cached tokens, the lower share counts.",
-            "Searches are not judged, and neither are scenarios without `common_prefix`.",
+            "Cache hits are not judged in searches, and not in scenarios without `common_prefix`.",
         ],
         source: "prompts are generated so that the share of repeated tokens is known",
         implied_codes: &[],

@@ -287,7 +287,9 @@ impl Rules for VllmServe {
                     let unit = trace.unit_s;
                     report(
                         "vllm_serve",
-                        format!("the unit of timestamps is {unit} s; write 0 or a positive number"),
+                        format!(
+                            "the unit of timestamps is {unit} s, but it cannot be negative or infinite; write the number of seconds in one unit"
+                        ),
                     );
                 }
             }

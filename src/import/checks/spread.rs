@@ -12,6 +12,9 @@ use crate::import::result_block::WarningSubject;
 /// interpolate percentiles differently.
 const MAX_SPREAD_SHARE: f64 = 0.9;
 
+/// The number of requests of a file that does not say it.
+const FEWEST_REQUESTS: f64 = 10.0;
+
 /// A percentile of a latency.
 struct Percentile {
     metric: Metric,
@@ -49,10 +52,10 @@ impl Checks<'_> {
     fn percentile(&self, statistic: Statistic, sample: LatencyKind, share: f64) -> Option<Percentile> {
         let metric = time(statistic, sample);
         let (range, line) = self.printed(metric)?;
-        let completed = self
-            .result
-            .figure(Metric::Completed)
-            .filter(|count| *count >= 2.0)?;
+        let completed = self.result.figure(Metric::Completed).unwrap_or(FEWEST_REQUESTS);
+        if completed < 2.0 {
+            return None;
+        }
         // Of n values, at least p(n-1) lie at or below the percentile, and at least (1-p)(n-1) at or above
         // it.
         let of_few = 1.0 - 1.0 / completed;

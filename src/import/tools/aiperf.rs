@@ -5,8 +5,8 @@
 use serde_json::{Map, Value};
 
 use super::fields::{
-    are_close, count, first_number, first_text, is_per_second, ms_per_unit, number, put, put_scaled,
-    put_times, small_count, text, unknown_format,
+    are_close, count, first_number, first_text, is_per_second, ms_per_unit, no_outcome, number, put,
+    put_scaled, put_times, small_count, text, unknown_format,
 };
 use crate::analysis::metrics::{LatencyKind, Metric, Quantity, TokenCount};
 use crate::config::workload::Profile;
@@ -113,6 +113,14 @@ pub(super) fn read(document: &Value) -> Result<Parsed, String> {
     put_duration(&mut result, document);
     read_options(&mut result, document);
     warn_about_counts(&mut result);
+    let ended: f64 = [Metric::Completed, Metric::Failed]
+        .iter()
+        .filter_map(|metric| result.figure(*metric))
+        .sum();
+    let all = result.options.prompts.map(|prompts| prompts as f64);
+    if let Some(all) = all.filter(|all| *all > ended) {
+        result.warn(1, WarningSubject::Figures, no_outcome(all - ended, all));
+    }
     if document.get("was_cancelled") == Some(&Value::Bool(true)) {
         let message =
             "the benchmark was cancelled before its end, so its figures cover only a part of the load";

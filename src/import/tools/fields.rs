@@ -44,6 +44,14 @@ pub(super) fn small_count(document: &Value, pointer: &str) -> Option<u32> {
     count(document, pointer).and_then(|value| u32::try_from(value).ok())
 }
 
+/// The largest number of GPUs of an engine that is believed.
+pub(super) const MAX_GPUS: u32 = 65_536;
+
+/// A number of GPUs, or a parallel size.
+pub(super) fn gpu_count(document: &Value, pointer: &str) -> Option<u32> {
+    small_count(document, pointer).filter(|gpus| *gpus <= MAX_GPUS)
+}
+
 /// The text at a JSON pointer, if it is not empty.
 pub(super) fn text(document: &Value, pointer: &str) -> Option<String> {
     let text = document.pointer(pointer)?.as_str()?.trim();
@@ -82,6 +90,13 @@ pub(super) fn is_per_second(unit: &str) -> bool {
 pub(super) fn unknown_format(tool: &str, version: &str, known: &str) -> String {
     format!(
         "the file has format {version} of {tool}, but `matrix` knows only format {known}: compare the imported figures with those of {tool}"
+    )
+}
+
+/// The warning about requests of which a file says neither that they succeeded nor that they failed.
+pub(super) fn no_outcome(missing: f64, all: f64) -> String {
+    format!(
+        "{missing} of {all} requests have no outcome: they are counted neither as successful nor as failed"
     )
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::fields::{are_close, ms_per_unit, number, put, put_times, small_count, text};
+use super::fields::{are_close, ms_per_unit, no_outcome, number, put, put_times, small_count, text};
 use crate::analysis::metrics::{LatencyKind, Metric, Quantity, TokenCount};
 use crate::config::workload::Profile;
 use crate::import::result_block::{Parsed, ResultBlock, WarningSubject};
@@ -57,6 +57,7 @@ pub(super) fn read(document: &Value) -> Result<Parsed, String> {
         );
     }
     put_tokens(&mut result, document, metrics);
+    warn_about_counts(&mut result, metrics);
     let share = number(metrics, "/error_rate").filter(|share| *share > 0.0);
     if let Some(share) = share.filter(|_| result.figure(Metric::Failed) == Some(0.0)) {
         let message = format!("the error rate is {share}, but no request is counted as failed");
@@ -73,16 +74,52 @@ pub(super) fn read(document: &Value) -> Result<Parsed, String> {
     Ok((vec![result], Vec::new()))
 }
 
+/// Warns if requests have no outcome, or errors are not counted as failures.
+fn warn_about_counts(result: &mut ResultBlock, metrics: &Value) {
+    let figure = |metric| result.figure(metric).unwrap_or(0.0);
+    let (ended, failed) = (
+        figure(Metric::Completed) + figure(Metric::Failed),
+        figure(Metric::Failed),
+    );
+    let mut messages = Vec::new();
+    if let Some(all) = number(metrics, "/num_requests").filter(|all| *all > ended) {
+        messages.push(no_outcome(all - ended, all));
+    }
+    let codes = metrics.get("error_codes_frequency").and_then(Value::as_object);
+    let errors: f64 = codes
+        .into_iter()
+        .flatten()
+        .filter_map(|(_, count)| count.as_f64())
+        .sum();
+    if errors > failed {
+        messages.push(format!(
+            "the file lists {errors} requests with an error code, but counts {failed} as failed"
+        ));
+    }
+    for message in messages {
+        result.warn(1, WarningSubject::Figures, message);
+    }
+}
+
 /// Sets token sums and throughput, unless requests of a warm-up or cool-down were left out of the sums:
 /// genai-bench divides such sums by the whole duration all the same.
 fn put_tokens(result: &mut ResultBlock, document: &Value, metrics: &Value) {
     let sums = ["num_input_tokens", "num_output_tokens"];
-    let is_partial = sums.iter().any(|key| {
-        number(metrics, &format!("/stats/{key}/sum"))
-            .zip(sum_of_requests(document, key))
-            .is_some_and(|(sum, all)| !are_close(sum, all, MAX_SUM_DIFFERENCE))
-    });
-    if is_partial {
+    let both = |key: &'static str| {
+        let sum = number(metrics, &format!("/stats/{key}/sum"))?;
+        let all = sum_of_requests(document, key)?;
+        (!are_close(sum, all, MAX_SUM_DIFFERENCE)).then_some((key, sum, all))
+    };
+    let differing: Vec<(&str, f64, f64)> = sums.into_iter().filter_map(both).collect();
+    // A part of the requests has no more tokens than all of them.
+    if let Some((key, sum, all)) = differing.iter().find(|(_, sum, all)| sum > all) {
+        let message = format!(
+            "the sum of `{key}` is {sum}, but its requests have {all} in total; token sums and token throughput are not imported"
+        );
+        result.warn(1, WarningSubject::Figures, message);
+        return;
+    }
+    if !differing.is_empty() {
         let message = "genai-bench leaves a warm-up or cool-down out of the latencies and token sums, but includes it \
             in the duration. Token sums and token throughput are therefore not imported";
         result.warn(1, WarningSubject::Nothing, message);

@@ -50,7 +50,19 @@ pub(super) fn read(document: &Value, text: &str) -> Result<Parsed, String> {
             warnings.push(Warning::new(line, WarningSubject::Nothing, message));
             continue;
         }
-        let result = read_benchmark(document, benchmark, line);
+        let mut result = read_benchmark(document, benchmark, line);
+        let strategy = |one: &Value| one.pointer("/config/strategy").cloned();
+        let same = benchmarks[..at]
+            .iter()
+            .position(|earlier| strategy(earlier).is_some() && strategy(earlier) == strategy(benchmark));
+        if let Some(same) = same {
+            let message = format!(
+                "benchmarks {} and {} have the same load but different figures. They are imported as two starts of one engine; if one of them is a copy, remove it",
+                same + 1,
+                at + 1
+            );
+            result.warn(line, WarningSubject::Figures, message);
+        }
         if result
             .figure(Metric::Completed)
             .is_some_and(|completed| completed > 0.0)
@@ -102,7 +114,11 @@ fn read_benchmark(document: &Value, benchmark: &Value, line: u32) -> ResultBlock
         let mean = successful(name).and_then(|rates| number(rates, "/mean"));
         put(&mut result, metric, mean.filter(|mean| *mean > 0.0));
     }
-    align_rates(&mut result);
+    let window = ["warmup_duration", "cooldown_duration"]
+        .iter()
+        .filter_map(|key| number(benchmark, &format!("/{key}")))
+        .reduce(f64::max);
+    align_rates(&mut result, window != Some(0.0));
     put_times(
         &mut result,
         LatencyKind::Ttft,
@@ -174,8 +190,8 @@ fn put_counts(result: &mut ResultBlock, benchmark: &Value, metrics: &Value) {
 
 /// Makes throughput that of the sums over the duration, or leaves out both. GuideLLM derives its rates from single
 /// events, of which it drops some at the ends of a measurement. With a warm-up or cool-down they are those of a
-/// window, but requests that touch it are counted as a whole.
-fn align_rates(result: &mut ResultBlock) {
+/// window, but requests that touch it are counted as a whole. Without such a window (`may_have_window`) they contradict each other.
+fn align_rates(result: &mut ResultBlock, may_have_window: bool) {
     let Some(duration) = result.figure(Metric::Duration) else {
         return;
     };
@@ -211,6 +227,12 @@ fn align_rates(result: &mut ResultBlock) {
         Metric::Tokens(TokenCount::Output),
     ] {
         result.figures.remove(&metric);
+    }
+    if !may_have_window {
+        let message = "throughput is not the number of tokens over the duration, although the benchmark had neither a \
+            warm-up nor a cool-down. Token sums and duration are not imported";
+        result.warn(result.line, WarningSubject::Figures, message);
+        return;
     }
     let message = "GuideLLM computes throughput for the time between warm-up and cool-down. Its token sums \
         also include all tokens of requests that are only partly in this time. Token sums and duration are \

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::fields::{are_close, number, put, put_times, small_count};
+use super::fields::{are_close, no_outcome, number, put, put_times, small_count};
 use crate::analysis::metrics::{LatencyKind, Metric, Quantity, TokenCount};
 use crate::config::workload::Profile;
 use crate::import::result_block::{Parsed, ResultBlock, WarningSubject};
@@ -50,11 +50,11 @@ pub(super) fn read(document: &Value) -> Result<Parsed, String> {
     }
     let failed = number(document, "/failures/count").unwrap_or(0.0);
     if let Some(all) = number(document, "/load_summary/count").filter(|all| *all > completed + failed) {
-        let message = format!(
-            "{} of {all} requests have no outcome: they are counted neither as successful nor as failed",
-            all - completed - failed
+        result.warn(
+            1,
+            WarningSubject::Figures,
+            no_outcome(all - completed - failed, all),
         );
-        result.warn(1, WarningSubject::Figures, message);
     }
     put_duration(&mut result, document, completed);
     put_tokens(&mut result, document, completed);
@@ -116,9 +116,16 @@ fn put_tokens(result: &mut ResultBlock, document: &Value, completed: f64) {
         let is_used = |sum: &f64| are_close(sum / duration, rate, MAX_RATE_DIFFERENCE);
         let used = sums.into_iter().flatten().find(is_used);
         put(result, Metric::Tokens(count), used);
+        if let Some(sum) = sums.into_iter().flatten().next().filter(|_| used.is_none()) {
+            let message = format!(
+                "{} is {rate:.2} tok/s, but {sum} tokens in {duration:.2} s are {:.2} tok/s",
+                Metric::Throughput(quantity).label(),
+                sum / duration
+            );
+            result.warn(1, WarningSubject::Figures, message);
+        }
     }
-    let counted = result.figure(Metric::Tokens(TokenCount::Output));
-    if let Some((counted, reported)) = counted.zip(reported)
+    if let Some((counted, reported)) = sum("output_len").zip(reported)
         && !are_close(counted, reported, 0.1)
     {
         let message = format!(

@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use super::fields::{are_close, number, put, put_scaled, small_count, text};
+use super::fields::{MAX_GPUS, are_close, gpu_count, number, put, put_scaled, small_count, text};
 use crate::analysis::metrics::{LatencyKind, Metric, Quantity, Statistic};
 use crate::config::workload::Profile;
 use crate::import::result_block::{EngineTitle, Parsed, ResultBlock, Warning, WarningSubject};
@@ -77,7 +77,7 @@ pub(super) fn read(document: &Value) -> Result<Parsed, String> {
             }
             None => {
                 let message = format!(
-                    "row {at} is ignored: it is not a result of InferenceX, or its number of GPUs is missing"
+                    "row {at} is ignored: it is not a result of InferenceX, or its number of GPUs is missing or above {MAX_GPUS}"
                 );
                 warnings.push(Warning::new(1, WarningSubject::Nothing, message));
             }
@@ -134,7 +134,7 @@ struct Gpus {
 impl Gpus {
     /// `None` if the row does not name them.
     fn of_row(row: &Value) -> Option<Self> {
-        let size = |key: &str| small_count(row, &format!("/{key}"));
+        let size = |key: &str| gpu_count(row, &format!("/{key}"));
         let parts = size("num_prefill_gpu").zip(size("num_decode_gpu"));
         let gpus = match parts {
             Some((prefill, decode)) => {
@@ -147,8 +147,9 @@ impl Gpus {
                 }
             }
             None => {
-                let pp = size("pp").unwrap_or(1);
-                let pcp = size("pcp_size").unwrap_or(1);
+                // A size that is there, but is none, is not one.
+                let of_key = |key: &str| row.get(key).map_or(Some(1), |_| size(key));
+                let (pp, pcp) = (of_key("pp")?, of_key("pcp_size")?);
                 let all = size("tp")?.checked_mul(pp)?.checked_mul(pcp)?;
                 Self {
                     all,
@@ -157,7 +158,7 @@ impl Gpus {
                 }
             }
         };
-        (gpus.all > 0).then_some(gpus)
+        (1..=MAX_GPUS).contains(&gpus.all).then_some(gpus)
     }
 }
 

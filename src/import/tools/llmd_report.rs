@@ -6,7 +6,8 @@
 use serde_json::Value;
 
 use super::fields::{
-    are_close, count, first_number, first_text, ms_per_unit, number, put, put_times, small_count, text,
+    are_close, count, first_number, first_text, gpu_count, ms_per_unit, number, put, put_times, small_count,
+    text,
 };
 use crate::analysis::metrics::{LatencyKind, Metric, Quantity, TokenCount};
 use crate::config::workload::Profile;
@@ -277,14 +278,34 @@ fn put_tokens(result: &mut ResultBlock, figures: &Value) {
     }
 }
 
+/// The load in the settings of the harness: the stage of inference-perf, or the only phase of AIPerf that counts.
+fn load_of_harness(load: &Value) -> &Value {
+    let stage = count(load, "/metadata/stage").unwrap_or(0);
+    let of_stage = load.pointer(&format!("/args/load/stages/{stage}"));
+    let phases = load
+        .pointer("/native/config/phases")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten();
+    let mut counted = phases.filter(|phase| text(phase, "/kind").as_deref() == Some("profiling"));
+    let of_phase = counted.next().filter(|_| counted.next().is_none());
+    of_stage.or(of_phase).unwrap_or(&Value::Null)
+}
+
 fn read_load(result: &mut ResultBlock, document: &Value) {
     let none = Value::Null;
     let load = document.pointer("/scenario/load").unwrap_or(&none);
     let options = &mut result.options;
     options.line = 1;
-    options.rate =
-        first_number(load, &["/standardized/rate_qps", "/args/qps_values"]).filter(|rate| *rate > 0.0);
-    options.concurrency = small_count(load, "/standardized/concurrency").filter(|limit| *limit > 0);
+    let own = load_of_harness(load);
+    options.rate = first_number(load, &["/standardized/rate_qps", "/args/qps_values"])
+        .or_else(|| number(own, "/rate"))
+        .filter(|rate| *rate > 0.0);
+    options.concurrency = ["/concurrency", "/concurrency_level"]
+        .iter()
+        .find_map(|pointer| small_count(own, pointer))
+        .or_else(|| small_count(load, "/standardized/concurrency"))
+        .filter(|limit| *limit > 0);
     if options.rate.is_none() && options.concurrency.is_some() {
         options.rate = Some(f64::INFINITY);
     }
@@ -371,7 +392,7 @@ fn read_stack(result: &mut ResultBlock, document: &Value) {
     // Reports count the accelerators of one replica, or of all.
     launch.gpus = counts.filter(|count| *count > 0 && !has_replicas);
     if let [one] = accelerators[..] {
-        let size = |key: &str| small_count(one, &format!("/parallelism/{key}")).filter(|size| *size > 0);
+        let size = |key: &str| gpu_count(one, &format!("/parallelism/{key}")).filter(|size| *size > 0);
         (launch.tp, launch.pp) = (size("tp"), size("pp"));
         (launch.dp, launch.ep) = (size("dp"), size("ep"));
     }

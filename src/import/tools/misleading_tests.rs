@@ -142,3 +142,73 @@ fn two_results_of_one_configuration_of_inferencex_are_suspect() {
     );
     assert_eq!(verdict, Verdict::Suspect);
 }
+
+#[test]
+fn figures_that_cannot_be_true_together_are_suspect() {
+    let with = |file: &str, changes: &[(&str, Value)]| {
+        let mut document = fixture(file);
+        for (pointer, value) in changes {
+            *document.pointer_mut(pointer).unwrap() = value.clone();
+        }
+        document
+    };
+    let inference_perf = include_str!("../../../tests/fixtures/import/inference-perf.json");
+    let genai_bench = include_str!("../../../tests/fixtures/import/genai-bench.json");
+    let guidellm = include_str!("../../../tests/fixtures/import/guidellm.json");
+    let thousandfold = |pointer: &str| {
+        let document = fixture(genai_bench);
+        let mut stats = document.pointer(pointer).unwrap().clone();
+        for (_, value) in stats.as_object_mut().unwrap() {
+            *value = json!(value.as_f64().unwrap_or(0.0) * 1000.0);
+        }
+        stats
+    };
+    let mut slow_mean = row_of_inferencex();
+    slow_mean["mean_e2el"] = json!(85.9);
+    let mut few_slots = row_of_inferencex();
+    few_slots["conc"] = json!(1);
+    for (document, message) in [
+        (
+            with(
+                inference_perf,
+                &[("/successes/throughput/output_tokens_per_sec", json!(3325.1))],
+            ),
+            "is above total throughput",
+        ),
+        (
+            with(
+                genai_bench,
+                &[(
+                    "/aggregated_metrics/stats/tpot",
+                    thousandfold("/aggregated_metrics/stats/tpot"),
+                )],
+            ),
+            "is above mean E2E",
+        ),
+        (
+            with(genai_bench, &[("/aggregated_metrics/num_requests", json!(520))]),
+            "have no outcome",
+        ),
+        (
+            with(
+                genai_bench,
+                &[("/aggregated_metrics/error_codes_frequency", json!({"500": 52}))],
+            ),
+            "52 requests with an error code, but counts 0 as failed",
+        ),
+        (
+            with(guidellm, &[("/benchmarks/0/duration", json!(0.311))]),
+            "neither a warm-up nor a cool-down",
+        ),
+        (json!([slow_mean]), "with a standard deviation of"),
+        (json!([few_slots]), "1 requests at once with a mean TPOT of"),
+    ] {
+        let (warnings, verdict) = warned(&document);
+        assert!(warnings.contains(message), "{message}: {warnings}");
+        assert_eq!(verdict, Verdict::Suspect, "{message}");
+    }
+    let mut absurd = row_of_inferencex();
+    absurd["tp"] = json!(1_000_000_000);
+    let run = import(&json!([row_of_inferencex(), absurd]));
+    assert_eq!(run.summaries.len(), 1, "{:?}", run.warnings);
+}

@@ -371,7 +371,7 @@ pub(super) fn line_sample(line: &Line) -> String {
 fn alt_text(plot: &Plot) -> String {
     let names: Vec<&str> = plot.lines.iter().map(|line| line.name.as_str()).collect();
     let over = match plot.y.kind {
-        AxisKind::Share => format!("cumulative share of values over {}", axis_title(&plot.x)),
+        AxisKind::Share => format!("cumulative share of values up to each {}", axis_title(&plot.x)),
         _ => format!("{} over {}", axis_title(&plot.y), axis_title(&plot.x)),
     };
     let happened: Vec<&str> = plot.events.iter().map(|event| event.title.as_str()).collect();

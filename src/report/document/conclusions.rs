@@ -7,6 +7,7 @@ use crate::analysis::metrics::{Direction, Metric};
 use crate::report::tables::{
     CellCost, Conclusion as Supported, Group, Lead, ReportCell, cell_cost, dollars, tier_capacities,
 };
+use crate::results::record::cell::Origin;
 use crate::results::record::validity::Verdict;
 
 /// What the report says about one model and load.
@@ -254,10 +255,15 @@ fn alone_sentence(group: &Group<'_, '_>) -> String {
     );
     let others = match group.rows.len() {
         1 => "there is no other row for a comparison",
-        _ => "no other row has valid results",
+        _ => "every other row is invalid or has no results",
+    };
+    let doubt = match (group.rows[at].validity(), group.rows[at].origin()) {
+        (Verdict::Suspect, _) => "; this figure is suspect",
+        (_, Origin::Imported) => "; another tool measured it",
+        _ => "",
     };
     format!(
-        "{} has {reached}; {others}{}.",
+        "{} has {reached}{doubt}; {others}{}.",
         group.names[at],
         cost_text(group.rows[at], None)
     )

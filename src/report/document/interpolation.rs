@@ -45,23 +45,15 @@ struct EngineCurve {
     range: [f64; 2],
     /// The curve of each start; empty unless all points have the same starts, at least two.
     starts: Vec<MonotoneCurve>,
+    /// Interactivity of invalid points: between the points next to one, nothing is interpolated.
+    gaps: Vec<f64>,
     validity: Verdict,
 }
 
 impl EngineCurve {
-    /// The curve through the points of an engine that no other of its points beats in both values. `None` with fewer
-    /// than two.
+    /// The curve through the points of an engine. `None` with fewer than two, or if two have the same interactivity.
     fn new(engine: &str, points: &[&OperatingPoint]) -> Option<Self> {
-        let is_beaten = |point: &OperatingPoint| {
-            points.iter().any(|other| {
-                other.interactivity_tok_s >= point.interactivity_tok_s
-                    && other.output_tok_s >= point.output_tok_s
-                    && (other.interactivity_tok_s, other.output_tok_s)
-                        != (point.interactivity_tok_s, point.output_tok_s)
-            })
-        };
-        let mut kept: Vec<&OperatingPoint> =
-            points.iter().copied().filter(|point| !is_beaten(point)).collect();
+        let mut kept: Vec<&OperatingPoint> = points.to_vec();
         kept.sort_by(|a, b| a.interactivity_tok_s.total_cmp(&b.interactivity_tok_s));
         let curve = MonotoneCurve::new(
             kept.iter()
@@ -70,10 +62,13 @@ impl EngineCurve {
         )?;
         let starts = kept[0].starts.len();
         let are_alike = starts > 1 && kept.iter().all(|point| point.starts.len() == starts);
-        let of_starts: Option<Vec<MonotoneCurve>> = (0..starts)
-            .map(|start| MonotoneCurve::new(kept.iter().map(|point| point.starts[start]).collect()))
-            .take_while(|_| are_alike)
-            .collect();
+        let of_start = |start: usize| {
+            let mut points: Vec<[f64; 2]> = kept.iter().map(|point| point.starts[start]).collect();
+            points.sort_by(|a, b| a[0].total_cmp(&b[0]));
+            MonotoneCurve::new(points)
+        };
+        let of_starts: Option<Vec<MonotoneCurve>> =
+            (0..starts).take_while(|_| are_alike).map(of_start).collect();
         let starts = of_starts.unwrap_or_default();
         let ends = starts.iter().map(MonotoneCurve::range);
         let of_means = curve.range();
@@ -85,6 +80,7 @@ impl EngineCurve {
             curve,
             range,
             starts,
+            gaps: Vec::new(),
             validity: kept
                 .iter()
                 .map(|point| point.validity)
@@ -93,9 +89,11 @@ impl EngineCurve {
         })
     }
 
-    /// The output at a speed; `None` where a start did not reach it.
+    /// The output at a speed; `None` where a start did not reach it, or the load next to it is invalid.
     fn at(&self, interactivity_tok_s: f64) -> Option<InterpolatedOutput> {
-        if !(self.range[0]..=self.range[1]).contains(&interactivity_tok_s) {
+        let is_between = |gap: &f64| self.curve.is_between_same_points(*gap, interactivity_tok_s);
+        if self.gaps.iter().any(is_between) || !(self.range[0]..=self.range[1]).contains(&interactivity_tok_s)
+        {
             return None;
         }
         let of_starts: Option<Vec<f64>> = self
@@ -127,11 +125,13 @@ pub(super) fn interpolations(points: &[OperatingPoint], slo_tok_s: Option<f64>) 
     let curves: Vec<EngineCurve> = engines
         .into_iter()
         .filter_map(|engine| {
-            let own: Vec<&OperatingPoint> = points
-                .iter()
-                .filter(|point| point.engine == engine && point.validity != Verdict::Invalid)
-                .collect();
-            EngineCurve::new(engine, &own)
+            let own = points.iter().filter(|point| point.engine == engine);
+            let (invalid, valid): (Vec<&OperatingPoint>, Vec<&OperatingPoint>) =
+                own.partition(|point| point.validity == Verdict::Invalid);
+            Some(EngineCurve {
+                gaps: invalid.iter().map(|point| point.interactivity_tok_s).collect(),
+                ..EngineCurve::new(engine, &valid)?
+            })
         })
         .collect();
     let low = curves.iter().map(|curve| curve.range[0]).fold(0.0, f64::max);
@@ -216,9 +216,9 @@ pub(crate) fn interpolation_table(tradeoff: &Tradeoff) -> Option<Table> {
         columns,
         rows: rows.collect(),
         notes: vec![
-            "values are interpolated between measured loads on a monotone curve, never beyond them, and no verdict follows from them; in parentheses: \
-             the smallest and the largest value that the curves of single starts give; `overlap`: the ranges of two engines overlap; `no range`: an engine has only one start, or the loads of its starts are not in the same order"
-                .to_owned(),
+            "values between measured loads are interpolated on a monotone curve; there is none beyond the measured loads, and they are no verdicts".to_owned(),
+            "in parentheses: the smallest and the largest value on the curves of single starts; `overlap`: these ranges of two engines overlap".to_owned(),
+            "`no range`: an engine has only one start, or a start has no valid figures at one of the loads".to_owned(),
         ],
     })
 }
@@ -357,15 +357,22 @@ mod tests {
     }
 
     #[test]
-    fn a_load_that_another_of_the_same_engine_beats_in_both_is_not_on_its_curve() {
-        let points = [
+    fn the_curve_goes_through_every_valid_load_and_not_past_an_invalid_one() {
+        let mut points = vec![
             point("a", 30.0, 100.0, &[]),
             point("a", 12.0, 90.0, &[]),
             point("a", 10.0, 500.0, &[]),
         ];
-        let speeds = interpolations(&points, Some(12.0));
-        let at_12 = speeds.iter().find(|speed| speed.is_slo).unwrap();
-        assert!((at_12.engines[0].output_tok_s - 460.0).abs() < 1e-9, "{at_12:?}");
+        let at_slo = |points: &[OperatingPoint], slo: f64| {
+            let speeds = interpolations(points, Some(slo));
+            let speed = speeds.into_iter().find(|speed| speed.is_slo)?;
+            Some(speed.engines[0].output_tok_s)
+        };
+        // The load at 12 was measured, although another one beats it in both values.
+        assert_eq!(at_slo(&points, 12.0), Some(90.0));
+        points[1].validity = Verdict::Invalid;
+        assert_eq!(at_slo(&points, 12.0), None);
+        assert_eq!(at_slo(&points, 20.0), None, "the invalid load lies next to it");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 use super::comparisons::Ranking;
 use super::legend;
 use crate::report::table::{Align, Column, Mark, Row, Table, Value};
-use crate::report::tables::{self, Group, ReportCell, latency_tables};
+use crate::report::tables::{self, Group, ReportCell, latency_tables, short_names};
 use crate::results::record::validity::{Reason, Verdict};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -160,7 +160,7 @@ fn reasons_table(
         column("cells", Align::Left, 1),
     ];
     let mut findings: BTreeMap<_, Vec<(String, &Reason)>> = BTreeMap::new();
-    for (cell, name) in cells.iter().zip(short_names(cells)) {
+    for (cell, name) in cells.iter().zip(short_names(cells.iter())) {
         for summary in &cell.summaries {
             let reasons = summary.validity.iter().flat_map(|validity| &validity.reasons);
             for reason in reasons.filter(|reason| has_weight(reason.weight)) {
@@ -214,22 +214,4 @@ fn abbreviate<'a>(texts: impl Iterator<Item = &'a str>) -> String {
         more => format!("; and {more} more"),
     };
     different[..different.len().min(MAX_NAMED_CELLS)].join("; ") + &more
-}
-
-/// Names of cells: in words if these are unique in the report, else by run and key.
-fn short_names(cells: &[ReportCell<'_>]) -> Vec<String> {
-    let words =
-        |cell: &ReportCell<'_>| format!("{} · {} · {}", cell.engine(), cell.launch.model, cell.scenario());
-    let words: Vec<String> = cells.iter().map(words).collect();
-    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for words in &words {
-        *counts.entry(words).or_default() += 1;
-    }
-    let named = cells.iter().zip(&words);
-    named
-        .map(|(cell, words)| match counts[words.as_str()] {
-            1 => words.clone(),
-            _ => cell.name(),
-        })
-        .collect()
 }

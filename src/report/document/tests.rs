@@ -505,6 +505,36 @@ fn a_planted_tenth_is_in_sentence_chart_and_table_alike() {
 }
 
 #[test]
+fn more_tokens_of_which_fewer_requests_are_within_the_slo_win_nothing() {
+    const STEADY: [f64; 5] = [1.0, 1.004, 0.996, 1.002, 0.998];
+    let with_goodput = |cases: Vec<Case>, goodput: f64| {
+        cases.into_iter().map(move |mut case| {
+            for summary in &mut case.summaries {
+                let figures = summary.figures.get_mut(&Definitions::Matrix).unwrap();
+                figures.insert(Metric::Goodput.name(), Some(goodput));
+            }
+            case
+        })
+    };
+    let document = |goodput: f64| {
+        let few = with_goodput(loads("b@2", 1300.0, &STEADY), goodput);
+        let cases = with_goodput(loads("a@1", 1000.0, &STEADY), 7.5).chain(few);
+        TestRun::new("one", cases.collect()).document()
+    };
+    for conclusion in &document(0.0).conclusions {
+        assert_eq!(
+            (conclusion.outcome, &conclusion.winner),
+            (ConclusionOutcome::NoWinner, &None)
+        );
+        let why = "b@2 has better figures, but only 0.00 instead of 7.50 requests per second within the SLO";
+        assert!(conclusion.sentence.contains(why), "{}", conclusion.sentence);
+    }
+    assert!(!drawn("markdown", &document(0.0)).contains("[best"));
+    let all_win = document(8.0).conclusions.iter().all(|one| one.winner.is_some());
+    assert!(all_win, "{:?}", document(8.0).conclusions);
+}
+
+#[test]
 fn a_scenario_whose_name_begins_another_one_has_winners_of_its_own() {
     let of = |scenario: &'static str, factors: &'static [f64], best: f64| {
         let cases = loads("a@1", 1000.0, factors)

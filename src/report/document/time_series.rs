@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::cells::measurement;
-use crate::analysis::compare::gates::Load;
 use crate::analysis::metrics::{self, HistogramKind, Metric};
 use crate::plan::Measurement;
-use crate::report::tables::ReportCell;
+use crate::report::tables::{ReportCell, is_burst};
 use crate::results::record::cell::{Definitions, MeasurementSummary};
 use crate::results::record::histogram::SecondHistogram;
 use crate::results::record::telemetry::{Sample, TelemetrySource};
@@ -150,7 +149,7 @@ pub(super) fn distributions(
                 .collect(),
         })
     };
-    let is_burst = Load::from_scenario(&cell.cell.scenario) == Load::Burst;
+    let is_burst = is_burst(cell);
     let has_meaning = |kind: &HistogramKind| !(is_burst && *kind == HistogramKind::Ttft);
     HistogramKind::ALL
         .into_iter()

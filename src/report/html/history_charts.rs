@@ -75,8 +75,8 @@ pub(super) fn legend() -> Vec<Key> {
         )),
     ];
     let turns = [
-        (PlotEventStyle::Worse, "the level of the values became worse"),
-        (PlotEventStyle::Better, "the level of the values became better"),
+        (PlotEventStyle::Worse, "from here on, values are worse"),
+        (PlotEventStyle::Better, "from here on, values are better"),
         (
             PlotEventStyle::Break,
             "machine or prompts changed: earlier values are not comparable",

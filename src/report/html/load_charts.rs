@@ -45,7 +45,7 @@ fn tradeoff_chart(tradeoff: &Tradeoff) -> Chart {
 pub(super) fn output_axes(is_per_gpu: bool) -> [Axis; 2] {
     let output = match is_per_gpu {
         true => "output per GPU",
-        false => "output of the engine (no GPU)",
+        false => "output of the engine",
     };
     [
         ("interactivity, 1 / mean TPOT", "tok/s per user"),
@@ -85,7 +85,7 @@ fn load_chart(curve: &LoadCurve) -> Chart {
     let limit = curve.slo_ms.map(|value| PlotLimit {
         is_of_x: false,
         value,
-        label: format!("SLO: {value} ms"),
+        label: format!("SLO: {} ms", (value * 10.0).round() / 10.0),
     });
     Chart::Plot(Plot {
         title: format!("{} · {statistic} {}", curve.title, curve.latency),

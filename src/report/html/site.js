@@ -26,26 +26,34 @@
 
   // Columns: the text and the sort key of each.
   const plain = (read) => ({ read, key: (row) => { const text = read(row); return text === MISSING ? null : text.toLowerCase(); } });
+  const dateOf = (row) => texts[runs[row[at.run]][2]];
+  const engineOf = (row) => field(row, "engine") + (row[at.version] < 0 ? "" : ` ${field(row, "version")}`);
+  const pageOf = (row, content) => element("a", content, { href: texts[runs[row[at.run]][1]], title: texts[runs[row[at.run]][3]] });
+  const marks = (names) => names.flatMap((name) => [" ", element("span", name, { class: `mark ${name}` })]);
+  // `cell`, where there is one, draws more than the text.
   const columns = [
-    plain(runName),
-    plain((row) => texts[runs[row[at.run]][2]]),
-    plain(hostOf),
-    plain((row) => field(row, "engine")),
-    plain((row) => field(row, "version")),
-    plain((row) => field(row, "model")),
-    { read: (row) => (row[at.tp] < 0 ? MISSING : String(row[at.tp])), key: (row) => (row[at.tp] < 0 ? null : row[at.tp]) },
-    plain((row) => field(row, "load")),
+    plain(engineOf),
+    plain((row) => `${field(row, "model")} · ${field(row, "load")}`),
   ];
   for (let which = 0; which < MAIN_FIGURES; which += 1) {
     const figure = (row) => row[at.figures][which];
     columns.push({
-      figure,
+      cell: (row) => figureCell(row, figure(row)),
       read: (row) => (figure(row) === 0 ? MISSING : written(figure(row)[0])),
       // What is invalid stands last, like what is missing.
       key: (row) => (figure(row) === 0 || isInvalid(figure(row)) ? null : figure(row)[0]),
     });
   }
-  columns.push(plain((row) => field(row, "verdict")));
+  columns.push(
+    {
+      ...plain((row) => field(row, "verdict")),
+      cell: (row) => element("td", field(row, "verdict"), { class: `verdict ${stateClass(row)}`, title: field(row, "verdict") }),
+    },
+    { read: (row) => (row[at.tp] < 0 ? MISSING : String(row[at.tp])), key: (row) => (row[at.tp] < 0 ? null : row[at.tp]) },
+    plain(dateOf),
+    { ...plain(hostOf), cell: (row) => element("td", [hostOf(row), ...marks(field(row, "origin").split(", ").filter(Boolean))]) },
+    { ...plain(runName), cell: (row) => element("td", pageOf(row, runName(row))) },
+  );
   const searched = rows.map((row) =>
     [...columns.map((column) => column.read(row)), field(row, "origin")].join(" ").toLowerCase());
 
@@ -61,9 +69,8 @@
   const chosen = [];
 
   const stateClass = (row) => ({ "not judged": UNKNOWN, [MISSING]: "failed" })[field(row, "state")] ?? field(row, "state");
-  const figureCell = (row, column) => {
-    const figure = column.figure(row);
-    const cell = element("td", column.read(row), { class: isInvalid(figure) ? "right void" : "right" });
+  const figureCell = (row, figure) => {
+    const cell = element("td", figure === 0 ? MISSING : written(figure[0]), { class: isInvalid(figure) ? "right void" : "right" });
     if (figure !== 0) {
       const starts = row[at.starts];
       cell.title = figure.length > 2
@@ -78,14 +85,9 @@
     const pick = element("input", [], { type: "checkbox", "aria-label": `Compare ${nameOf(row)}` });
     pick.checked = chosen.includes(index);
     pick.addEventListener("change", () => choose(index, pick.checked));
-    const [name, page, , tool] = runs[row[at.run]];
-    const head = element("th", [pick, element("a", texts[name], { href: texts[page], title: texts[tool] })], { scope: "row" });
-    const mark = (name) => [" ", element("span", name, { class: `mark ${name}` })];
-    if (["suspect", "invalid"].includes(field(row, "state"))) head.append(...mark(field(row, "state")));
-    const cells = columns.slice(1, -1).map((column) =>
-      (column.figure ? figureCell(row, column) : element("td", column.read(row))));
-    cells[1].append(...field(row, "origin").split(", ").filter(Boolean).flatMap(mark));
-    cells.push(element("td", field(row, "verdict"), { class: `verdict ${stateClass(row)}`, title: field(row, "verdict") }));
+    const doubt = marks([field(row, "state")].filter((state) => ["suspect", "invalid"].includes(state)));
+    const head = element("th", [pick, pageOf(row, engineOf(row)), ...doubt], { scope: "row" });
+    const cells = columns.slice(1).map((column) => column.cell?.(row) ?? element("td", column.read(row)));
     return element("tr", [head, ...cells], chosen.includes(index) ? { class: "chosen" } : {});
   };
   const draw = () => {
@@ -151,11 +153,12 @@
     .filter(([, row]) => field(row, "state") !== "valid")
     .map(([side, row]) => `${side} is ${field(row, "verdict")}`);
 
-  const overlapNote = (a, b, isAlike) => {
+  const overlapNote = (a, b, isAlike, isTail) => {
     if (a === 0 || b === 0) return MISSING;
     if (isInvalid(a) || isInvalid(b)) return "invalid: no ratio";
     if (a.length < 4 || b.length < 4) return "a side has no interval";
     if (a[2] <= b[3] && b[2] <= a[3]) return "intervals overlap";
+    if (isTail) return "a tail percentile; few requests decide it";
     return isAlike ? `intervals apart, ${b[0] > a[0] ? "B" : "A"} is higher` : "intervals apart";
   };
   const sideOf = (side, row) => {
@@ -178,7 +181,7 @@
         cell(one),
         cell(two),
         element("td", isRatio ? (two[0] / one[0]).toFixed(3) : MISSING, { class: "right" }),
-        element("td", overlapNote(one, two, isAlike)),
+        element("td", overlapNote(one, two, isAlike, label.startsWith("p99"))),
         element("td", better),
       ]);
     });
@@ -192,7 +195,7 @@
   };
   const rowTable = (a, b) => {
     const shown = [
-      ["run", runName], ["date", columns[1].read], ["host (GPU)", hostOf], ["engine", (row) => field(row, "engine")],
+      ["run", runName], ["date", dateOf], ["host (GPU)", hostOf], ["engine", (row) => field(row, "engine")],
       ["version", (row) => field(row, "version")], ["model", (row) => field(row, "model")], ["scenario and load", (row) => field(row, "load")],
       ["starts", (row) => String(row[at.starts])], ["verdict", (row) => field(row, "verdict")],
       ["origin", (row) => field(row, "origin") || "measured"], ["measured with", (row) => texts[runs[row[at.run]][3]]],

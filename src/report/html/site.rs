@@ -56,13 +56,16 @@ struct ColumnView {
 struct RowView {
     page: String,
     run: String,
-    /// `suspect`, `invalid` or nothing, for narrow screens, which do not show the verdict beside the run.
+    /// The engine with its version.
+    engine: String,
+    /// `suspect`, `invalid` or nothing, for narrow screens, which do not show the verdict beside the engine.
     doubt: Option<&'static str>,
+    question: String,
+    tp: String,
     date: String,
     host: String,
     /// Marks of its origin, beside the host.
     marks: Vec<&'static str>,
-    texts: Vec<String>,
     figures: Vec<FigureCell>,
     verdict: String,
     /// The class of the verdict.
@@ -186,21 +189,22 @@ fn columns() -> Vec<ColumnView> {
         is_right: false,
         first,
     };
+    // A narrow screen shows the first ones.
     let mut columns = vec![
-        text("run", "ascending"),
-        text("date", "descending"),
-        text("host (GPU)", "ascending"),
         text("engine", "ascending"),
-        text("version", "descending"),
-        text("model", "ascending"),
+        text("model, scenario and load", "ascending"),
+    ];
+    columns.extend(FIGURES[..MAIN_FIGURES].iter().map(|metric| column_head(*metric)));
+    columns.extend([
+        text("verdict", "ascending"),
         ColumnView {
             is_right: true,
             ..text("tp", "ascending")
         },
-        text("scenario and load", "ascending"),
-    ];
-    columns.extend(FIGURES[..MAIN_FIGURES].iter().map(|metric| column_head(*metric)));
-    columns.push(text("verdict", "ascending"));
+        text("date", "descending"),
+        text("host (GPU)", "ascending"),
+        text("run", "ascending"),
+    ]);
     columns
 }
 
@@ -232,16 +236,15 @@ fn row_view(run: &SiteRun, row: &SiteRow) -> RowView {
         Some(gpu) => format!("{} ({gpu})", or_missing(&row.host_name)),
         None => or_missing(&row.host_name),
     };
-    let texts = [
-        row.engine.clone(),
-        or_missing(&row.version),
-        row.model.clone(),
-        row.tp.map_or_else(|| MISSING.to_owned(), |tp| tp.to_string()),
-        row.load.clone(),
-    ];
     RowView {
         page: run.page.clone(),
         run: single_line(&run.name),
+        engine: single_line(&match &row.version {
+            Some(version) => format!("{} {version}", row.engine),
+            None => row.engine.clone(),
+        }),
+        question: single_line(&format!("{} · {}", row.model, row.load)),
+        tp: row.tp.map_or_else(|| MISSING.to_owned(), |tp| tp.to_string()),
         doubt: match row.state {
             RowState::Suspect | RowState::Invalid => row.state.name(),
             RowState::Valid | RowState::NotJudged | RowState::NoFigures => None,
@@ -252,7 +255,6 @@ fn row_view(run: &SiteRun, row: &SiteRow) -> RowView {
             .split(", ")
             .filter(|mark| !mark.is_empty())
             .collect(),
-        texts: texts.iter().map(|text| single_line(text)).collect(),
         figures: row.figures[..MAIN_FIGURES]
             .iter()
             .map(|figure| figure_cell(*figure))
@@ -326,7 +328,7 @@ fn legend() -> Vec<Key> {
     let marks = [
         (
             PlotEventStyle::Break,
-            "host or prompts changed: earlier values are not comparable",
+            "host, load or settings changed: earlier values are not comparable",
         ),
         (PlotEventStyle::Note, "another version"),
         (PlotEventStyle::MissingValue, "invalid: not drawn"),

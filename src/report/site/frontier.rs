@@ -7,6 +7,7 @@ use super::{Site, SiteRun, day};
 use crate::analysis::metrics::{Metric, Quantity};
 use crate::base::text::pluralize;
 use crate::results::record::cell::Origin;
+use crate::results::record::cell_stats::Facts;
 use crate::results::record::validity::Verdict;
 
 /// Maximum number of versions in a frontier: the newest ones.
@@ -91,8 +92,8 @@ fn frontier(title: String, rows: &[(&SiteRun, &SiteRow)]) -> Option<Frontier> {
         false => FIGURES[0],
     };
     // By version, the newest first: its points by load.
-    let mut versions: Vec<(String, BTreeMap<&str, LoadPoint>)> = Vec::new();
-    let (mut invalid, mut earlier) = (0, 0);
+    let mut versions: Vec<(String, &Facts, BTreeMap<&str, LoadPoint>)> = Vec::new();
+    let (mut invalid, mut earlier, mut other_settings) = (0, 0, 0);
     for (run, row) in rows {
         let figure = |metric| row.drawable(metric);
         let Some((user, output)) = figure(Metric::Interactivity).zip(figure(output)) else {
@@ -103,12 +104,17 @@ fn frontier(title: String, rows: &[(&SiteRun, &SiteRow)]) -> Option<Frontier> {
             .version
             .clone()
             .unwrap_or_else(|| "version unknown".to_owned());
-        let at = versions.iter().position(|(known, _)| *known == name);
+        let settings = &row.conditions.settings;
+        let at = versions.iter().position(|(known, ..)| *known == name);
         let at = at.unwrap_or_else(|| {
-            versions.push((name, BTreeMap::new()));
+            versions.push((name, settings, BTreeMap::new()));
             versions.len() - 1
         });
-        let points = &mut versions[at].1;
+        let (_, newest_settings, points) = &mut versions[at];
+        if *newest_settings != settings {
+            other_settings += 1;
+            continue;
+        }
         match points.contains_key(row.load.as_str()) {
             true => earlier += 1,
             false => {
@@ -118,10 +124,10 @@ fn frontier(title: String, rows: &[(&SiteRun, &SiteRow)]) -> Option<Frontier> {
     }
     let left_out = versions.len().saturating_sub(MAX_VERSIONS);
     versions.truncate(MAX_VERSIONS);
-    versions.sort_by_cached_key(|(version, _)| natural_key(version));
+    versions.sort_by_cached_key(|(version, ..)| natural_key(version));
     let versions: Vec<VersionCurve> = versions
         .into_iter()
-        .map(|(version, points)| VersionCurve {
+        .map(|(version, _, points)| VersionCurve {
             version,
             points: in_order(points.into_values().collect()),
         })
@@ -137,6 +143,16 @@ fn frontier(title: String, rows: &[(&SiteRun, &SiteRow)]) -> Option<Frontier> {
             format!(
                 "only the newest run of each load is shown; {} left out",
                 pluralize(earlier, "earlier cell is", "earlier cells are")
+            )
+        }),
+        (other_settings > 0).then(|| {
+            format!(
+                "each version is shown with the settings of its newest run; {} left out",
+                pluralize(
+                    other_settings,
+                    "cell with other settings is",
+                    "cells with other settings are"
+                )
             )
         }),
         (left_out > 0).then(|| {

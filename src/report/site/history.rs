@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::frontier::{provenance, setup_in_words};
 use super::hosts::HostId;
-use super::row::{FIGURES, MAIN_FIGURES, RowState, SiteRow, figure_index};
+use super::row::{FIGURES, MAIN_FIGURES, RowState, SiteRow, UNKNOWN, figure_index};
 use super::{Site, SiteNight, SiteRun, day};
 use crate::analysis::compare::machines;
 use crate::analysis::metrics::Metric;
@@ -130,6 +130,26 @@ fn moment_of_night<'a>(night: &'a SiteNight, cell: &'a NightlyCell) -> Option<Mo
     })
 }
 
+/// What is known of both sides and differs, but for the names that `is_left_out` names.
+fn known_differences(before: &Facts, after: &Facts, is_left_out: fn(&str) -> bool) -> Vec<String> {
+    let changed = before.iter().filter_map(|(name, earlier)| {
+        let later = after.get(name)?;
+        let is_known = earlier != UNKNOWN && later != UNKNOWN;
+        (is_known && earlier != later && !is_left_out(name)).then(|| format!("{name}: {earlier} → {later}"))
+    });
+    changed.collect()
+}
+
+/// Facts of the load that the digest of the prompts decides.
+fn is_of_prompts(name: &str) -> bool {
+    name.contains("prompts")
+}
+
+/// The settings that a new version changes.
+fn is_of_version(name: &str) -> bool {
+    name == "image name"
+}
+
 impl Moment<'_> {
     /// A figure that may be drawn; `None` if it is unknown or invalid.
     pub(crate) fn figure(&self, metric: Metric) -> Option<MomentFigure> {
@@ -173,8 +193,8 @@ impl Moment<'_> {
         }
     }
 
-    /// Why a figure is not comparable with the one before: differences of hosts and loads; `None` if nothing is known to
-    /// differ.
+    /// Why a figure is not comparable with the one before: differences of hosts, loads and settings; `None` if nothing is
+    /// known to differ.
     pub(crate) fn break_since(&self, earlier: &Self) -> Option<String> {
         let hosts = [earlier, self].map(Self::host);
         let mut differences: Vec<String> = machines::differences(hosts[0], hosts[1])
@@ -185,6 +205,15 @@ impl Moment<'_> {
         match (earlier.prompts(), self.prompts()) {
             (Some(before), Some(after)) if before != after => differences.push("other prompts".to_owned()),
             _ => {}
+        }
+        if let (Source::Row(before), Source::Row(after)) = (&earlier.source, &self.source) {
+            let [before, after] = [&before.conditions, &after.conditions];
+            differences.extend(known_differences(&before.load, &after.load, is_of_prompts));
+            differences.extend(known_differences(
+                &before.settings,
+                &after.settings,
+                is_of_version,
+            ));
         }
         (!differences.is_empty()).then(|| differences.join("; "))
     }

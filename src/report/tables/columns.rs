@@ -1,8 +1,7 @@
 //! The columns that tables share, and the values of a cell in them.
 
-use super::report_cell::{ReportCell, is_unknown, metric_value, status_in_words};
+use super::report_cell::{ReportCell, is_burst, is_unknown, metric_value, status_in_words};
 use super::units::in_percent;
-use crate::analysis::compare::gates::Load;
 use crate::analysis::compare::percentile;
 use crate::analysis::metrics::{LatencyKind, Metric, Quantity, Statistic};
 use crate::report::table::Value;
@@ -72,8 +71,7 @@ pub(super) fn meaningful_columns<'h>(
     group: &[&ReportCell<'_>],
     measured: impl IntoIterator<Item = MetricColumn<'h>>,
 ) -> impl Iterator<Item = MetricColumn<'h>> {
-    let is_burst = |cell: &&ReportCell<'_>| Load::from_scenario(&cell.cell.scenario) == Load::Burst;
-    let has_ttft = !group.iter().all(is_burst);
+    let has_ttft = !group.iter().all(|cell| is_burst(cell));
     let is_ttft = |metric: &Metric| matches!(metric, Metric::Time(_, LatencyKind::Ttft));
     measured
         .into_iter()
@@ -147,9 +145,7 @@ pub(super) fn metric_values(
 /// The value of a figure. A percentile with few requests beyond it is rough, one with fewer than one is
 /// missing. A burst has no TTFT.
 fn metric_cell(report_cell: &ReportCell<'_>, metric: Metric, decimals: usize) -> Value {
-    if matches!(metric, Metric::Time(_, LatencyKind::Ttft))
-        && Load::from_scenario(&report_cell.cell.scenario) == Load::Burst
-    {
+    if matches!(metric, Metric::Time(_, LatencyKind::Ttft)) && is_burst(report_cell) {
         return Value::Missing;
     }
     let value = report_cell.value_with_range(metric, decimals);

@@ -3,7 +3,7 @@
 use super::family::{Answers, Group};
 use super::ratio::{self, Ratio, RatioVerdict, ratio_direction};
 use super::report_cell::ReportCell;
-use super::suspicion::no_win_reason;
+use super::suspicion::{no_win_reason, slo_reason};
 use crate::analysis::compare::comparable::Comparability;
 use crate::analysis::compare::decision::{Answer, Outcome};
 use crate::analysis::compare::verdict;
@@ -67,6 +67,14 @@ pub(super) fn conclude(group: &Group<'_, '_>, answers: &Answers, best: Option<us
             .enumerate()
             .flat_map(|(place, one)| leaders[place + 1..].iter().map(move |other| (*one, *other)))
     };
+    let misses_slo = |(one, other): (usize, usize)| match standing(answers, one, other)? {
+        RatioVerdict::Better => slo_reason(group.rows[one], group.rows[other]),
+        RatioVerdict::Worse => slo_reason(group.rows[other], group.rows[one]),
+        _ => None,
+    };
+    if let Some(why) = pairs().find_map(misses_slo) {
+        return Conclusion::NoWinner { leaders, why };
+    }
     match pairs().find_map(|(one, other)| missing(group, answers, one, other)) {
         Some(why) => Conclusion::NotJudged { leaders, why },
         None => Conclusion::NoWinner {

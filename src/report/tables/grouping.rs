@@ -82,3 +82,20 @@ fn disambiguate(cells: &[&ReportCell<'_>], names: &mut [String], is_alike: &dyn 
         }
     }
 }
+
+/// Names of cells: in words if these are unique among them, else by run and key.
+pub(crate) fn short_names<'r, 'a: 'r>(
+    cells: impl Iterator<Item = &'r ReportCell<'a>> + Clone,
+) -> Vec<String> {
+    let words =
+        |cell: &ReportCell<'_>| format!("{} · {} · {}", cell.engine(), cell.launch.model, cell.scenario());
+    let mut counts: HashMap<String, usize> = HashMap::new();
+    for cell in cells.clone() {
+        *counts.entry(words(cell)).or_default() += 1;
+    }
+    let name = |cell| match words(cell) {
+        words if counts[&words] == 1 => words,
+        _ => cell.name(),
+    };
+    cells.map(name).collect()
+}

@@ -31,7 +31,7 @@ pub(crate) use comparison::comparison_tables;
 pub(crate) use conclusion::{Conclusion, Lead};
 pub(crate) use cost::{CellCost, cell_cost, dollars};
 pub(crate) use family::{Group, compare_groups};
-pub(crate) use grouping::group_by_name;
+pub(crate) use grouping::{group_by_name, short_names};
 pub(crate) use latencies::latency_tables;
 pub(crate) use notes::{concurrent_launches_note, reason_in_words, suspect_reasons};
 pub(crate) use overview::{engine_results, overview};
@@ -39,5 +39,6 @@ pub(crate) use overview_matrix::overview_matrix;
 pub(crate) use probes::{ProbeAgreement, probe_agreement, probe_table};
 pub(crate) use ratio::{Ratio, RatioOrReason, RatioVerdict};
 pub(crate) use report_cell::{
-    ReportCell, is_unknown, mean_of_starts, means_of_starts, metric_value, status_in_words, summary_validity,
+    ReportCell, is_burst, is_unknown, mean_of_starts, means_of_starts, metric_value, status_in_words,
+    summary_validity,
 };

@@ -3,8 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::report_cell::ReportCell;
-use crate::analysis::compare::gates::Load;
+use super::report_cell::{ReportCell, is_burst};
 use crate::analysis::compare::percentile;
 use crate::analysis::compare::precision::NextStep;
 use crate::analysis::metrics::{self, Metric, TokenCount};
@@ -358,10 +357,9 @@ pub(super) fn precision_notes(named: &[(String, &ReportCell<'_>)]) -> Vec<String
 
 /// The note that TTFT is not shown for bursts.
 pub(super) fn burst_ttft_note(named: &[(String, &ReportCell<'_>)]) -> Option<String> {
-    let is_burst = |cell: &&ReportCell<'_>| Load::from_scenario(&cell.cell.scenario) == Load::Burst;
     let rows = named.iter().map(|(_, cell)| *cell);
     let measured: Vec<&ReportCell<'_>> = rows.filter(|cell| cell.completed().next().is_some()).collect();
-    let bursts = measured.iter().copied().filter(is_burst).count();
+    let bursts = measured.iter().filter(|cell| is_burst(cell)).count();
     (bursts > 0).then(|| {
         match bursts == measured.len() {
             true => {

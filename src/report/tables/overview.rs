@@ -1,6 +1,6 @@
 //! The results of each engine, and the overview with a row for every cell at the end of a run.
 
-use super::grouping::{group_by_name, names_of_all};
+use super::grouping::{group_by_name, names_of_all, short_names};
 use super::notes::{DEFINITIONS, burst_ttft_note, caveat_notes, precision_notes, row_notes};
 use super::report_cell::{ReportCell, metric_value};
 use super::units;
@@ -107,7 +107,8 @@ fn table_notes(
     group: &[&ReportCell<'_>],
     more: fn(&[(String, &ReportCell<'_>)]) -> Vec<String>,
 ) -> Vec<String> {
-    let named: Vec<(String, &ReportCell<'_>)> = group.iter().map(|cell| (cell.name(), *cell)).collect();
+    let names = short_names(group.iter().copied());
+    let named: Vec<(String, &ReportCell<'_>)> = names.into_iter().zip(group.iter().copied()).collect();
     let mut notes = row_notes(&named);
     notes.extend(more(&named));
     notes.extend(burst_ttft_note(&named));

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::cost::CellPrices;
+use crate::analysis::compare::gates::Load;
 use crate::analysis::compare::precision::CellPrecision;
 use crate::analysis::graded::agreement::CellAgreement;
 use crate::analysis::graded::reference::AnswerComparison;
@@ -330,6 +331,11 @@ pub(crate) fn is_unknown(cell: &ReportCell<'_>, what: UnknownFact) -> bool {
         .filter_map(|summary| summary.imported.as_ref());
     let is_undeclared = what == UnknownFact::Gpus && cell.launch.gpus().is_none();
     is_undeclared || imported.into_iter().any(|imported| imported.lacks(what))
+}
+
+/// Whether all requests are sent at once: their time to the first token is the wait in the engine's queue. An unknown load is none.
+pub(crate) fn is_burst(cell: &ReportCell<'_>) -> bool {
+    Load::from_scenario(&cell.cell.scenario) == Load::Burst && !is_unknown(cell, UnknownFact::Rate)
 }
 
 /// A figure under the definitions `matrix`. An import that lacks them gives it under the definitions that it

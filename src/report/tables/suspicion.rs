@@ -8,8 +8,23 @@ use crate::analysis::compare::from_run;
 use crate::analysis::metrics::Metric;
 use crate::results::record::validity::ReasonCode;
 
-/// Why a row with better figures does not win against another one: at least one of its starts is suspect, or
-/// at least half of the other row's starts were disturbed and none of its own.
+/// The share of the other row's goodput that a winner must have.
+const MIN_GOODPUT: f64 = 0.95;
+
+/// Why a row with more throughput does not win: it answers fewer requests within the SLO than the other row.
+pub(super) fn slo_reason(winner: &ReportCell<'_>, loser: &ReportCell<'_>) -> Option<String> {
+    let [ours, theirs] = [winner, loser].map(|cell| cell.value(Metric::Goodput));
+    let (ours, theirs) = ours.zip(theirs)?;
+    (ours < MIN_GOODPUT * theirs).then(|| {
+        format!(
+            "{} has better figures, but only {ours:.2} instead of {theirs:.2} requests per second within the SLO",
+            winner.engine()
+        )
+    })
+}
+
+/// Why a row with better figures does not win against another one: it answers fewer requests within the SLO, at least one of
+/// its starts is suspect, or at least half of the other row's starts were disturbed and none of its own.
 pub(super) fn no_win_reason(winner: &ReportCell<'_>, loser: &ReportCell<'_>) -> Option<String> {
     let (ours, theirs) = (suspect_counts(winner), suspect_counts(loser));
     let both = || {
@@ -29,7 +44,8 @@ pub(super) fn no_win_reason(winner: &ReportCell<'_>, loser: &ReportCell<'_>) -> 
         code_list(shared.map(|(code, _)| code))
             .map(|codes| format!("{} alone was disturbed ({codes})", loser.engine()))
     };
-    one_sided_suspicion(winner, loser)
+    slo_reason(winner, loser)
+        .or_else(|| one_sided_suspicion(winner, loser))
         .or_else(both)
         .or_else(disturbed)
 }

@@ -454,7 +454,8 @@ fn how_well_cells_are_known_is_told_once_for_all_that_ended_alike() {
     for (row, certainty) in rows.iter_mut().zip(&certainties) {
         row.precision = Some(certainty);
     }
-    let name = |at: usize| rows[at].name();
+    let names = short_names(rows.iter());
+    let name = |at: usize| &names[at];
     let notes = overview(&rows).notes;
     for note in [
         format!(

@@ -207,7 +207,7 @@ fn unknown_ends_reason(responses: &Responses<'_>) -> Option<Reason> {
     let mut reason = new_reason(
         ReasonCode::OutputShort,
         format!(
-            "{count} of {total} answers ({}) end early for an unknown reason: {named}",
+            "{count} of {total} answers ({}) end early, and their finish reason is unknown: {named}",
             percent(count as f64 / total as f64)
         ),
         Some(percent(MAX_OUTLIER_SHARE)),
