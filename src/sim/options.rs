@@ -292,7 +292,7 @@ impl Options {
             cost.kv_tokens >= least,
             "--kv-tokens",
             &cost.kv_tokens,
-            "use at least as many tokens as `--max-model-len`",
+            "the KV cache must hold at least as many tokens as `--max-model-len`",
         )
     }
 }

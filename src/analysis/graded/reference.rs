@@ -344,7 +344,7 @@ fn reason(comparison: &AnswerComparison, family: usize) -> Reason {
                     100.0 * loss
                 ),
                 None => format!(
-                    "{figures}; even the largest possible loss would be found in less than 80 % of runs"
+                    "{figures}; there are too few answers: even a loss of all of them would be found with a probability below 80 %"
                 ),
             },
             Some(bound),

@@ -239,7 +239,7 @@ fn counted_otherwise(summary: &MeasurementSummary, default: &MeasurementSummary)
         });
         (!is_alike).then(|| {
             format!(
-                "with this configuration, the engine counts {what} tokens differently than with the default: it reports {own} of our own count, but {of_default} with the default"
+                "with this configuration, the engine counts {what} tokens differently than with the default: its count is {own} of our own count, but {of_default} of it with the default"
             )
         })
     };

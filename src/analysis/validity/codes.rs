@@ -519,7 +519,9 @@ pub(crate) const TABLE: &[CodeEntry] = &[
         families: &[],
         meaning: "Some GPU memory in use belonged to no process of the engine. A process that is not visible here may have used the GPU.",
         fix: "Look for other containers, users and virtual machines on the GPU, and measure again.",
-        bound: &["`unexplained_memory`: 1GiB of GPU memory may belong to no process of the engine"],
+        bound: &[
+            "`unexplained_memory`: at most 1GiB of GPU memory in use may belong to no process of the engine",
+        ],
         source: "NVML reports the memory in use and the memory of each process that it lists, so memory of unknown processes can be computed",
         implied_codes: &[GpuNotAtRest, ClocksSpread],
     },

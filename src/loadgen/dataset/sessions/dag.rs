@@ -108,7 +108,7 @@ impl Conversations<'_, '_> {
                     named.insert(child);
                     if !forked.insert(child) {
                         return Err(conversation.place.malformed(format!(
-                            "several entries of `forks` name the conversation `{}`, but a forked conversation can continue only one turn",
+                            "several entries of `forks` start the conversation `{}`, but a conversation can start from one turn only; keep one of these entries",
                             self.all[child].name
                         )));
                     }
