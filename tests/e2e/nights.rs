@@ -480,7 +480,7 @@ fn a_start_that_does_not_count_is_told_with_what_measures_it_again() {
     let three = Bench::of(&small(5, 10));
     three.run(&[]).exits(0);
     set(&three)
-        .says(" with 3; five ")
+        .says(" has 3; a verdict needs at least five starts")
         .says("Measure with `repeats: { starts: 5 }`");
 }
 

@@ -95,7 +95,7 @@ fn what_an_engine_cannot_be_sent_is_refused_before_anything_starts() {
         ),
         (
             "{ dataset: custom, shared_prefix: { groups: 2 } }",
-            "which only `generated-shared-prefix` has",
+            "(only `generated-shared-prefix` has it)",
         ),
         (
             "{ dataset: generated-shared-prefix, shared_prefix: { popularity: { zipf: { alpha: 0 } } } }",

@@ -95,7 +95,11 @@ fn a_better_flag_is_confirmed_and_a_killed_search_measures_nothing_twice() {
     assert_eq!(trials(&record)[0]["set"], "default");
     let page = fs::read_to_string(trials_folder(&bench).join("tune.md")).expect("there is a page");
     assert!(page.starts_with("# Best flags of sim"), "{page}");
-    for part in ["```yaml\n# at the engine `sim`", "## Frontier", "## Trials"] {
+    for part in [
+        "```yaml\n# In the matrix file, replace `args` of the engine `sim`",
+        "## Frontier",
+        "## Trials",
+    ] {
         assert!(page.contains(part), "`{part}` is not in\n{page}");
     }
     let measured = all_ended(&bench);

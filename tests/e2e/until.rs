@@ -131,7 +131,7 @@ fn a_quiet_cell_is_left_alone_and_a_noisy_one_started_again_up_to_the_most() {
         .exits(0)
         .shows("5 starts, up to 6 starts until the confidence interval is within ±50 %")
         .shows("`starts: 3` is raised to 5: 4 more engine starts");
-    let ran = bench.run(&[]).exits(0).says("1 more start, ");
+    let ran = bench.run(&[]).exits(0).says("so the run makes 1 more start (");
     let run = bench.finished();
     assert_eq!(
         (starts(&run, "quiet"), starts(&run, "noisy")),
@@ -268,7 +268,7 @@ fn a_night_looks_at_all_starts_and_decides_by_fresh_ones() {
     bench
         .call(&nightly)
         .exits(1)
-        .says("1 more start, 6 measurements in total")
+        .says("so the run makes 1 more start (6 measurements in total)")
         .says("3 fresh starts decide")
         .shows("  worse: ");
     let night = fs::read_dir(bench.results())

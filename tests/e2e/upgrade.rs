@@ -91,7 +91,7 @@ fn equal_builds_may_be_upgraded_and_a_slower_one_may_not() {
         }
     }
     let markdown = fs::read_to_string(bench.run_folder().join("upgrade.md")).expect("there is a page");
-    assert!(markdown.contains("over all 3 figures"), "{markdown}");
+    assert!(markdown.contains("among all 3 figures together"), "{markdown}");
 }
 
 /// A program that runs the simulated engine with more arguments and changes its help.
@@ -312,7 +312,7 @@ fn two_stored_runs_are_the_sides_of_an_upgrade() {
     assert!(!known(page_of(folder)));
     upgrade(&bench, &["--from", &before, "--to", &before])
         .exits(2)
-        .says("both sides are");
+        .says("`--from` and `--to` name the same measurements");
     upgrade(&bench, &["--from", &before, "--to", "2"])
         .exits(2)
         .says("`--from` sets `run`, but `--to` sets another setting, `version`");

@@ -212,3 +212,23 @@ fn figures_that_cannot_be_true_together_are_suspect() {
     let run = import(&json!([row_of_inferencex(), absurd]));
     assert_eq!(run.summaries.len(), 1, "{:?}", run.warnings);
 }
+
+#[test]
+fn the_load_of_reports_of_llm_d_is_that_of_their_harness() {
+    for (text, limit) in [
+        (
+            include_str!("../../../tests/fixtures/import/llm-d-aiperf.yaml"),
+            Some(8),
+        ),
+        (
+            include_str!("../../../tests/fixtures/import/llm-d-inference-perf.yaml"),
+            None,
+        ),
+    ] {
+        let read = read("br.yaml", text).unwrap_or_else(|error| panic!("{error}"));
+        let run = build_run("t", &[read], ImportContent::WithCommands);
+        let arrival = &run.plan.cells[0].scenario.arrival;
+        let concurrency = arrival.concurrency.map(std::num::NonZeroU32::get);
+        assert_eq!((arrival.rate.per_second(), concurrency), (10.0, limit));
+    }
+}

@@ -246,6 +246,30 @@ fn results_with_tpot_alone_are_in_frontiers() {
 }
 
 #[test]
+fn other_loads_and_settings_are_not_joined_to_one_line() {
+    let mut site = Site::default();
+    let mut other_load = judged("vllm@1.0", 90.0);
+    other_load.cell.scenario.stop_at_eos = true;
+    let mut other_settings = judged("vllm@1.0", 95.0);
+    other_settings.launch.checkpoint = "org/other".to_owned();
+    add(&mut site, "load", 1, &machine("h"), &[other_load]);
+    add(&mut site, "settings", 2, &machine("h"), &[other_settings]);
+    let newest = [judged("vllm@1.0", 100.0), judged("vllm@2.0", 110.0)];
+    add(&mut site, "newest", 3, &machine("h"), &newest);
+    let series = all_series(&site);
+    let moments = &series[0].moments;
+    for (at, change) in [(1, "answers: "), (2, "checkpoint: ")] {
+        let why = moments[at].break_since(&moments[at - 1]);
+        assert!(why.as_ref().is_some_and(|why| why.contains(change)), "{why:?}");
+    }
+    let notes = frontiers(&site)[0].notes.join("; ");
+    assert!(
+        notes.contains("with the settings of its newest run; 1 cell with other settings is left out"),
+        "{notes}"
+    );
+}
+
+#[test]
 fn a_history_leaves_invalid_dates_out_and_breaks_where_the_driver_changed() {
     let mut site = Site::default();
     let with_driver = |driver: &str| Machine {
