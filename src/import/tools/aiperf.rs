@@ -225,7 +225,11 @@ fn read_options(result: &mut ResultBlock, document: &Value) {
     if options.rate.is_none() && options.concurrency.is_some() {
         options.rate = Some(f64::INFINITY);
     }
-    options.prompts = count(load, "/requests").or_else(|| count(load, "/request_count"));
+    // With a time limit, the load may end before all requests are sent.
+    let is_timed = first_number(load, &["/duration", "/benchmark_duration"]).is_some();
+    options.prompts = count(load, "/requests")
+        .or_else(|| count(load, "/request_count"))
+        .filter(|_| !is_timed);
     let warmup = phase("warmup").and_then(|phase| small_count(phase, "/requests"));
     options.warmup = warmup
         .or_else(|| small_count(load, "/warmup_request_count"))

@@ -232,3 +232,21 @@ fn the_load_of_reports_of_llm_d_is_that_of_their_harness() {
         assert_eq!((arrival.rate.per_second(), concurrency), (10.0, limit));
     }
 }
+
+#[test]
+fn requests_that_aiperf_did_not_send_are_missing_only_without_a_time_limit() {
+    let mut document = fixture(include_str!("../../../tests/fixtures/import/aiperf-rate.json"));
+    document["input_config"]["phases"][1]["requests"] = json!(4000);
+    let (warnings, verdict) = warned(&document);
+    assert!(
+        warnings.contains("of 4000 requests have no outcome"),
+        "{warnings}"
+    );
+    assert_eq!(verdict, Verdict::Suspect);
+    document["input_config"]["phases"][1]["duration"] = json!(30);
+    assert!(
+        !warned(&document).0.contains("no outcome"),
+        "{}",
+        warned(&document).0
+    );
+}

@@ -51,9 +51,11 @@ struct EngineCurve {
 }
 
 impl EngineCurve {
-    /// The curve through the points of an engine. `None` with fewer than two, or if two have the same interactivity.
-    fn new(engine: &str, points: &[&OperatingPoint]) -> Option<Self> {
-        let mut kept: Vec<&OperatingPoint> = points.to_vec();
+    /// The curve through the valid points of an engine. `None` with fewer than two, or if two have the same interactivity.
+    fn new(engine: &str, points: &[OperatingPoint]) -> Option<Self> {
+        let own = points.iter().filter(|point| point.engine == engine);
+        let (invalid, mut kept): (Vec<&OperatingPoint>, Vec<&OperatingPoint>) =
+            own.partition(|point| point.validity == Verdict::Invalid);
         kept.sort_by(|a, b| a.interactivity_tok_s.total_cmp(&b.interactivity_tok_s));
         let curve = MonotoneCurve::new(
             kept.iter()
@@ -80,7 +82,7 @@ impl EngineCurve {
             curve,
             range,
             starts,
-            gaps: Vec::new(),
+            gaps: invalid.iter().map(|point| point.interactivity_tok_s).collect(),
             validity: kept
                 .iter()
                 .map(|point| point.validity)
@@ -124,15 +126,7 @@ pub(super) fn interpolations(points: &[OperatingPoint], slo_tok_s: Option<f64>) 
     }
     let curves: Vec<EngineCurve> = engines
         .into_iter()
-        .filter_map(|engine| {
-            let own = points.iter().filter(|point| point.engine == engine);
-            let (invalid, valid): (Vec<&OperatingPoint>, Vec<&OperatingPoint>) =
-                own.partition(|point| point.validity == Verdict::Invalid);
-            Some(EngineCurve {
-                gaps: invalid.iter().map(|point| point.interactivity_tok_s).collect(),
-                ..EngineCurve::new(engine, &valid)?
-            })
-        })
+        .filter_map(|engine| EngineCurve::new(engine, points))
         .collect();
     let low = curves.iter().map(|curve| curve.range[0]).fold(0.0, f64::max);
     let high = curves
