@@ -68,7 +68,8 @@ pub(crate) enum Color {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Check a matrix and its recipes, and report every error; with `--ask-engines` also flags that an engine does not know.
+    /// Check a matrix and its recipes, and report every error; with `--ask-engines`, also report flags that an engine does
+    /// not know.
     Check(CheckArgs),
     /// Print every cell in the order of the run, with the command that starts each launch.
     Plan(PlanArgs),
@@ -90,17 +91,18 @@ pub(crate) enum Command {
     Explain(report::ExplainArgs),
     /// Compare two runs cell by cell: better, same, worse or unclear.
     Compare(regression::CompareArgs),
-    /// Measure how much the metrics of this host vary without a change. Later comparisons use the result.
+    /// Measure how much the metrics vary on this host when nothing is changed. Later comparisons use the result.
     Noise(Box<regression::NoiseArgs>),
     /// Set, show or move the baseline that nightly runs are compared with.
     Baseline(regression::BaselineArgs),
     /// Run a matrix and compare it with its baseline. A suspected loss is measured again with fresh starts before it is reported.
     Nightly(Box<regression::NightlyArgs>),
-    /// Show the nightly runs of a matrix, metric by metric, with level changes.
+    /// Show the nightly runs of a matrix, metric by metric, and where the level of a metric changed.
     History(regression::HistoryArgs),
-    /// Find the first of several versions that is worse than the first one.
+    /// From a list of versions, find the earliest one that is worse than the first version of the list.
     Bisect(Box<regression::BisectArgs>),
-    /// Start two versions of an engine in turn, and say whether to upgrade: what changed, speed, answers, time to ready, memory, energy.
+    /// Start two versions of an engine in turn, and say whether to upgrade. The report shows what
+    /// changed, speed, answers, time to ready, memory and energy.
     Upgrade(Box<upgrade::UpgradeArgs>),
     /// Search for the flags of an engine that are best for a load, and confirm them against the default with fresh starts.
     Tune(Box<tune::TuneArgs>),
@@ -114,26 +116,27 @@ pub(crate) enum Command {
     Init(InitArgs),
     /// List the runs of the results folder, the engines with a recipe, or the data sets and where their files are.
     List(ListArgs),
-    /// Report what this host lacks, or what it lacks for a matrix, with the command that fixes it. Nothing is started.
+    /// Report what this host lacks, in general or for a given matrix, with the command that fixes each problem.
+    /// Nothing is started.
     Doctor(DoctorArgs),
     /// Write the recipe of a new engine, with a matrix that measures it.
     New(NewArgs),
-    /// Print the completions of a shell. `packaging/build.sh` installs them.
+    /// Print the completions of a shell. The wheel and the Debian package install them.
     Completions(CompletionsArgs),
     /// Write the man pages, one for each command, into a folder.
     Man(ManArgs),
     /// Serve a simulated engine, without a model or GPU.
     Sim(Box<sim::SimArgs>),
-    /// Run a program, and end all its processes when the parent ends.
+    /// Run a program, and end all processes of the program when the parent of this process ends.
     #[command(name = "__shim", hide = true)]
     Shim(ExecArgs),
-    /// Replace this process by a program that ends with its parent.
+    /// Replace this process by a program that ends when the parent of this process ends.
     #[command(name = "__exec", hide = true)]
     Exec(ExecArgs),
     /// Run a process of an engine on another node of a job.
     #[command(name = "__remote", hide = true)]
     Remote,
-    /// Read the telemetry of a node of a job, for the run on another node.
+    /// Read the telemetry of this node of a job, for a run on another node of the job.
     #[command(name = "__sample", hide = true)]
     Sample,
 }
@@ -181,8 +184,8 @@ pub(crate) struct CheckArgs {
     /// Print the errors as JSON.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Run the `help:` command of each recipe and report flags that its output does not list. This executes programs that the
-    /// recipes name.
+    /// Run the `help:` command of each recipe, and report engine flags that the output of this command does not list.
+    /// This executes programs that the recipes name.
     #[arg(long)]
     pub(crate) ask_engines: bool,
     /// Also ask this cluster whether it has what the job of `matrix run --cluster` would request. Nothing is submitted.
@@ -207,7 +210,7 @@ pub(crate) struct PlanArgs {
     /// Select cells, such as `engine=sglang,model=~8B`; the syntax is that of `matrix run --only`.
     #[arg(long, value_name = "EXPR")]
     pub(crate) only: Option<Selector>,
-    /// The folder of earlier runs; the durations of their cells are the estimates of the plan.
+    /// The folder of earlier runs. The plan uses the durations of their cells as estimates.
     #[arg(long, default_value = "results", value_name = "DIR")]
     pub(crate) results: PathBuf,
     /// Also print the script of the job that `matrix run --cluster` would submit.
@@ -232,8 +235,9 @@ pub(crate) struct RunCommand {
 // A comment for the documentation would become the help of the commands.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct JobArgs {
-    /// Run as a job of this cluster: the name of a profile, `clusters/<name>.yaml` beside the matrix or in
-    /// `~/.config/matrix/clusters`, or its path. This host then only submits the job and shows it.
+    /// Run as a job of this cluster. Give the path of a cluster profile, or its name: `lab` stands for `lab.yaml` in
+    /// the folder `clusters` beside the matrix, or in `~/.config/matrix/clusters`. This host then only submits
+    /// the job and shows it.
     #[arg(long, conflicts_with = "gpus", value_name = "NAME")]
     pub(crate) cluster: Option<String>,
     /// The folder of the job that executes this command on a node of the cluster.
@@ -265,17 +269,18 @@ pub(crate) struct RunArgs {
     /// Measure an invalid cell again, at most this many times. The report lists each attempt.
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub(crate) retry_invalid: u32,
-    /// With `--resume`: measure finished cells again without asking, if the matrix has changed for them.
+    /// With `--resume`: if the matrix has changed for finished cells, measure these cells again without asking.
     #[arg(long, requires = "resume")]
     pub(crate) yes: bool,
     /// When container images are pulled. An image name is resolved once, at the beginning, for the whole run.
     #[arg(long, value_enum, default_value_t = PullArg::Missing, value_name = "WHEN")]
     pub(crate) pull: PullArg,
-    /// Do not calibrate the client before the first cell. The report then has no client error.
+    /// Do not calibrate the client before the first cell. The report then does not show the measurement error of the
+    /// client.
     #[arg(long)]
     pub(crate) no_calibration: bool,
-    /// Use only these GPUs of this host, such as `4-7` or `0,2`; idle ones are used first. By default `gpus:` of the matrix, or
-    /// `CUDA_VISIBLE_DEVICES` or `NVIDIA_VISIBLE_DEVICES`.
+    /// Use only these GPUs of this host, such as `4-7` or `0,2`; idle ones are used first. The default is `gpus:` of the
+    /// matrix, otherwise `CUDA_VISIBLE_DEVICES`, otherwise `NVIDIA_VISIBLE_DEVICES`.
     #[arg(long, value_name = "LIST")]
     pub(crate) gpus: Option<GpuList>,
     /// Print each event as a line of JSON on stdout, instead of tables.
@@ -294,11 +299,11 @@ pub(crate) struct RunArgs {
 /// When images are pulled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PullArg {
-    /// Never. A missing image is an error of the preflight.
+    /// Never pull an image. A missing image is an error of the preflight.
     Never,
-    /// If the image is missing on this host.
+    /// Pull the image only if it is missing on this host.
     Missing,
-    /// Always, so that a tag is what the registry has now.
+    /// Always pull images, so that a tag refers to the image that the registry has now.
     Always,
 }
 
@@ -312,8 +317,9 @@ pub(crate) struct CalibrateArgs {
     #[arg(long, value_delimiter = ',', default_value = "1,16,64,256,1024", value_name = "LIST",
           value_parser = clap::value_parser!(u32).range(1..=20_000))]
     pub(crate) streams: Vec<u32>,
-    /// Times between two tokens of a stream, in ms. The longest is measured with every number of streams, the others with the largest
-    /// number that the simulated engine can serve. Add the ITL of your engine to calibrate the client at it.
+    /// Times between two tokens of a stream, in ms. The longest time is measured with every number of streams, the
+    /// other times with the largest number that the simulated engine can serve. To calibrate the client at the ITL of
+    /// your engine, add this ITL to the list.
     #[arg(long, value_delimiter = ',', default_value = "20,5,1", value_name = "LIST",
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) gaps: Vec<u32>,
@@ -382,22 +388,22 @@ pub(crate) struct ImportArgs {
 /// Facts about imported measurements that their files lack.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct DeclaredArgs {
-    /// The engine of the measurements, such as `vllm`, if a file lacks it.
+    /// The engine of the measurements, such as `vllm`, for files that do not name it.
     #[arg(long, value_name = "NAME")]
     pub(crate) engine: Option<String>,
-    /// The version of the engine, if a file lacks it.
+    /// The version of the engine, for files that do not name it.
     #[arg(long, value_name = "VERSION")]
     pub(crate) version: Option<String>,
-    /// The number of GPUs that the engine used, if a file lacks it.
+    /// The number of GPUs that the engine used, for files that do not name it.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) gpus: Option<u32>,
-    /// The GPU model, such as `H100`, if a file lacks it.
+    /// The GPU model, such as `H100`, for files that do not name it.
     #[arg(long, value_name = "KIND")]
     pub(crate) gpu: Option<String>,
-    /// The precision of the weights, such as `bf16`, if a file lacks it.
+    /// The precision of the weights, such as `bf16`, for files that do not name it.
     #[arg(long, value_name = "PRECISION")]
     pub(crate) precision: Option<String>,
-    /// The model, if a file lacks it.
+    /// The model, for files that do not name it.
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<String>,
 }
@@ -434,7 +440,7 @@ pub(crate) struct InitArgs {
 /// `matrix __shim` and `matrix __exec`.
 #[derive(Args, Debug)]
 pub(crate) struct ExecArgs {
-    /// The process whose end stops the program.
+    /// The id of the parent process. When this process ends, the program is stopped.
     pub(crate) parent: i32,
     /// The cgroup folder of the program.
     #[arg(long)]

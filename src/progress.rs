@@ -123,12 +123,12 @@ impl State {
             Event::Note { message } => self.print_line(message),
             Event::Warning { message } => self.print_line(&format!("warning: {message}")),
             Event::Stopping { now: false } => self.print_line(
-                "stopping: the running cell is saved and its engine stopped; a second signal kills \
+                "stopping: the running cell is saved and its engine is stopped; a second signal kills \
                  everything at once",
             ),
             Event::Stopping { now: true } => self.print_line(
-                "killing everything that this run started; the next run or `matrix clean` frees its shared \
-                 memory",
+                "killing everything that this run started; the next run or `matrix clean` frees the \
+                 shared memory that is left over",
             ),
             Event::RunEnded {
                 done,

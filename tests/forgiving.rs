@@ -116,7 +116,7 @@ fn advice_on_secrets_can_be_pasted() {
         "engines: [{{ vllm: {{ env: {{ HF_TOKEN: ${{HF_TOKEN}} }} }} }}]\n{MODELS}"
     ));
     assert!(
-        said.contains("needs quotes inside brackets") && said.contains("\"${HF_TOKEN}\""),
+        said.contains("is inside brackets, so it must be in quotes") && said.contains("\"${HF_TOKEN}\""),
         "{said}"
     );
     let said = errors(&format!(

@@ -417,7 +417,7 @@ fn one_run_takes_result_files_of_further_tools() {
     let report = matrix(&["report", "results/r", "--format", "markdown"], folder.path());
     assert_eq!(report.code, Some(0), "{}", report.stderr);
     for said in [
-        "\\[imported]: read from the output of AIPerf; E2E and TPOT end at the last event with output",
+        "\\[imported from AIPerf]: read from the output of AIPerf; E2E and TPOT end at the last event with output",
         "read from the output of GuideLLM; figures are those of successful requests",
         "read from the output of InferenceX; throughput is computed from",
         "synthetic-100-24",

@@ -116,21 +116,23 @@ impl BenchArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Extensions of matrix")]
 pub(crate) struct ExtensionArgs {
-    /// The tool whose flags and output the bench has; `--like vllm --help` prints those of `vllm bench serve`.
+    /// The tool whose flags and output `matrix bench` imitates; `--like vllm --help` prints the flags of
+    /// `vllm bench serve`.
     #[arg(long, value_enum, default_value = "sglang", value_name = "TOOL")]
     pub(crate) like: LikeTool,
-    /// The version of bench_serving whose rules apply: `current` is that of sglang 0.5.23, `classic` the fork in lmdeploy that the reports
-    /// of August 2025 used.
+    /// The version of bench_serving whose rules apply: `current` is the version of sglang 0.5.23. `classic` is the fork
+    /// in lmdeploy, with which the published reports of August 2025 were made.
     #[arg(long, value_parser = variant_parser::<Profile>(), default_value = "current")]
     pub(crate) rules: Profile,
-    /// Compute every figure as the Python tool does, including its known errors.
+    /// Compute every figure as bench_serving does, including the known errors of bench_serving.
     #[arg(long)]
     pub(crate) compat_figures: bool,
     /// Write an infinite rate in the result line as `Infinity`, like Python, although this is not valid JSON.
     #[arg(long)]
     pub(crate) compat_json: bool,
     /// Compare each answer with what its request demands: a JSON schema, the offered tools, or the `expected_answer` of a row of
-    /// `openai`. Then goodput counts only correct answers. Only `structured` does so by default; `--check-answers=false` turns it off.
+    /// `openai`. Then goodput counts only correct answers. By default, answers are checked only with the data set
+    /// `structured`; `--check-answers=false` turns the check off.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     pub(crate) check_answers: Option<bool>,
     /// Write the result in the format of `vllm bench serve --save-result` into this file, which is overwritten.
@@ -153,21 +155,23 @@ pub(crate) const DEFAULT_HOST: &str = "0.0.0.0";
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Server")]
 pub(crate) struct ServerArgs {
-    /// The protocol of the server, given as the name of the engine in bench_serving.
+    /// The protocol of the server, written as the name of a backend of bench_serving.
     #[arg(long, value_parser = backend(), default_value = "sglang")]
     pub(crate) backend: Backend,
-    /// The base URL of the server, instead of `--host` and `--port`; `unix:///run/engine.sock` for a Unix socket, and
-    /// `unix:///run/engine.sock:/prefix` with a prefix of every path. Requests are distributed over several URLs (`--balance`); the model
-    /// and the server's information are those of the first.
+    /// The base URL of the server, instead of `--host` and `--port`. For a Unix socket, write
+    /// `unix:///run/engine.sock`, or `unix:///run/engine.sock:/prefix` to put `/prefix` before every path. If several
+    /// URLs are given, requests are distributed over them (`--balance`), and the model and the server's information
+    /// are those of the first URL.
     #[arg(long, num_args = 1.., action = ArgAction::Append, value_name = "URL")]
     pub(crate) base_url: Vec<String>,
     /// The host of the server.
     #[arg(long, default_value = DEFAULT_HOST)]
     pub(crate) host: String,
-    /// The port of the server; by default that of the backend's engine.
+    /// The port of the server; by default the usual port of the backend's engine.
     #[arg(long)]
     pub(crate) port: Option<u16>,
-    /// The longest wait for the server, in seconds; 0 does not check it. 60 by default, 0 with `--rules classic`.
+    /// The longest wait for the server, in seconds; with 0, the server is not checked. 60 by default, 0 with
+    /// `--rules classic`.
     #[arg(long, value_name = "SECONDS")]
     pub(crate) ready_check_timeout_sec: Option<u64>,
     /// The model; by default the first one that the server lists.
@@ -176,7 +180,8 @@ pub(crate) struct ServerArgs {
     /// The model name in requests; `--model` by default.
     #[arg(long, value_name = "NAME")]
     pub(crate) served_model_name: Option<String>,
-    /// The tokenizer: a file, a folder or a model in Hugging Face's cache; by default that of the server or of the model.
+    /// The tokenizer: a file, a folder or a model in Hugging Face's cache; by default the one that the server reports,
+    /// or that of the model.
     #[arg(long, value_name = "NAME")]
     pub(crate) tokenizer: Option<String>,
     /// Headers of every request, also of those for readiness, models, server information and cache reset; they override the headers
@@ -194,7 +199,8 @@ pub(crate) struct DatasetArgs {
     /// The file of the data set; by default the file in Hugging Face's cache.
     #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
     pub(crate) dataset_path: String,
-    /// The number of requests; for `openai` 0 means all. Not used by `generated-shared-prefix`, which has its own flags for it.
+    /// The number of requests. With the data set `openai`, 0 means all its rows. The data set `generated-shared-prefix` has its
+    /// own flags for this number.
     #[arg(long, default_value_t = 1000, value_name = "COUNT")]
     pub(crate) num_prompts: u32,
     /// Seed of all random draws; 42 by default, 1 with `--rules classic`.
@@ -206,13 +212,15 @@ pub(crate) struct DatasetArgs {
     /// Leave out rows with more tokens than this, prompt and output together; for `sharegpt`, `custom` and `longbench_v2`.
     #[arg(long, value_name = "TOKENS")]
     pub(crate) sharegpt_context_len: Option<u32>,
-    /// The largest number of tokens of a prompt; 1024 by default. For `structured` about the length, and none by default.
+    /// The largest number of tokens of a prompt; 1024 by default. For `structured`, the approximate number of tokens of
+    /// a prompt, without a default.
     #[arg(long, value_name = "TOKENS")]
     pub(crate) random_input_len: Option<u32>,
     /// The largest number of output tokens to request; 1024 by default, 512 for `structured`.
     #[arg(long, value_name = "TOKENS")]
     pub(crate) random_output_len: Option<u32>,
-    /// The smallest drawn length, as a share of `--random-input-len` and `--random-output-len`; 1 draws no lengths.
+    /// The smallest drawn length, as a share of `--random-input-len` and `--random-output-len`; with 1, all requests
+    /// have these lengths.
     #[arg(long, value_parser = dataset_options::parse_finite, default_value_t = 0.0, value_name = "RATIO")]
     pub(crate) random_range_ratio: f64,
     /// Text appended to every prompt of `sharegpt` and `custom`, followed by `Assistant:`.
@@ -265,7 +273,8 @@ pub(crate) struct SamplingArgs {
     /// How adapters are assigned to requests; `uniform` by default.
     #[arg(long, value_enum)]
     pub(crate) lora_request_distribution: Option<LoraDistribution>,
-    /// With `skewed`: the probability of an adapter over that of the next, above 1; 1.5 by default.
+    /// With `skewed`: the probability of an adapter divided by that of the next adapter. It must be above 1;
+    /// 1.5 by default.
     #[arg(long, value_name = "ALPHA")]
     pub(crate) lora_zipf_alpha: Option<f64>,
     /// Send the fields with which a decode server runs without a prefill server (`bootstrap_host`, `bootstrap_room`).
@@ -303,19 +312,23 @@ pub(crate) struct ExecutionArgs {
     /// With `--rules classic`: measure each rate of `--request-rate-range`, one after another.
     #[arg(long)]
     pub(crate) multi: bool,
-    /// The rates of `--multi`: three numbers are first, end (excluded) and step; any other count is a list of rates. 2,34,2 by default.
+    /// The rates of `--multi`. Three numbers are the first rate, the end (excluded) and the step. Fewer or more numbers
+    /// are a list of rates. 2,34,2 by default.
     #[arg(long, value_name = "RATES")]
     pub(crate) request_rate_range: Option<String>,
     /// The largest number of requests in flight; 0 for no limit. Several values are measured one after another.
     #[arg(long, num_args = 1.., action = ArgAction::Set, value_name = "COUNT", aliases = ["ma", "max", "max-"])]
     pub(crate) max_concurrency: Option<Vec<u32>>,
-    /// The largest number of sessions or conversations that have begun and not ended; no limit by default.
+    /// The largest number of sessions or conversations in progress at the same time, pauses included; no limit by
+    /// default.
     #[arg(long, value_name = "COUNT", value_parser = dataset_options::parse_count)]
     pub(crate) max_sessions: Option<NonZeroU32>,
-    /// The pause between the turns of a session or conversation: `recorded`, `2s`, `exponential:2s` (mean) or `lognormal:2s:0.6` (median, sigma); by default as recorded in sessions, none in conversations.
+    /// The pause between the turns of a session or conversation: `recorded`, `2s`, `exponential:2s` (mean) or
+    /// `lognormal:2s:0.6` (median, sigma). By default, sessions have their recorded pauses, and conversations have no
+    /// pauses.
     #[arg(long, value_name = "PAUSE")]
     pub(crate) think_time: Option<ThinkTime>,
-    /// The longest pause within sessions and conversations; longer ones are cut. No limit by default.
+    /// The longest pause within sessions and conversations; longer pauses are shortened to it. No limit by default.
     #[arg(long, value_name = "TIME")]
     pub(crate) max_idle: Option<HumanDuration>,
     /// The number of requests before the measurement; 1 by default.
@@ -327,7 +340,7 @@ pub(crate) struct ExecutionArgs {
     /// Reset the prefix cache after the warm-up.
     #[arg(long)]
     pub(crate) flush_cache: bool,
-    /// Timeout of the cache reset, in seconds. The bench ends with an error after it.
+    /// Timeout of the cache reset, in seconds. If the reset takes longer, the bench ends with an error.
     #[arg(long, default_value_t = 60.0, value_name = "SECONDS")]
     pub(crate) flush_cache_timeout: f64,
 }
@@ -347,7 +360,7 @@ pub(crate) struct OutputArgs {
     /// With the backend `sglang-oai-chat`: print a line for the start and the end of each request, after all requests have ended.
     #[arg(long)]
     pub(crate) print_requests: bool,
-    /// Plot output tokens and concurrent requests per second.
+    /// Plot, for each second of the measurement, the number of output tokens and the number of concurrent requests.
     #[arg(long)]
     pub(crate) plot_throughput: bool,
     /// Report how many prompt tokens were in the prefix cache.

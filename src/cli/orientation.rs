@@ -69,7 +69,7 @@ pub(crate) struct NewEngineArgs {
     /// The command that starts the server, such as `myserver --model {model} --port {port}`.
     #[arg(long, allow_hyphen_values = true, value_name = "COMMAND")]
     pub(crate) command: Option<String>,
-    /// The container image of the server. With it the command's words are the container's arguments.
+    /// The container image of the server. If it is set, the words of `--command` are the arguments of the container.
     #[arg(long, value_name = "IMAGE")]
     pub(crate) image: Option<String>,
     /// The model of the matrix: a name of the model hub, or a folder.

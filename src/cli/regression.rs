@@ -24,13 +24,13 @@ Error rates in simulations (tests/montecarlo.sh, 24 metrics, 5 starts per side):
 loss of 5 % is called `same` in at most 0.2 %. With a noise of 1 %, a loss of 5 % is found in at least 94 %; equal builds are `same` in at least 65 % if the noise was measured.\n\n\
 Exit codes: 0 nothing got worse; 1 a metric or the reliability got worse; 3 a cell is missing, failed or invalid; 5 nothing could be judged.")]
 pub(crate) struct CompareArgs {
-    /// The baseline: a run's folder or name, a matrix's name for its newest run, or a baseline file.
+    /// The baseline: a run's folder or name, the name of a matrix (its newest run), or a baseline file.
     pub(crate) baseline: String,
-    /// The candidate, which is judged: named like the baseline.
+    /// The candidate, which is judged; give it in the same way as the baseline.
     #[arg(required_unless_present = "arms", conflicts_with = "arms")]
     pub(crate) candidate: Option<String>,
-    /// Compare two arms of one run instead, such as `version=v0.5.1,v0.5.2` or `engine=sglang,vllm`: the first value is the baseline. Arms
-    /// that alternated are compared round by round.
+    /// Compare two arms of one run instead of two runs, such as `version=v0.5.1,v0.5.2` or `engine=sglang,vllm`: the
+    /// first value is the baseline. Arms whose starts alternated are compared round by round.
     #[arg(long, value_name = "AXIS=A,B")]
     pub(crate) arms: Option<Arms>,
     /// The folder of runs.
@@ -54,7 +54,7 @@ pub(crate) struct CompareArgs {
 /// Two values of an axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Arms {
-    /// The axis of the arms.
+    /// The axis of the matrix in which the two arms differ.
     pub(crate) axis: String,
     /// Values of the baseline and the candidate.
     pub(crate) values: [String; 2],
@@ -93,9 +93,10 @@ pub(crate) struct JudgeArgs {
     /// the bound.
     #[arg(long, default_value = "2%", value_parser = parse_share, value_name = "SHARE")]
     pub(crate) floor: f64,
-    /// The gating metric of every cell, such as `p99_ttft_ms`; may be repeated. The default depends on the load: the result of a search; at
-    /// a fixed rate the median E2E, and with an SLO the goodput; otherwise the output throughput, or requests per second and TPOT if the
-    /// model decides the length of its answers.
+    /// A gating metric for every cell, such as `p99_ttft_ms`; may be repeated. The default depends on the load. For a
+    /// search: its result. At a fixed rate: the median E2E, and the goodput if there is an SLO; if the model decides the
+    /// length of its answers, the median TPOT instead of the median E2E. For other loads: the output throughput; if the
+    /// model decides the length of its answers, requests per second and the median TPOT instead.
     #[arg(long, value_name = "FIGURE")]
     pub(crate) gate: Vec<String>,
 }
@@ -120,14 +121,14 @@ pub(crate) struct NoiseArgs {
     /// Number of starts of each arm; `--target` may add more.
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=50))]
     pub(crate) starts: u32,
-    /// Add starts until a change of this size can be detected in every metric with five starts per side, even if the noise is at its upper
-    /// bound (80 % confidence).
+    /// Add starts until the noise is known well enough. Then a comparison with five starts per side can detect a change
+    /// of this size in every metric, even if the noise is at its upper bound (80 % confidence).
     #[arg(long, value_parser = parse_share, value_name = "SHARE")]
     pub(crate) target: Option<f64>,
-    /// With `--target`: the largest number of starts of each launch, both arms together.
+    /// With `--target`: the largest number of starts of each launch, as the sum over both arms.
     #[arg(long, default_value_t = 20, value_name = "N", requires = "target", value_parser = clap::value_parser!(u32).range(4..=100))]
     pub(crate) most: u32,
-    /// The gating metric of every cell, as in `matrix compare`; may be repeated.
+    /// A gating metric for every cell, like `--gate` of `matrix compare`; may be repeated.
     #[arg(long, value_name = "FIGURE")]
     pub(crate) gate: Vec<String>,
 }
@@ -153,7 +154,8 @@ pub(crate) enum BaselineAction {
         #[arg(long, value_name = "FILE")]
         baseline: Option<PathBuf>,
     },
-    /// Move the baseline to another run, which accepts the changes since; the move is recorded with its reason.
+    /// Move the baseline to another run. This accepts all changes since the earlier baseline. The move is recorded
+    /// with its reason.
     Accept(BaselineMoveArgs),
 }
 
@@ -174,7 +176,7 @@ pub(crate) struct BaselineMoveArgs {
     /// The folder of runs.
     #[arg(long, default_value = "results", value_name = "DIR")]
     pub(crate) results: PathBuf,
-    /// The gating metric of every cell, as in `matrix compare`; may be repeated.
+    /// A gating metric for every cell, like `--gate` of `matrix compare`; may be repeated.
     #[arg(long, value_name = "FIGURE")]
     pub(crate) gate: Vec<String>,
     /// The cache folders; the noise of this host is read from there.
@@ -204,23 +206,25 @@ pub(crate) struct NightlyArgs {
     /// The baseline file; `<matrix>.baseline.json` in the folder of the matrix by default. Only `matrix baseline accept` changes it.
     #[arg(long, value_name = "FILE")]
     pub(crate) baseline: Option<PathBuf>,
-    /// The largest number of fresh starts per side for one suspected loss, baseline and candidate in turn. If the noise requires more, the loss
-    /// may stay undecided; a limit never causes a false loss.
+    /// The largest number of fresh starts per side to confirm one suspected loss; baseline and candidate are started in
+    /// turn. If the noise requires more starts, the loss may stay undecided; a limit never causes a false loss.
     #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=100))]
     pub(crate) confirm: u32,
-    /// Time budget of all confirmations, estimated from the durations of this nightly run's launches and cells; unlimited by default. The
-    /// largest losses are confirmed first; losses that do not fit the budget stay undecided, and the report lists them.
+    /// Time limit for all confirmations together; unlimited by default. Their duration is estimated from the durations
+    /// of this nightly run's launches and cells. The largest losses are confirmed first. Losses for which too little
+    /// time is left stay undecided, and the report lists them.
     #[arg(long, value_name = "TIME")]
     pub(crate) budget: Option<HumanDuration>,
     /// URL that gets a message when a finding is new or has ended: an incoming webhook of Slack, or a service that reads the same JSON. Each
-    /// change is sent once. With `--cluster` only the variable is allowed, because others may read the script of a job.
+    /// change is sent once. With `--cluster`, use the environment variable MATRIX_WEBHOOK instead of this flag, because
+    /// others may read the script of a job.
     #[arg(long, env = "MATRIX_WEBHOOK", hide_env_values = true, value_name = "URL")]
     pub(crate) webhook: Option<String>,
     /// Write the findings as JUnit XML into this file.
     #[arg(long, value_name = "FILE")]
     pub(crate) junit: Option<PathBuf>,
-    /// Remove requests, samples and logs of runs of this matrix that began longer ago than this, such as `720h`, except those of the baseline's
-    /// run. Figures, reports and the history are kept.
+    /// Remove the requests, samples and logs of old runs of this matrix: of runs that began longer ago than this time,
+    /// such as `720h`. Those of the baseline's run are kept, and so are all figures, all reports and the history.
     #[arg(long, value_name = "TIME")]
     pub(crate) keep: Option<HumanDuration>,
 }
@@ -230,7 +234,7 @@ pub(crate) struct NightlyArgs {
 /// Example: `matrix history nightly --only model=~8B --format html --out history.html`
 #[derive(Args, Debug)]
 pub(crate) struct HistoryArgs {
-    /// The matrix: its file, or its `name` in that file.
+    /// The matrix: the path of its file, or the `name` that is set in its file.
     pub(crate) matrix: String,
     /// The folder of runs.
     #[arg(long, default_value = "results", value_name = "DIR")]
@@ -273,8 +277,8 @@ pub(crate) struct BisectArgs {
     /// What makes a version bad.
     #[arg(long, value_enum, default_value = "metrics", value_name = "WHAT")]
     pub(crate) criterion: BisectCriterion,
-    /// Number of starts of each version. A smaller number than a verdict needs is raised to it: five, or three if `matrix noise` measured this
-    /// host.
+    /// Number of starts of each version. A verdict needs five, or three if `matrix noise` measured this host; a smaller
+    /// number is raised to this minimum.
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=50))]
     pub(crate) starts: u32,
 }
@@ -282,9 +286,9 @@ pub(crate) struct BisectArgs {
 /// What makes a version bad in a search.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BisectCriterion {
-    /// A loss in a gating metric, or less reliability.
+    /// A version is bad if a gating metric got worse, or if more requests or starts failed.
     Metrics,
-    /// What `matrix upgrade` answers with no: also worse answers, a longer time to ready, more memory or energy. Each pair of versions gets the
-    /// page of an upgrade.
+    /// A version is bad if `matrix upgrade` would answer no: because of `metrics`, worse answers, a longer time to ready,
+    /// more memory or more energy. Each pair of versions gets the page that `matrix upgrade` writes.
     Upgrade,
 }

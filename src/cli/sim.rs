@@ -31,7 +31,7 @@ pub(crate) struct SimArgs {
     /// The engine whose endpoints, responses and metric names are imitated.
     #[arg(long, value_parser = variant_parser::<Dialect>(), default_value = "vllm")]
     dialect: Dialect,
-    /// The address to listen on, or a name that has one.
+    /// The IP address to listen on, or a host name that resolves to one.
     #[arg(long, default_value = "127.0.0.1", value_parser = parse_host)]
     host: IpAddr,
     /// The port to listen on; 0 chooses a free port, which the log names.
@@ -40,7 +40,7 @@ pub(crate) struct SimArgs {
     /// The served model name; may be repeated. The preset's model by default.
     #[arg(long, value_name = "NAME")]
     model: Vec<String>,
-    /// The number of GPUs (tensor-parallel size): makes the preset faster and its KV cache larger.
+    /// The number of GPUs (tensor-parallel size). With more GPUs, the preset is faster and its KV cache is larger.
     #[arg(long, visible_alias = "gpus", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     tp: u32,
     /// A key that requests to `/v1/...` and `/generate` must carry as `Authorization: Bearer KEY`.
@@ -74,7 +74,8 @@ struct EngineArgs {
     /// The quantization that SGLang's server info reports, such as `fp8`; none by default.
     #[arg(long, value_name = "KIND")]
     quantization: Option<String>,
-    /// The largest sum of prompt and output tokens of a request. By default the preset's, but at most the size of the KV cache.
+    /// The largest sum of prompt and output tokens of a request. By default the value of the preset, but
+    /// at most the size of the KV cache.
     #[arg(long, value_name = "TOKENS")]
     max_model_len: Option<usize>,
     /// Seed of all random draws.
@@ -93,8 +94,8 @@ struct EngineArgs {
     /// The average number of tokens per event while another request is in flight; 1 merges no tokens.
     #[arg(long, value_name = "TOKENS", default_value_t = 1)]
     merge_chunks: u32,
-    /// Serves one part of an engine whose prompts and outputs are computed by different servers: `prefill` computes prompts,
-    /// `decode` receives their KV cache, so that the first token takes one decode step.
+    /// Serves one part of an engine that computes prompts and outputs on different servers. `prefill` computes prompts.
+    /// `decode` receives their KV cache and computes outputs, so that its first token takes one decode step.
     #[arg(long, value_name = "PART", value_parser = variant_parser::<DisaggregationMode>())]
     disaggregation_mode: Option<DisaggregationMode>,
 }
@@ -102,50 +103,54 @@ struct EngineArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Cost model")]
 struct BatchingArgs {
-    /// The GPU and model whose costs are imitated; the flags below override single costs.
+    /// The GPU and model whose speed and memory are imitated; the flags below override single values.
     #[arg(long, default_value = "fast", value_parser = parse_preset)]
     preset: &'static Preset,
-    /// Base time of a step, such as `6ms`; the preset's by default.
+    /// Base time of a step, such as `6ms`; the value of the preset by default.
     #[arg(long, value_name = "TIME")]
     step: Option<HumanDuration>,
-    /// Time that each decoding request adds to a step, such as `20us`; the preset's by default.
+    /// Time that each decoding request adds to a step, such as `20us`; the value of the preset by default.
     #[arg(long, value_name = "TIME")]
     step_per_sequence: Option<HumanDuration>,
-    /// Time that each thousand tokens of context add to a step, such as `45us`; the preset's by default.
+    /// Time that each thousand tokens of context add to a step, such as `45us`; the value of the preset by default.
     #[arg(long, value_name = "TIME")]
     step_per_thousand_context: Option<HumanDuration>,
-    /// Prompt tokens computed per second; the preset's by default.
+    /// Prompt tokens computed per second; the value of the preset by default.
     #[arg(long, value_name = "TOKENS_PER_S")]
     prefill_rate: Option<f64>,
-    /// The largest number of prompt and output tokens in one step (chunked prefill); the preset's by default.
+    /// The largest number of prompt and output tokens in one step (chunked prefill); the value of the preset by
+    /// default.
     #[arg(long, value_name = "TOKENS")]
     step_tokens: Option<usize>,
-    /// The size of the KV cache in tokens; the preset's by default.
+    /// The size of the KV cache in tokens; the value of the preset by default.
     #[arg(long, value_name = "TOKENS")]
     kv_tokens: Option<usize>,
-    /// The number of tokens in one block of the KV cache; the preset's by default.
+    /// The number of tokens in one block of the KV cache; the value of the preset by default.
     #[arg(long, value_name = "TOKENS")]
     block_tokens: Option<usize>,
-    /// The largest number of concurrent requests; others wait. The preset's by default.
+    /// The largest number of concurrent requests; others wait. The value of the preset by default.
     #[arg(long, value_name = "REQUESTS")]
     max_running: Option<usize>,
     /// Turns the prefix cache off.
     #[arg(long)]
     no_prefix_cache: bool,
-    /// Computes each prompt in one step, before the next tokens of running requests, which wait for it: prompts are
-    /// computed sooner, and outputs stall. Needs steps of at least `--max-model-len` tokens, and raises the preset's.
+    /// Computes each prompt in one step. Running requests wait for this step before they get their next tokens: prompts
+    /// are computed sooner, and outputs stall. A step must allow at least `--max-model-len` tokens; if the preset
+    /// allows fewer, its limit is raised to this number.
     #[arg(long)]
     no_chunked_prefill: bool,
-    /// Launches every step operation by operation, which takes 60 % longer than the preset's base time alone, and frees
-    /// the graphs' memory (0.5 GiB by default).
+    /// Launches every step operation by operation, without graphs. Each step then takes longer, by 60 % of the preset's
+    /// base time, and the memory of the graphs (0.5 GiB by default) is free.
     #[arg(long, conflicts_with = "graph_sequences")]
     no_graphs: bool,
-    /// Captures graphs for steps of up to N requests; steps with more take 60 % of the preset's base time longer. Graphs
-    /// take 2 MiB of each GPU's memory per request. By default all steps are graphs, which take 0.5 GiB.
+    /// Captures graphs for steps of up to N requests. Steps with more requests run without graphs, and take longer by
+    /// 60 % of the preset's base time. For each of the N requests, graphs take 2 MiB of each GPU's memory. By default
+    /// all steps use graphs, which take 0.5 GiB.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
     graph_sequences: Option<u32>,
-    /// The share of each GPU's memory for weights, activations, graphs and KV cache: a higher one makes the KV cache
-    /// larger. The engine fails to start, out of memory, where 1 GiB and the graphs do not fit beside it.
+    /// The share of each GPU's memory that weights, activations, graphs and the KV cache use: a larger share makes the KV
+    /// cache larger. The rest of the memory must have room for 1 GiB and once more the size of the graphs; without it
+    /// the engine fails to start.
     #[arg(long, value_name = "SHARE", default_value = "0.9", value_parser = parse_share)]
     memory_share: f64,
     /// Random variation of each step's time in both directions, as a share such as `5%`.
@@ -162,7 +167,8 @@ struct TimingArgs {
     /// The time from each token to the next, such as `20ms`.
     #[arg(long, value_name = "TIME", requires = "ttft")]
     itl: Option<HumanDuration>,
-    /// Variation of each of these times in both directions, as a share such as `30%`; seed and prompt determine it.
+    /// Random variation of the times of `--ttft` and `--itl` in both directions, as a share such as `30%`. The seed and
+    /// the prompt determine this variation.
     #[arg(long, value_name = "SHARE", default_value = "0%", value_parser = parse_share)]
     spread: f64,
     /// Writes all tokens of a request as fast as the socket accepts them.

@@ -28,19 +28,20 @@ pub(crate) struct TuneArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) scenario: Option<String>,
     /// What is maximised: `capacity` within the SLO of a scenario with `search`, `throughput` in output tokens per second, `energy` in
-    /// output tokens per joule, or `cost` in output tokens per GPU-hour. By default that of the matrix; otherwise `capacity` for a scenario
-    /// with `search` and `throughput` for others.
+    /// output tokens per joule, or `cost` in output tokens per GPU-hour. By default the objective of the matrix. If the
+    /// matrix has none, `capacity` for a scenario with `search`, and `throughput` for others.
     #[arg(long, value_name = "NAME")]
     pub(crate) objective: Option<Objective>,
-    /// Limit for trials and confirmation together: `24 starts`, or `120 gpu-min` from start commands to the engines' ends. By default that of
-    /// the matrix, otherwise 24 starts. With a limit of time, configurations are measured with a quarter of the prompts first.
+    /// Limit for trials and confirmation together, such as `24 starts` or `120 gpu-min`. GPU minutes of an engine count
+    /// from its start command to its end. By default the limit of the matrix, or 24 starts if it has none. If the limit
+    /// is in GPU minutes, configurations are first measured with a quarter of the prompts.
     #[arg(long, value_name = "LIMIT")]
     pub(crate) budget: Option<TuneBudget>,
-    /// Price of a GPU for an hour, for `--objective cost`; by default that of the matrix.
+    /// The price of a GPU for an hour, for `--objective cost`; by default the price in the matrix.
     #[arg(long, value_name = "PRICE")]
     pub(crate) gpu_hour_price: Option<f64>,
-    /// Number of starts of the default and of the winner in the confirmation. A smaller number than a verdict needs is raised to it: five,
-    /// or three if `matrix noise` measured this host.
+    /// Number of starts of the default and of the winner in the confirmation. A verdict needs five, or three if
+    /// `matrix noise` measured this host; a smaller number is raised to this minimum.
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=50))]
     pub(crate) confirm_starts: u32,
     /// The smallest gain that counts.

@@ -26,22 +26,26 @@ pub(crate) struct UpgradeArgs {
     /// The engine, by its name in the matrix; may be left out if the matrix has one engine.
     #[arg(long, value_name = "NAME")]
     pub(crate) engine: Option<String>,
-    /// The baseline: a version, or a setting with its value: `image=REF`, `venv=DIR`, `program=FILE`, `args=SET`, `env=SET`, `precision=NAME`, `engine=NAME` for
-    /// another engine of the matrix, or `run=NAME` for a stored run, if what changed cannot alternate within a run, such as a driver. Sets are those of `axes:`; without sets, `args=` takes the arguments themselves, separated by spaces.
+    /// The baseline: a version, or a setting with its value: `image=REF`, `venv=DIR`, `program=FILE`,
+    /// `args=SET`, `env=SET`, `precision=NAME`, `engine=NAME` for another engine of the matrix, or `run=NAME` for a
+    /// stored run. Use `run=` for a change that cannot alternate within a run, such as another driver. SET is the
+    /// name of a set in `axes:`. If `axes:` has no sets of arguments, `args=` takes the arguments themselves,
+    /// separated by spaces.
     #[arg(long, value_name = "SIDE")]
     pub(crate) from: UpgradeSide,
-    /// The candidate, in the same setting.
+    /// The candidate: a version, or another value of the setting that `--from` names.
     #[arg(long, value_name = "SIDE")]
     pub(crate) to: UpgradeSide,
     /// How verdicts are computed.
     #[command(flatten)]
     pub(crate) judging: JudgeArgs,
-    /// Number of starts of each side. A smaller number than a verdict needs is raised to it: five, or three if `matrix noise` measured this
-    /// host.
+    /// Number of starts of each side. A verdict needs five, or three if `matrix noise` measured this host; a smaller
+    /// number is raised to this minimum.
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=50))]
     pub(crate) starts: u32,
-    /// Start both sides more often, up to 20 times, until every gating metric is known to half of `--floor`, as long as all starts together fit
-    /// this GPU time. The number of starts is estimated from the first ones, so that it favours no verdict.
+    /// Start both sides more often, up to 20 times, until the half-width of the 95 % interval of every gating metric is at
+    /// most half of `--floor`. All starts together use at most this GPU time. The number of starts is estimated from the first
+    /// starts only, so that no verdict is favoured.
     #[arg(long, value_name = "TIME")]
     pub(crate) budget: Option<HumanDuration>,
 }

@@ -46,7 +46,7 @@ pub(crate) fn request<'a>(
         let is_hidden = |letter: char| text::is_control(letter) || text::is_invisible(letter);
         if path.to_str().is_none_or(|path| path.contains(is_hidden)) {
             return Err(CommandError::usage(format!(
-                "error: the script of a job cannot name {what}, {:?}: its path has a line break, another invisible character, or bytes that are not UTF-8\n  = help: rename that folder, or choose another one\n",
+                "error: the script of a job cannot contain the path of {what}, {:?}: this path has a line break, another invisible character, or bytes that are not UTF-8\n  = help: rename that folder, or choose another one\n",
                 path.to_string_lossy()
             )));
         }

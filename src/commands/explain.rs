@@ -214,7 +214,7 @@ fn find_run(args: &ExplainArgs) -> Result<Run, CommandError> {
     match newest {
         Some(listed) => Run::read(&listed.folder).map_err(usage),
         None => Err(CommandError::usage(format!(
-            "error: there is no run in {}\n  = help: name one with `--run <run>`\n",
+            "error: there is no run in {}\n  = help: name a run with `--run <run>`\n",
             args.results.display()
         ))),
     }

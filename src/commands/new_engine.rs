@@ -45,7 +45,7 @@ fn check_name(name: &str) -> Result<(), CommandError> {
     }
     if shipped::yaml_names("engines").any(|shipped| shipped == name) {
         return Err(CommandError::usage(format!(
-            "error: `{name}` is the name of a shipped engine\n  = help: choose another name, such as `my-{name}`; a matrix can also change arguments, image and version of the shipped one\n"
+            "error: `{name}` is the name of a shipped engine\n  = help: choose another name, such as `my-{name}`; a matrix can also change arguments, image and version of the shipped engine\n"
         )));
     }
     Ok(())

@@ -109,7 +109,7 @@ fn check_most(args: &NoiseArgs, of_arm: u32) -> Result<(), CommandError> {
     let starts = 2 * of_arm;
     if args.target.is_some() && starts > args.most {
         return Err(CommandError::usage(format!(
-            "error: `--starts {of_arm}` means two sides with {of_arm} starts each, {starts} starts of each launch in total, but `--most` allows only {}\n  = help: raise `--most`, or lower `--starts` (at least {STARTS_PER_SIDE})\n",
+            "error: `--starts {of_arm}` means {of_arm} starts of each launch on each of the two sides, {starts} in total, but `--most` allows only {}\n  = help: raise `--most`, or lower `--starts` (at least {STARTS_PER_SIDE})\n",
             args.most
         )));
     }

@@ -51,7 +51,7 @@ pub(crate) fn execute(args: &ReportArgs, colors: Colors) -> Outcome {
     if args.format.as_deref() == Some(traces::FORMAT) {
         let Some(out) = &args.out else {
             return Err(CommandError::usage(
-                "error: `--format perfetto` writes files\n  = help: name a folder for them with `--out`\n",
+                "error: `--format perfetto` writes files and needs a folder for them\n  = help: set the folder with `--out`\n",
             ));
         };
         return traces::write(&runs, args.only.as_ref(), out);
@@ -92,7 +92,7 @@ pub(crate) fn execute(args: &ReportArgs, colors: Colors) -> Outcome {
 /// The error that a folder has no run.
 pub(super) fn no_run_error(results: &Path) -> CommandError {
     CommandError::usage(format!(
-        "error: there is no run in {}\n  = help: name the folder of the runs with `--results`, or start one with `matrix run`\n",
+        "error: there is no run in {}\n  = help: give the folder of the runs with `--results`, or start a run with `matrix run`\n",
         results.display()
     ))
 }

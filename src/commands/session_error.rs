@@ -23,7 +23,7 @@ pub(crate) fn session_error(error: SessionError, colors: Colors) -> CommandError
         SessionError::Resume(error) => usage_error(&error),
         SessionError::Reference(error) => usage_error(&error),
         SessionError::Outdated(outdated) => CommandError::usage(format!(
-            "error: {}  = help: add `--yes` to continue, or undo the edit of the matrix; without `--resume` a new run starts\n",
+            "error: {}  = help: add `--yes` to continue, or undo the edit of the matrix; to start a new run, leave out `--resume`\n",
             describe_outdated(&outdated)
         )),
         SessionError::Threads(error) => error.into(),

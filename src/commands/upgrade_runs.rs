@@ -42,7 +42,7 @@ pub(super) fn execute(args: &UpgradeArgs, colors: Colors) -> Outcome {
     }
     if sides[0].began == sides[1].began && sides[0].cells == sides[1].cells {
         return Err(CommandError::usage(
-            "error: `--from` and `--to` name the same measurements\n  = help: name the run before the change with `--from`, and the run after the change with `--to`\n",
+            "error: `--from` and `--to` name the same measurements\n  = help: `--from` must name the run before the change, and `--to` the run after the change\n",
         ));
     }
     let speed = pairwise::compare(

@@ -157,7 +157,7 @@ impl JobValue {
         let is_allowed = |letter: char| letter.is_ascii_graphic() && !"'\"\\`$;".contains(letter);
         match text.is_empty() || !text.chars().all(is_allowed) {
             true => Err(format!(
-                "{text:?} cannot be a value of `sbatch`; write letters, digits and punctuation, without spaces, quotes, `\\`, `$`, `;` and backquotes"
+                "{text:?} cannot be a value of `sbatch`; write letters, digits and punctuation, but no spaces, no quotes, no backquotes, and none of `\\`, `$` and `;`"
             )),
             false => Ok(Self(text)),
         }
@@ -230,7 +230,7 @@ impl ScratchFolder {
         match is_folder && text.chars().all(is_allowed) && !text.split('/').any(|part| part == "..") {
             true => Ok(Self(text)),
             false => Err(format!(
-                "{text:?} is no folder for temporary files; write an absolute path of letters, digits and `/._+-@`, which may contain variables such as `$SLURM_JOB_ID`"
+                "{text:?} cannot be used as the folder for temporary files; write an absolute path of letters, digits and `/._+-@`, which may contain variables such as `$SLURM_JOB_ID`"
             )),
         }
     }
@@ -260,7 +260,9 @@ impl SubmitOption {
             return Err(format!("write `time_limit: 4h` instead of `--{name}`"));
         }
         if let Some(own) = OWN_OPTIONS.iter().find(|own| own.starts_with(name)) {
-            return Err(format!("`--{own}` is set by `matrix` itself; remove `--{name}`"));
+            return Err(format!(
+                "the `sbatch` option `--{own}` is set by `matrix` itself; remove `--{name}` from `options`"
+            ));
         }
         JobValue::parse(text).map(|value| Self(value.0))
     }
@@ -339,9 +341,18 @@ mod tests {
             ("gres: gpu:h100:2\n", "write `gres: gpu:h100` and `gpus: 2`"),
             ("modules: [\"cuda; id\"]\n", "is no name of a module"),
             ("modules: [-f]\n", "is no name of a module"),
-            ("scratch: local\n", "is no folder for temporary files"),
-            ("scratch: \"/a/../$HOME\"\n", "is no folder for temporary files"),
-            ("scratch: \"/a/$(id)\"\n", "is no folder for temporary files"),
+            (
+                "scratch: local\n",
+                "cannot be used as the folder for temporary files",
+            ),
+            (
+                "scratch: \"/a/../$HOME\"\n",
+                "cannot be used as the folder for temporary files",
+            ),
+            (
+                "scratch: \"/a/$(id)\"\n",
+                "cannot be used as the folder for temporary files",
+            ),
             ("containers: { runtime: lxc }\n", "lxc"),
             (
                 "containers: { runtime: podman, options: [tls] }\n",

@@ -265,7 +265,7 @@ impl Upgrade {
                     .find(|text| !text.is_empty() && !text.starts_with('-'))
                 {
                     return error(
-                        format!("the matrix has no set of arguments `{name}`"),
+                        format!("the matrix contains no set of arguments with the name `{name}`"),
                         "add sets, such as `axes: { args: { old: [], new: [--flag, 1] } }`, or write arguments, such as `--to 'args=--flag 1'`",
                     );
                 }
@@ -335,7 +335,7 @@ impl Upgrade {
         };
         let axis = self.setting.name();
         error(
-            format!("`axes.{axis}` of the matrix has no set `{unknown}`"),
+            format!("`axes.{axis}` of the matrix contains no set with the name `{unknown}`"),
             match sets {
                 [] => format!(
                     "add one set for `--from` and one for `--to`, such as `axes: {{ {axis}: {{ old: …, new: … }} }}`"
@@ -506,12 +506,12 @@ mod tests {
             (Some("vllm"), "1", "1", "both sides are `1`", "matrix noise"),
             (Some("vllm"), "1", "image=a", "sets `version`", "--from image=A"),
             (Some("attach"), "1", "2", "is attached", "matrix compare"),
-            (Some("vllm"), "env=a", "env=b", "no set `a`", "axes"),
+            (Some("vllm"), "env=a", "env=b", "no set with the name `a`", "axes"),
             (
                 Some("vllm"),
                 "args=a",
                 "args=b",
-                "no set of arguments `a`",
+                "no set of arguments with the name `a`",
                 "axes",
             ),
             (

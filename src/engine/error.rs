@@ -50,7 +50,7 @@ pub(crate) enum StartError {
     #[error("the process `{name}`: {source}")]
     Member { name: String, source: Box<StartError> },
     /// Ownership tags need the boot id and start time from `/proc`.
-    #[error("/proc cannot be read, which `matrix` needs to identify its own processes: {0}")]
+    #[error("`matrix` needs /proc to identify its own processes, but /proc cannot be read: {0}")]
     Proc(#[from] procfs::ProcError),
 }
 

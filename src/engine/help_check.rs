@@ -272,7 +272,7 @@ pub(super) async fn container_process_flags(
         }
         None => {
             return Err(format!(
-                "{}, and `matrix` does not download the image only for this check",
+                "{}, and this check does not download the image",
                 absent()
             ));
         }

@@ -143,7 +143,7 @@ impl StartRecord {
             .and_then(|()| fs::rename(&unfinished, &self.path));
         if let Err(error) = written {
             tracing::warn!(
-                "the start record `{}` could not be written: {error}",
+                "the record of this start could not be written to `{}`: {error}",
                 self.path.display()
             );
         }

@@ -25,7 +25,7 @@ pub(crate) struct StoredReference {
 #[derive(Debug, Error)]
 pub(crate) enum StoredPairError {
     #[error(
-        "the stored run has no graded cell\n  = help: measure it again with the `quality` of this matrix"
+        "the stored run has no graded cell\n  = help: measure the stored run again with the `quality` of this matrix"
     )]
     NotGraded,
     #[error(
@@ -42,11 +42,11 @@ pub(crate) enum StoredPairError {
     )]
     NoCell { cell: CellKey, graded: String },
     #[error(
-        "the stored run has other prompts than `{cell}` in the scenario of the same name: another data set, number, length or warm-up\n  = help: measure the stored run again with this scenario, or give the changed scenario another name"
+        "the scenario of `{cell}` has other prompts in the stored run, although it has the same name there: another data set, number of prompts, length or warm-up\n  = help: measure the stored run again with this scenario, or give the changed scenario another name"
     )]
     OtherLoad { cell: CellKey },
     #[error(
-        "the stored run answered other items of the task `{task}` than `{cell}`: {difference}\n  = help: use the same `quality` and `seed` as the stored run, or measure it again"
+        "the stored run answered other items of the task `{task}` than `{cell}`: {difference}\n  = help: use the same `quality` and `seed` as the stored run, or measure the stored run again"
     )]
     OtherItems {
         cell: CellKey,

@@ -213,7 +213,7 @@ fn legend_notes(comparison: &Comparison) -> Vec<String> {
         .any(|row| row.percentile_bounds != [None, None])
     {
         notes.push(
-            "two bounds of a percentile: its 95 % confidence interval within one start, computed by order statistics"
+            "the two bounds after a percentile are its 95 % confidence interval within one start, computed by order statistics"
                 .to_owned(),
         );
     }

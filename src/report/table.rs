@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::analysis::metrics::Direction;
 use crate::base::text::is_control;
+use crate::results::record::provenance::Tool;
 use crate::results::record::validity::MetricFamily;
 
 /// What a missing value prints as.
@@ -65,8 +66,8 @@ impl Row {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Mark {
     Simulated,
-    /// Read from another tool's output.
-    Imported,
+    /// Read from the output of this tool, if it is known.
+    Imported(Option<Tool>),
     Warning,
     /// Suspect as a whole; a note below the table says why.
     Suspect,
@@ -85,7 +86,14 @@ impl Mark {
     pub(crate) const fn word(self) -> Option<&'static str> {
         match self {
             Self::Simulated => Some("simulated"),
-            Self::Imported => Some("imported"),
+            Self::Imported(None | Some(Tool::BenchServing)) => Some("imported"),
+            Self::Imported(Some(Tool::VllmBench)) => Some("imported from vllm bench serve"),
+            Self::Imported(Some(Tool::Aiperf)) => Some("imported from AIPerf"),
+            Self::Imported(Some(Tool::Guidellm)) => Some("imported from GuideLLM"),
+            Self::Imported(Some(Tool::Inferencex)) => Some("imported from InferenceX"),
+            Self::Imported(Some(Tool::InferencePerf)) => Some("imported from inference-perf"),
+            Self::Imported(Some(Tool::GenaiBench)) => Some("imported from genai-bench"),
+            Self::Imported(Some(Tool::LlmdReport)) => Some("imported from an llm-d report"),
             Self::Warning => Some("warned"),
             Self::Suspect => Some("suspect"),
             Self::SuspectIn(MetricFamily::Ttft) => Some("TTFT suspect"),

@@ -163,7 +163,7 @@ fn style_of(row: &Row) -> Style {
         AnsiColor::Yellow.on_default()
     } else if has(Mark::Best) {
         AnsiColor::Green.on_default()
-    } else if has(Mark::Simulated) || has(Mark::Imported) {
+    } else if has(Mark::Simulated) || row.marks.iter().any(|mark| matches!(mark, Mark::Imported(_))) {
         AnsiColor::Cyan.on_default()
     } else {
         Style::new()

@@ -310,7 +310,7 @@ fn verdict_notes(upgrade: &Upgrade) -> Vec<String> {
     let what = match upgrade.is_nightly {
         true => {
             notes.push(
-                "the verdicts of the metrics come from the nightly run, which judges all its metrics by its own rules"
+                "the verdicts on metrics are those of the nightly run, which judged all its metrics together"
                     .to_owned(),
             );
             pluralize(together, "resource", "resources")
@@ -319,7 +319,7 @@ fn verdict_notes(upgrade: &Upgrade) -> Vec<String> {
     };
     if together > 0 {
         notes.push(format!(
-            "worse, better: the change is significant among all {what} together, and it is larger than {:.0} % (for the time to ready: than {:.0} % and than {:.0} ms); same: with 90 % confidence, the change is within this bound; unclear: all other changes",
+            "worse, better: the change is significant in the joint test of {what}, and it is larger than the bound of {:.0} % (for the time to ready: than both {:.0} % and {:.0} ms); same: with 90 % confidence, the change is within this bound; unclear: all other changes",
             100.0 * upgrade.speed.bound,
             100.0 * upgrade.speed.bound.max(READY_BOUND),
             1000.0 * READY_DIFFERENCE,

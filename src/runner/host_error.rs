@@ -22,7 +22,9 @@ fn host_error(operation: &'static str) -> impl FnOnce(io::Error) -> HostError {
 }
 
 pub(crate) fn own_program() -> Result<PathBuf, HostError> {
-    std::env::current_exe().map_err(host_error("cannot find the program's own file"))
+    std::env::current_exe().map_err(host_error(
+        "cannot find the executable file of the running `matrix`",
+    ))
 }
 
 pub(crate) fn absolute_folder(folder: &Path) -> Result<PathBuf, HostError> {

@@ -571,7 +571,7 @@ fn noise_is_measured_to_its_target_or_until_its_starts_are_spent() {
     noise(&["--starts", "3", "--target", "1%", "--most", "5"])
         .exits(2)
         .says("`--starts 3` is raised to 5")
-        .says("10 starts of each launch in total");
+        .says("on each of the two sides, 10 in total");
     // Nothing is as steady as that.
     noise(&["--starts", "2", "--target", "0.0001%", "--most", "12"])
         .exits(0)

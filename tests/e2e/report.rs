@@ -279,7 +279,7 @@ fn a_measurement_is_a_trace_for_perfetto() {
     bench
         .call(&["report", "--format", "perfetto"])
         .exits(2)
-        .says("name a folder for them with `--out`");
+        .says("set the folder with `--out`");
     let out = bench.path().join("traces").display().to_string();
     bench
         .call(&[

@@ -330,7 +330,7 @@ fn a_prolog_that_ends_the_job_and_a_path_with_a_line_break_are_named() {
     run(&bench, &["--results", "a\nb"])
         .exits(2)
         .says("the folder of the results, \"")
-        .says("a\\nb\": its path has a line break")
+        .says("a\\nb\": this path has a line break")
         .says("choose another one");
     // Characters that change the direction of text, too.
     let refused = bench
@@ -343,7 +343,7 @@ fn a_prolog_that_ends_the_job_and_a_path_with_a_line_break_are_named() {
             "a\u{202e}b",
         ])
         .exits(2)
-        .says("its path has a line break, another invisible character");
+        .says("this path has a line break, another invisible character");
     assert_eq!(refused.stdout, "", "a plan that cannot be a job is not printed");
     assert_eq!(job_folders(&bench), Vec::<PathBuf>::new());
 }

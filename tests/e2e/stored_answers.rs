@@ -143,7 +143,7 @@ fn a_stored_run_that_cannot_be_compared_is_refused_before_anything_starts_and_ot
     bench
         .run(&["--results", "new"])
         .exits(2)
-        .says("the stored run has other prompts than ");
+        .says("has other prompts in the stored run, although it has the same name there");
     with(tasks, &format!("run: results/{name}, engine: vllm"))
         .exits(2)
         .says("selects none of the graded cells of the stored run: `engine=pinned,");

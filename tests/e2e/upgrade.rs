@@ -441,7 +441,7 @@ fn another_version_of_the_matrix_is_another_build_and_answers_that_one_night_gra
     };
     let without = night("v2").replace("quality: {", "# {");
     let (bench, ran) = second_night(&night("v1"), &without);
-    ran.shows("May I upgrade sim from v1 to v2? Undecided: answers of arithmetic were not compared: only one side was graded: the candidate was not");
+    ran.shows("May I upgrade sim from v1 to v2? Undecided: answers of arithmetic were not compared: the answers of only one side were graded, those of the candidate were not");
     let changes = page_of(&newest(&bench))["changes"].clone();
     assert_eq!(changes[1]["what"], "version in the matrix", "{changes}");
     assert_eq!(

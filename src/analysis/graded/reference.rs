@@ -131,7 +131,7 @@ pub(super) fn all_graded_answers<'a>(
     match graded.len() == done {
         true => Ok(graded),
         false => Err(format!(
-            "{} of {done} measurements were not graded",
+            "the answers of {} of {done} measurements were not graded",
             done - graded.len()
         )),
     }
@@ -200,7 +200,7 @@ pub(super) fn adjust(found: Vec<Paired>, run: Option<&RunId>) -> Vec<AnswerCompa
                 let smallest_loss = paired.smallest_loss(level).filter(|_| p_adjusted > ALPHA);
                 if p_adjusted > ALPHA && !paired.can_find_a_loss(level) {
                     return Err(format!(
-                        "the reference answers {:.1} % of {} correctly, which is not enough to find a loss; use more items",
+                        "the reference answers {:.1} % of {} correctly: these are too few correct answers to find a loss; use more items",
                         100.0 * paired.reference_share(),
                         pluralize(paired.items as usize, "item", "items"),
                     ));
@@ -231,7 +231,9 @@ pub(crate) fn pair(
     }
     let (ours, theirs) = (scores(ours, task), scores(theirs, task));
     let (Some(ours), Some(theirs)) = (ours, theirs) else {
-        return Err("the task was not graded in every measurement".to_owned());
+        return Err(format!(
+            "a measurement of the cell or of the reference has no result of the graded task `{task}`, or has more than one"
+        ));
     };
     let mut scores_of_both = ours.iter().chain(&theirs);
     if scores_of_both.any(|score| !score.is_consistent()) {
@@ -239,7 +241,7 @@ pub(crate) fn pair(
     }
     if let Some(failed) = theirs.iter().find(|score| 2 * score.failed > score.items) {
         return Err(format!(
-            "{} of {} requests of the reference failed",
+            "{} of {} requests to the reference engine failed",
             failed.failed, failed.items
         ));
     }
@@ -252,7 +254,7 @@ pub(crate) fn pair(
         return Err("it is unknown whether both sides have the same items, because an older version of `matrix` measured at least one side".to_owned());
     }
     if hashes.iter().any(|hash| *hash != hashes[0]) {
-        return Err("the items differ: other prompts, expected answers or graders".to_owned());
+        return Err("the items differ in their prompts, expected answers or graders".to_owned());
     }
     let [ours, theirs] = [ours, theirs]
         .map(|scores| -> Vec<&str> { scores.iter().map(|score| score.outcomes.as_str()).collect() });

@@ -93,7 +93,9 @@ impl<'a> SidePair<'a> {
         let sides = [("baseline", baseline), ("candidate", &self.candidate)];
         for (side, cell) in sides {
             if !cell.tasks().any(|own| own == task) {
-                return Err(format!("only one side was graded: the {side} was not"));
+                return Err(format!(
+                    "the answers of only one side were graded, those of the {side} were not"
+                ));
             }
         }
         let [theirs, ours] = sides.map(|(_, cell)| cell.measurements());

@@ -173,7 +173,7 @@ fn encode(values: &ValueCounts) -> Option<String> {
 
 /// The reason why a histogram cannot be read.
 #[derive(Debug, Error)]
-#[error("the histogram `{name}` of second {second} cannot be read: {reason}")]
+#[error("the histogram `{name}` of second no. {second} cannot be read: {reason}")]
 pub struct HistogramError {
     /// Second of the histogram.
     pub(crate) second: u32,
@@ -456,7 +456,7 @@ mod tests {
         all[0].ttft_us = Some("bm90aGluZw==".to_owned());
         let error = summarize_window(&all, 0..1).unwrap_err().to_string();
         assert!(
-            error.starts_with("the histogram `ttft_us` of second 0 cannot be read"),
+            error.starts_with("the histogram `ttft_us` of second no. 0 cannot be read"),
             "{error}"
         );
     }

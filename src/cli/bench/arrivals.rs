@@ -36,7 +36,8 @@ pub(crate) struct ArrivalArgs {
     /// The duration of the ramp, in seconds; the whole measurement by default.
     #[arg(long, value_name = "SECONDS")]
     pub(crate) ramp_up_seconds: Option<f64>,
-    /// Stages of constant rate, each with its seconds, instead of `--request-rate`, such as `2:30 8:30`.
+    /// Stages of constant rate, instead of `--request-rate`, such as `2:30 8:30`. In each stage, the first number is
+    /// the rate in requests per second, and the second number is the duration in seconds.
     #[arg(long, num_args = 1.., action = ArgAction::Set, value_name = "RATE:SECONDS")]
     pub(crate) stages: Option<Vec<String>>,
 }
@@ -56,7 +57,8 @@ pub(crate) struct SearchArgs {
     /// The share of all requests, including failed ones, that must be good [default: 0.99].
     #[arg(long, value_name = "SHARE")]
     pub(crate) search_target: Option<f64>,
-    /// The search ends when the lowest value that fails is above the highest that holds by at most this share [default: 0.05].
+    /// The search ends when the lowest value that misses the targets is at most this share above the highest value that
+    /// meets them [default: 0.05].
     #[arg(long, value_name = "SHARE")]
     pub(crate) search_resolution: Option<f64>,
     /// The largest number of points that are measured [default: 24].
@@ -65,7 +67,7 @@ pub(crate) struct SearchArgs {
     /// The number of requests per point; `--num-prompts` by default.
     #[arg(long, value_name = "COUNT")]
     pub(crate) search_prompts: Option<u32>,
-    /// The sending time per point, in seconds, instead of a number of requests.
+    /// For how many seconds requests are sent at each point, instead of a number of requests.
     #[arg(long, value_name = "SECONDS")]
     pub(crate) search_seconds: Option<f64>,
 }
@@ -73,7 +75,8 @@ pub(crate) struct SearchArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Steady state")]
 pub(crate) struct SteadyStateArgs {
-    /// Also report the longest period with at least this share of the peak concurrency, above 0 and at most 1.
+    /// Also report the longest period in which the concurrency is at least this share of its peak. The share
+    /// must be above 0 and at most 1.
     #[arg(long, value_name = "SHARE")]
     pub(crate) steady_state_concurrency_ratio: Option<f64>,
     /// The file to which a line about the steady state is appended.

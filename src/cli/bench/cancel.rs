@@ -14,10 +14,11 @@ pub(crate) struct CancelArgs {
     /// The share of requests, chosen by the seed, whose connections the client closes before their responses end, such as `0.2` or `20%`.
     #[arg(long, value_parser = parse_share, value_name = "SHARE")]
     pub(crate) cancel_share: Option<f64>,
-    /// Cancel them after this number of output tokens.
+    /// Cancel the requests of `--cancel-share` after this number of output tokens.
     #[arg(long, value_name = "TOKENS", value_parser = parse_count)]
     pub(crate) cancel_after_tokens: Option<NonZeroU32>,
-    /// Cancel them after this time, counted from the moment when the whole request was written, such as `2s`.
+    /// Cancel the requests of `--cancel-share` after this time, such as `2s`. It is counted from the moment when the
+    /// whole request was written.
     #[arg(long, value_name = "TIME")]
     pub(crate) cancel_after: Option<HumanDuration>,
 }

@@ -7,22 +7,24 @@ use clap::{Args, ValueEnum};
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Connections")]
 pub(crate) struct ConnectionArgs {
-    /// How long a connection lasts: for one request, as in the Python tool, or for all requests of a load that find it idle.
+    /// How long a connection lasts: for one request, as in the Python tool, or for the whole load, so that an idle
+    /// connection serves further requests.
     #[arg(long, value_enum, default_value = "new")]
     pub(crate) connections: ConnectionsArg,
     /// How requests are distributed over several addresses of `--base-url`; `round-robin` by default. `sticky` sends all rounds of a
     /// conversation, and all requests with one routing key, to one address.
     #[arg(long, value_enum)]
     pub(crate) balance: Option<BalanceArg>,
-    /// How often a request is sent again if the server answers 429 or 503, after the time in its `Retry-After` header (60 s at most), or else
-    /// after 0.5 s, which doubles each time. Latencies count from the first time that it was sent.
+    /// How many times a request is sent again if the server answers 429 or 503. The wait before is the time in the
+    /// server's `Retry-After` header (60 s at most). Without this header it is 0.5 s at first, and doubles each time.
+    /// Latencies count from the first time that the request was sent.
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     pub(crate) retries: u32,
     /// The header by which a router keeps the requests of a conversation or session on one worker. Its value is the same for all
-    /// requests of one conversation; keys of `--gsp-send-routing-key` are sent in it too.
+    /// requests of one conversation; keys of `--gsp-send-routing-key` are also sent in this header.
     #[arg(long, value_name = "NAME")]
     pub(crate) routing_key_header: Option<String>,
-    /// Accept any certificate of the server, so another server may be measured. The result says so.
+    /// Accept any certificate. Then another server than the expected one may answer; the result has a note about it.
     #[arg(long)]
     pub(crate) insecure: bool,
     /// Accept only certificates that a CA of this PEM file has signed, instead of the CAs of this machine.
@@ -52,6 +54,6 @@ pub(crate) enum BalanceArg {
     RoundRobin,
     /// To the address with the fewest requests in flight.
     LeastLoaded,
-    /// In turn, but each conversation and each routing key to one address.
+    /// The addresses take turns, but all requests of a conversation, or with the same routing key, go to one address.
     Sticky,
 }

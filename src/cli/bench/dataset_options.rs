@@ -29,10 +29,10 @@ pub(crate) struct SharedPrefixArgs {
     /// The largest number of output tokens to request; 256 by default.
     #[arg(long, value_name = "TOKENS")]
     pub(crate) gsp_output_len: Option<u32>,
-    /// The smallest drawn length, as a share of the largest; 1 by default, which draws no lengths.
+    /// The smallest drawn length, as a share of the largest; 1 by default, so that all have the largest length.
     #[arg(long, value_parser = parse_finite, value_name = "RATIO")]
     pub(crate) gsp_range_ratio: Option<f64>,
-    /// Do not count the tokens of prompts; each counts as 1 token.
+    /// Do not count the tokens of prompts; each prompt counts as 1 token.
     #[arg(long)]
     pub(crate) gsp_fast_prepare: bool,
     /// Send the group of each request as a routing key, for a router.
@@ -71,7 +71,7 @@ pub(crate) struct RerankArgs {
     /// The largest number of tokens of a document; 256 by default.
     #[arg(long, value_name = "TOKENS")]
     pub(crate) rerank_document_len: Option<u32>,
-    /// The smallest drawn length, as a share of the largest; 1 by default, which draws no lengths.
+    /// The smallest drawn length, as a share of the largest; 1 by default, so that all have the largest length.
     #[arg(long, value_parser = parse_finite, value_name = "RATIO")]
     pub(crate) rerank_range_ratio: Option<f64>,
 }
@@ -80,10 +80,11 @@ pub(crate) struct RerankArgs {
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 #[command(next_help_heading = "Data sets audio and random-audio")]
 pub(crate) struct AudioArgs {
-    /// The length of the recordings of `random-audio` in seconds, the maximum if lengths are drawn; 10 by default.
+    /// The length of the recordings of `random-audio` in seconds; 10 by default. If lengths are drawn, this is the
+    /// maximum.
     #[arg(long, value_parser = parse_finite, value_name = "SECONDS")]
     pub(crate) audio_seconds: Option<f64>,
-    /// The smallest drawn length, as a share of the largest; 1 by default, which draws no lengths.
+    /// The smallest drawn length, as a share of the largest; 1 by default, so that all have the largest length.
     #[arg(long, value_parser = parse_finite, value_name = "RATIO")]
     pub(crate) audio_range_ratio: Option<f64>,
     /// The samples per second of the recordings of `random-audio`; 16000 by default.
@@ -92,7 +93,8 @@ pub(crate) struct AudioArgs {
     /// What the recordings of `random-audio` consist of; `tones` by default.
     #[arg(long, value_parser = variant_parser::<AudioContent>(), value_name = "CONTENT")]
     pub(crate) audio_content: Option<AudioContent>,
-    /// The limit of output tokens to request; by default that of the row, else none, so that the recording decides.
+    /// The limit of output tokens to request; by default `output_tokens` of the row. If the row has none, there is no
+    /// limit, and the recording decides how long the answer is.
     #[arg(long, value_name = "TOKENS")]
     pub(crate) audio_output_len: Option<u32>,
 }
@@ -100,13 +102,14 @@ pub(crate) struct AudioArgs {
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 #[command(next_help_heading = "Data set structured")]
 pub(crate) struct StructuredArgs {
-    /// The share of requests that offer tools; 0 by default. The others demand JSON of a schema.
+    /// The share of requests that offer tools; 0 by default. The other requests, except those of
+    /// `--structured-plain-share`, demand JSON that matches a schema.
     #[arg(long, value_parser = parse_share, value_name = "SHARE")]
     pub(crate) structured_tools_share: Option<f64>,
-    /// The share of requests that demand nothing; 0 by default.
+    /// The share of requests that neither offer tools nor demand JSON; 0 by default.
     #[arg(long, value_parser = parse_share, value_name = "SHARE")]
     pub(crate) structured_plain_share: Option<f64>,
-    /// The number of different schemas and of sets of tools; 16 by default, 0 for one of each request.
+    /// The number of different schemas and of different tool sets; 16 by default. With 0, each request has its own.
     #[arg(long, value_name = "COUNT")]
     pub(crate) structured_schemas: Option<u32>,
     /// The number of properties of a schema and of parameters of a tool; 5 by default.
@@ -130,8 +133,8 @@ pub(crate) struct TraceArgs {
     /// The largest number of turns of each conversation of `agentic-trace`; no limit by default.
     #[arg(long, value_name = "COUNT")]
     pub(crate) agentic_max_turns: Option<u32>,
-    /// Send the rows of `custom`, `openai` or `agentic-trace` at their timestamps, as always with `mooncake`: each line, or the
-    /// first turn of each conversation, has a `timestamp` in milliseconds.
+    /// Send the rows of `custom`, `openai` or `agentic-trace` at their timestamps. Each line, or the first turn of each
+    /// conversation, has a `timestamp` in milliseconds. The rows of `mooncake` are always sent at their timestamps.
     #[arg(long)]
     pub(crate) use_trace_timestamps: bool,
     /// The factor by which timestamps of `mooncake` are multiplied; 1 by default.
@@ -140,7 +143,7 @@ pub(crate) struct TraceArgs {
     /// The number of requests per entry of a `mooncake` trace; 1 by default.
     #[arg(long, value_name = "COUNT")]
     pub(crate) mooncake_num_rounds: Option<u32>,
-    /// The trace of `mooncake`, without `--dataset-path`; `conversation` by default.
+    /// The trace of `mooncake` that is used if `--dataset-path` is not set; `conversation` by default.
     #[arg(long, value_parser = variant_parser::<MooncakeTrace>(), value_name = "TRACE")]
     pub(crate) mooncake_workload: Option<MooncakeTrace>,
 }
@@ -151,10 +154,12 @@ pub(crate) struct SessionArgs {
     /// The format of the file or folder; recognized by its content by default.
     #[arg(long, value_parser = variant_parser::<TraceFormat>(), value_name = "FORMAT")]
     pub(crate) session_format: Option<TraceFormat>,
-    /// Where sessions begin: `first`, or `random`: at a drawn request, after the requests before it were sent untimed with one output token each. `first` by default.
+    /// Where sessions begin: at the first request (`first`, the default) or at a drawn request (`random`). The
+    /// requests before a drawn one are sent before the measurement, with one output token each.
     #[arg(long, value_parser = variant_parser::<SessionStart>(), value_name = "PLACE")]
     pub(crate) session_start: Option<SessionStart>,
-    /// The number of tokens of a block of the engine's prefix cache, for the hit rate that is possible; 16 by default.
+    /// The number of tokens of a block of the engine's prefix cache; 16 by default. The highest possible hit rate is
+    /// computed with it.
     #[arg(long, value_name = "TOKENS")]
     pub(crate) session_cache_block: Option<u32>,
     /// The number of tokens that each id of a `mooncake` trace stands for; 512 by default.

@@ -15,7 +15,7 @@ pub(crate) struct ImageArgs {
     /// The size of images: 4k, 1080p, 720p, 360p, HEIGHTxWIDTH or random:HEIGHTxWIDTH-HEIGHTxWIDTH; 1080p by default.
     #[arg(long, value_name = "SIZE")]
     pub(crate) image_resolution: Option<Resolution>,
-    /// Draw the number of images of each request, from 1 to `--image-count`.
+    /// Draw the number of images of each request at random, from 1 to `--image-count`.
     #[arg(long)]
     pub(crate) random_image_count: bool,
     /// The encoding of images; `jpeg` by default.

@@ -30,7 +30,8 @@ pub(crate) struct LengthArgs {
     /// The number of groups of `--prefix-share`; 1 by default.
     #[arg(long, value_name = "COUNT", value_parser = parse_count)]
     pub(crate) prefix_groups: Option<NonZeroU32>,
-    /// Round the common tokens down to a multiple of this, the block size of the server's cache; 1 by default.
+    /// Round the number of common tokens down to a multiple of TOKENS, the block size of the server's cache; 1 by
+    /// default.
     #[arg(long, value_name = "TOKENS", value_parser = parse_count)]
     pub(crate) prefix_block_tokens: Option<NonZeroU32>,
 }

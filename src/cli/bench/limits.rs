@@ -9,10 +9,10 @@ use crate::base::units::HumanDuration;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct LimitArgs {
-    /// The time after which no request is due, such as `60s`; no limit by default.
+    /// The time after which no more requests are scheduled, such as `60s`; no limit by default.
     #[arg(long, value_name = "TIME")]
     pub(crate) duration: Option<HumanDuration>,
-    /// The time that requests in flight get after `--duration`; 6h by default.
+    /// How long requests in flight may continue after the end of `--duration`; 6h by default.
     #[arg(long, value_name = "TIME")]
     pub(crate) drain: Option<HumanDuration>,
     /// The timeout of a request; 6h by default.
@@ -21,20 +21,24 @@ pub(crate) struct LimitArgs {
     /// The timeout of the first byte of a response; `--request-timeout` by default.
     #[arg(long, value_name = "TIME")]
     pub(crate) first_byte_timeout: Option<HumanDuration>,
-    /// Exit with code 3 if a larger share of the requests failed, such as `0.01` or `1%`; no effect with `--compat-figures`.
+    /// Exit with code 3 if more than this share of the requests failed, such as `0.01` or `1%`; no effect with
+    /// `--compat-figures`.
     #[arg(long, default_value = "1%", value_parser = parse_share, value_name = "SHARE")]
     pub(crate) max_failed: f64,
-    /// Stop the load if a larger share of the requests has failed, once 20 have ended; never by default.
+    /// Stop the load if more than this share of the ended requests has failed, once 20 requests have ended; by default
+    /// the load is never stopped for this reason.
     #[arg(long, value_parser = parse_share, value_name = "SHARE")]
     pub(crate) abort_error_share: Option<f64>,
-    /// The number of output tokens beyond the requested number after which a response is ended as endless; 1024 by default.
+    /// The number of output tokens that a response may have beyond the requested number; 1024 by default. A longer
+    /// response is ended as endless.
     #[arg(long, value_name = "TOKENS")]
     pub(crate) excess_tokens: Option<u32>,
     /// Append a record of each request to this file, one per line: when it was due and sent, when its tokens arrived, and its outcome.
-    /// During the load, records of ended requests are in `FILE.partial` within about a second, so that a crash loses no more.
+    /// During the load, records of ended requests are in `FILE.partial` within about a second. A crash therefore
+    /// loses only about a second of records.
     #[arg(long, value_name = "FILE")]
     pub(crate) records: Option<PathBuf>,
-    /// Print these additional percentiles of the latencies after the block, such as `75 99.9`.
+    /// Print these percentiles of the latencies, such as `75 99.9`, in addition, after the block of results.
     #[arg(long, num_args = 1.., action = ArgAction::Set, value_parser = parse_percentile, value_name = "PERCENT")]
     pub(crate) percentiles: Option<Vec<f64>>,
 }

@@ -16,25 +16,27 @@ pub(crate) struct ProfilerArgs {
     /// The first step that is profiled.
     #[arg(long, value_name = "STEP")]
     pub(crate) profile_start_step: Option<u64>,
-    /// The number of steps to profile; the server then stops the profiler itself.
+    /// The number of steps to profile. After these steps, the server stops the profiler.
     #[arg(long, value_name = "COUNT")]
     pub(crate) profile_steps: Option<u64>,
-    /// The number of steps to profile; the server then stops the profiler itself, except with `--pd-separated`.
+    /// The number of steps to profile. After these steps, the server stops the profiler, except with `--pd-separated`.
     #[arg(long, value_name = "COUNT")]
     pub(crate) profile_num_steps: Option<u64>,
     /// Write separate profiles for prefill and decode; `--profile-num-steps` is then 5 by default.
     #[arg(long)]
     pub(crate) profile_by_stage: bool,
-    /// The stages that are profiled.
+    /// The stages that are profiled, such as `prefill` and `decode`; the server decides which names it knows.
     #[arg(long, num_args = 1.., action = ArgAction::Set, value_name = "STAGE")]
     pub(crate) profile_stages: Option<Vec<String>>,
-    /// The folder on the server for profiles; the variable SGLANG_TORCH_PROFILER_DIR or `/tmp` by default.
+    /// The folder for profiles on the server. By default the value of the environment variable
+    /// SGLANG_TORCH_PROFILER_DIR, or `/tmp` if it is not set.
     #[arg(long, value_name = "DIR")]
     pub(crate) profile_output_dir: Option<PathBuf>,
     /// The prefix of the profiles' file names.
     #[arg(long, value_name = "TEXT")]
     pub(crate) profile_prefix: Option<String>,
-    /// Prefill and decode run on separate workers: profile those of `--profile-prefill-url` or `--profile-decode-url`.
+    /// Prefill and decode run on separate workers. Profile the workers that `--profile-prefill-url` or
+    /// `--profile-decode-url` lists.
     #[arg(long)]
     pub(crate) pd_separated: bool,
     /// The URLs of the prefill workers to profile.

@@ -48,7 +48,7 @@ pub(crate) struct VllmArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Server")]
 pub(crate) struct VllmServerArgs {
-    /// The protocol of the server: `vllm` and `openai` are completions.
+    /// The protocol of the server: `vllm` and `openai` both use the completions API.
     #[arg(long, default_value = "openai")]
     pub(crate) backend: String,
     /// The base URL of the server, instead of `--host` and `--port`.
@@ -69,7 +69,8 @@ pub(crate) struct VllmServerArgs {
     /// Headers of every request; they override the header from OPENAI_API_KEY.
     #[arg(long, num_args = 0.., action = ArgAction::Set, value_name = "KEY=VALUE")]
     pub(crate) header: Option<Vec<String>>,
-    /// How long the first request is repeated until the server answers it, in seconds; 0 does not send it.
+    /// For how many seconds the first request is repeated until the server answers it; with 0, this request is not
+    /// sent.
     #[arg(
         long,
         value_name = "SECONDS",
@@ -103,7 +104,7 @@ pub(crate) struct VllmDatasetArgs {
     /// The file of the data set.
     #[arg(long, value_name = "FILE")]
     pub(crate) dataset_path: Option<String>,
-    /// The number of requests; for data sets of prompts in a file 0 means all.
+    /// The number of requests. For `custom` and `custom_audio`, 0 means all rows of the file.
     #[arg(
         long,
         value_name = "COUNT",
@@ -117,7 +118,7 @@ pub(crate) struct VllmDatasetArgs {
     /// The number of prompt tokens, instead of `--random-input-len`.
     #[arg(long, value_name = "TOKENS")]
     pub(crate) input_len: Option<u32>,
-    /// The number of output tokens to request, instead of the flag of the data set.
+    /// The number of output tokens to request; overrides the flag of the data set, such as `--random-output-len`.
     #[arg(long, value_name = "TOKENS", allow_negative_numbers = true)]
     pub(crate) output_len: Option<i64>,
     /// Keep the order of the rows in the file.
@@ -135,7 +136,7 @@ pub(crate) struct VllmDatasetArgs {
     /// Send prompts of `sharegpt` as chat messages.
     #[arg(long)]
     pub(crate) enable_multimodal_chat: bool,
-    /// No effect: only data sets of Hugging Face's hub are streamed.
+    /// No effect: the flag is only for data sets that are streamed from Hugging Face's hub.
     #[arg(long)]
     pub(crate) no_stream: bool,
 }
@@ -153,19 +154,21 @@ pub(crate) struct VllmSourceArgs {
     /// `{"input": 0.3, "output": 0.5}`.
     #[arg(long, value_name = "RATIO", default_value = "0.0")]
     pub(crate) random_range_ratio: String,
-    /// The number of tokens with which every prompt of `random` begins, besides `--random-input-len`.
+    /// The number of tokens of the prefix with which every prompt of `random` begins, in addition to
+    /// `--random-input-len`.
     #[arg(long, value_name = "TOKENS", default_value_t = 0)]
     pub(crate) random_prefix_len: u32,
-    /// The number of prompts in a request of embeddings, or of documents in one of `random-rerank`.
+    /// The number of prompts in each request for embeddings, or of documents in each request of `random-rerank`.
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub(crate) random_batch_size: u32,
-    /// Whether the model of `random-rerank` embeds the query and each document by itself, instead of reading them as pairs.
+    /// The model of `random-rerank` is not a reranker: it embeds the query and each document separately, instead of
+    /// reading the query together with each document.
     #[arg(long)]
     pub(crate) no_reranker: bool,
     /// The number of output tokens of `sharegpt`; by default the length of the answer in the data set.
     #[arg(long, value_name = "TOKENS")]
     pub(crate) sharegpt_output_len: Option<u32>,
-    /// The number of output tokens of `custom` and `custom_audio`; -1 is `output_tokens` of each row.
+    /// The number of output tokens of `custom` and `custom_audio`; with -1, the field `output_tokens` of each row.
     #[arg(
         long,
         value_name = "TOKENS",
@@ -181,7 +184,7 @@ pub(crate) struct VllmSourceArgs {
         allow_negative_numbers = true
     )]
     pub(crate) spec_bench_output_len: i64,
-    /// Use only rows of `spec_bench` of this category.
+    /// Use only the rows of `spec_bench` that have this category.
     #[arg(long, value_name = "NAME")]
     pub(crate) spec_bench_category: Option<String>,
     /// The file of `speed_bench` in the folder `--dataset-path`.
@@ -196,7 +199,7 @@ pub(crate) struct VllmSourceArgs {
         allow_negative_numbers = true
     )]
     pub(crate) speed_bench_output_len: i64,
-    /// Use only rows of `speed_bench` of this category.
+    /// Use only the rows of `speed_bench` that have this category.
     #[arg(long, value_name = "NAME")]
     pub(crate) speed_bench_category: Option<String>,
     /// The number of tokens of a prefix of `prefix_repetition`.
@@ -211,10 +214,10 @@ pub(crate) struct VllmSourceArgs {
     /// The number of output tokens of `prefix_repetition`.
     #[arg(long, value_name = "TOKENS", default_value_t = 128)]
     pub(crate) prefix_repetition_output_len: u32,
-    /// The number of tokens of a block of `timed_trace`.
+    /// The number of tokens that each block (hash id) of `timed_trace` stands for.
     #[arg(long, value_name = "TOKENS", default_value_t = 16)]
     pub(crate) timed_trace_chunk_hash_size: u32,
-    /// Seconds of one unit of the timestamps, such as 0.001 for milliseconds.
+    /// The length of one unit of the timestamps in seconds, such as 0.001 for milliseconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
     pub(crate) timed_trace_sec_multiplier: f64,
     /// The field with the timestamp.
@@ -226,7 +229,7 @@ pub(crate) struct VllmSourceArgs {
     /// The field with the number of output tokens.
     #[arg(long, value_name = "FIELD", default_value = "output_length")]
     pub(crate) timed_trace_label_output_length: String,
-    /// The field with the blocks.
+    /// The field with the list of block ids of the prompt.
     #[arg(long, value_name = "FIELD", default_value = "hash_ids")]
     pub(crate) timed_trace_label_hash_ids: String,
     /// Send requests of `timed_trace` at their timestamps, which is the default.
@@ -240,7 +243,7 @@ pub(crate) struct VllmSourceArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Requests")]
 pub(crate) struct VllmRequestArgs {
-    /// Request outputs of the full length. `random` always does.
+    /// Request outputs of the full length. With the data set `random`, this is always so.
     #[arg(long)]
     pub(crate) ignore_eos: bool,
     /// The number of log probabilities of each token.
@@ -258,19 +261,19 @@ pub(crate) struct VllmRequestArgs {
     /// The sampling temperature; that of the server by default.
     #[arg(long)]
     pub(crate) temperature: Option<f64>,
-    /// The penalty of tokens by how often they occurred.
+    /// The penalty for each earlier occurrence of a token.
     #[arg(long, allow_negative_numbers = true)]
     pub(crate) frequency_penalty: Option<f64>,
-    /// The penalty of tokens that occurred.
+    /// The penalty for tokens that have already occurred, however often.
     #[arg(long, allow_negative_numbers = true)]
     pub(crate) presence_penalty: Option<f64>,
-    /// The factor by which tokens that occurred become less likely; 1 by default.
+    /// The factor by which tokens that have already occurred become less likely; 1 by default.
     #[arg(long)]
     pub(crate) repetition_penalty: Option<f64>,
     /// A JSON object whose fields are added to every request body.
     #[arg(long, value_name = "JSON", value_parser = parse_object)]
     pub(crate) extra_body: Option<Map<String, Value>>,
-    /// The prefix of the header `x-request-id`; drawn by default.
+    /// The prefix of the header `x-request-id`; by default a random one.
     #[arg(long, value_name = "TEXT")]
     pub(crate) request_id_prefix: Option<String>,
     /// The LoRA adapters that requests use.
@@ -301,13 +304,14 @@ pub(crate) struct VllmLoadArgs {
     /// Requests per second; `inf` sends all requests at once.
     #[arg(long, value_name = "RATE", default_value_t = f64::INFINITY)]
     pub(crate) request_rate: f64,
-    /// The shape of the gaps' gamma distribution: 1 is Poisson, below 1 burstier, above 1 more even, `inf` constant.
+    /// The shape of the gamma distribution of the gaps between requests: 1 is Poisson, below 1 is burstier, above 1 is
+    /// more even, `inf` is constant.
     #[arg(long, value_name = "SHAPE", default_value_t = 1.0)]
     pub(crate) burstiness: f64,
     /// The largest number of requests in flight.
     #[arg(long, value_name = "COUNT", allow_negative_numbers = true)]
     pub(crate) max_concurrency: Option<i64>,
-    /// Ramp the rate with the number of requests, instead of `--request-rate`.
+    /// Increase the rate from the first to the last request along this curve, instead of `--request-rate`.
     #[arg(long, value_enum, value_name = "CURVE")]
     pub(crate) ramp_up_strategy: Option<RampStrategy>,
     /// Requests per second at the beginning of the ramp.
@@ -355,7 +359,8 @@ pub(crate) struct VllmOutputArgs {
     /// The name of the result file; by default made of label, load, model and date.
     #[arg(long, value_name = "FILE")]
     pub(crate) result_filename: Option<String>,
-    /// The label in the result file, and the prefix of its default name; `--backend` by default.
+    /// The label in the result file. The default name of this file begins with the label, or with the backend if there
+    /// is no label.
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
     /// Do not draw a progress bar.

@@ -17,26 +17,26 @@ pub(super) struct ProcessFaultArgs {
     /// Accepts connections while loading and responds with status 503.
     #[arg(long)]
     pub(super) listen_while_loading: bool,
-    /// Exits with status 1 and resets all connections: at a time since the start (`200ms`), once that many tokens were
-    /// written (`40tokens`), or once that many generation requests have ended (`3requests`).
+    /// Exits with status 1 and resets all connections, either after a time since the start (`200ms`), after a number of
+    /// written tokens (`40tokens`), or after a number of ended generation requests (`3requests`).
     #[arg(long, value_name = "WHEN")]
     pub(super) die_after: Option<DieAfter>,
-    /// Exits with status 1 while loading, after this time; loading does not end before.
+    /// Exits with status 1 after this time. The engine is still loading then, even if this time is long.
     #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "0s", conflicts_with = "hang_while_loading")]
     die_while_loading: Option<HumanDuration>,
-    /// Never ends loading the model.
+    /// Never finishes loading the model.
     #[arg(long)]
     hang_while_loading: bool,
     /// Keeps running after a SIGTERM.
     #[arg(long)]
     ignore_sigterm: bool,
-    /// Leaves a child process in the same process group, which runs for ten minutes.
+    /// Leaves a child process in the same process group. The child runs for ten minutes.
     #[arg(long)]
     leak_child: bool,
-    /// Writes this much to the log when the engine is ready, such as `1GB`, as fast as possible.
+    /// Writes this amount to the log, such as `1GB`, as fast as possible when the engine is ready.
     #[arg(long, value_name = "SIZE")]
     log_flood: Option<Bytes>,
-    /// Leaves a file of this size in `/dev/shm`, like engines with shared memory that are killed.
+    /// Leaves a file of this size in `/dev/shm`, like an engine that was killed while it used shared memory.
     #[arg(long, value_name = "SIZE")]
     leave_shm: Option<Bytes>,
 }
@@ -45,10 +45,12 @@ pub(super) struct ProcessFaultArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Injected faults")]
 pub(super) struct ResponseFaultArgs {
-    /// Responds to nothing after N generation requests; connections are still accepted, and streams in progress end.
+    /// After N generation requests, responds to no further request. Connections are still accepted, and streams in
+    /// progress end normally.
     #[arg(long, value_name = "N")]
     hang_after: Option<u64>,
-    /// Stops listening once N generation requests have arrived; open connections end with their response.
+    /// Stops listening once N generation requests have arrived. Requests on open connections are still answered; then
+    /// these connections are closed.
     #[arg(long, value_name = "N")]
     refuse: Option<u64>,
     /// Ends every N-th stream halfway with an error event.
@@ -66,7 +68,7 @@ pub(super) struct ResponseFaultArgs {
     /// The size of the line of `--huge-line-every`, such as `32MiB`.
     #[arg(long, value_name = "SIZE", default_value = "32MiB")]
     huge_line_bytes: Bytes,
-    /// Never ends every N-th stream: tokens continue beyond the requested number.
+    /// Makes every N-th stream endless: tokens continue beyond the requested number.
     #[arg(long, value_name = "N")]
     endless_stream_every: Option<u64>,
     /// Responds to every N-th generation request with status 500.
@@ -78,7 +80,7 @@ pub(super) struct ResponseFaultArgs {
     /// Reports success for a cache reset but resets nothing.
     #[arg(long)]
     fake_reset: bool,
-    /// Ends every output after this share of the requested tokens, such as `50%`, although `ignore_eos` is set.
+    /// Ends every output after this share of the requested tokens, such as `50%`, even if `ignore_eos` is set.
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     early_end: Option<f64>,
     /// Writes additional tokens, as a share of the requested number, such as `100%`.
@@ -90,33 +92,34 @@ pub(super) struct ResponseFaultArgs {
     /// Repeats the same token in every output.
     #[arg(long)]
     same_token: bool,
-    /// Generates requests to their end although their clients disconnected.
+    /// Completes requests even if their clients disconnect.
     #[arg(long)]
     ignore_disconnects: bool,
     /// Makes this share of the JSON answers and tool calls wrong, such as `10%`: text before the JSON, a missing end, or another type or tool.
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     wrong_answers: Option<f64>,
-    /// Has this share of the other answers go on with other words from a drawn token on, such as `10%`, as engines whose
-    /// rounding depends on the batch. Without it the same prompt has the same answer.
+    /// Varies this share of the answers, such as `10%`: from a random token on, they have other words, as with engines
+    /// whose rounding depends on the batch. JSON answers, tool calls and answers to graded tasks do not vary. Without this
+    /// option, the same prompt has the same answer.
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     varied_answers: Option<f64>,
-    /// Makes answers that `--wrong-answers` concerns wrong while more than N requests are in flight. Answers to the items of graded tasks
-    /// (`quality:`) count as such, and are right otherwise.
+    /// Makes all JSON answers and tool calls wrong while more than N requests are in flight. The same holds for answers
+    /// to the items of graded tasks (`quality:`), which are right without injected faults.
     #[arg(long, value_name = "N")]
     wrong_above: Option<u64>,
-    /// Makes such answers wrong to prompts of more than N tokens.
+    /// Like `--wrong-above`, but for the answers to prompts of more than N tokens.
     #[arg(long, value_name = "N")]
     wrong_beyond: Option<usize>,
-    /// Solves no item of graded tasks, as with another chat template than the model's.
+    /// Solves no item of graded tasks, like a model with a wrong chat template.
     #[arg(long)]
     wrong_template: bool,
-    /// Writes the tool calls that items of graded tasks need as text.
+    /// Writes tool calls as plain text in the answers to items of graded tasks.
     #[arg(long)]
     broken_tool_parser: bool,
     /// Reports no token counts.
     #[arg(long)]
     hide_usage: bool,
-    /// Reports the requested number of output tokens, whatever number was written.
+    /// Reports the requested number of output tokens, even if another number of tokens was written.
     #[arg(long)]
     claim_full_length: bool,
     /// Serves the model under another name than that of `--model`.

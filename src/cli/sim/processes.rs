@@ -27,12 +27,12 @@ pub(super) struct RankArgs {
     /// For how long a rank tries to join the head, such as `30s`.
     #[arg(long, value_name = "TIME", default_value = "600s")]
     join_timeout: HumanDuration,
-    /// What the head does once another rank is lost: exits with status 1 (`exit`), or responds to no generation request any
-    /// more, with good health (`hang`).
+    /// What the head does once another rank is lost: exits with status 1 (`exit`), or stops responding to generation
+    /// requests but still reports good health (`hang`).
     #[arg(long, value_name = "HOW", value_parser = variant_parser::<RankLoss>(), default_value = "exit")]
     rank_loss: RankLoss,
-    /// Injects the faults into this rank only, although all ranks have the same flags; `--start-delay` and
-    /// `--listen-while-loading` hold for all.
+    /// Injects the faults into this rank only, although all ranks have the same flags. `--start-delay` and
+    /// `--listen-while-loading` still apply to all ranks.
     #[arg(long, value_name = "RANK")]
     fault_rank: Option<u32>,
 }

@@ -33,7 +33,7 @@ pub(super) fn arrivals(args: &BenchArgs) -> Result<Vec<Arrival>, Vec<String>> {
     let is_trace = args.is_replayed();
     if is_trace && (!matches!(pace, Ok(None)) || args.search.search.is_some()) {
         errors.push(
-            "a trace is sent at its own timestamps; leave the ramp, the stages or the search out".to_owned(),
+            "a trace is sent at its own timestamps; leave out the ramp, the stages or the search".to_owned(),
         );
     }
     if matches!(pace, Ok(Some(_))) && args.execution.request_rate.iter().any(|rate| !rate.is_infinite()) {
@@ -229,7 +229,7 @@ fn search_conflicts(args: &BenchArgs, by: SearchVariable) -> Vec<String> {
     );
     no(
         args.arrival.ramp_up_strategy.is_some() || args.arrival.stages.is_some(),
-        "`--search` needs a constant rate at each point; leave the ramp or the stages out",
+        "`--search` needs a constant rate at each point; leave out the ramp or the stages",
     );
     no(
         args.extensions.vllm_json.is_some(),
@@ -383,7 +383,7 @@ mod tests {
             ),
             (
                 &[&usual[..], &["--stages", "2:10"]].concat(),
-                "leave the ramp or the stages out",
+                "leave out the ramp or the stages",
             ),
             (&[&usual[..], &["--vllm-json", "f"]].concat(), "holds one result"),
         ] {

@@ -50,7 +50,7 @@ pub(crate) fn execute(args: &BenchArgs) -> Outcome {
     };
     if args.extensions.like == LikeTool::Vllm {
         return Err(CommandError::usage(
-            "error: `--like vllm` changes the flags of the command; write it in full, as `matrix bench --like vllm`\n".to_owned(),
+            "error: `--like vllm` changes the flags of the command, so it must not be abbreviated; write `matrix bench --like vllm`\n".to_owned(),
         ));
     }
     hide_secrets(config::secrets(args, &variables));

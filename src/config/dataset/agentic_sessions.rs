@@ -32,10 +32,10 @@ impl AgenticSessions {
 pub(crate) struct Replay {
     /// Format of the file; default: recognized by its content.
     pub(crate) format: Option<TraceFormat>,
-    /// Where sessions begin: `first`, or `random`: at a drawn request, whose earlier requests are sent before the
-    /// measurement with one output token each. Default `first`.
+    /// Where sessions begin: at the first request (`first`, the default) or at a drawn request (`random`). The
+    /// requests before a drawn one are sent before the measurement, with one output token each.
     pub(crate) start: SessionStart,
-    /// Tokens of a block of the engine's prefix cache, for the hit rate that is possible; default 16.
+    /// Tokens of a block of the engine's prefix cache; default 16. The highest possible hit rate is computed with it.
     pub(crate) cache_block: Option<u32>,
     /// Tokens that each id of a `mooncake` trace stands for; default 512. The other formats say it themselves.
     pub(crate) trace_block: Option<u32>,

@@ -89,7 +89,8 @@ impl UnsupportedDemand {
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, schemars(rename = "Structured"))]
 pub(crate) struct Demands {
-    /// Share of the requests that offer tools; default 0. The others demand JSON of a schema.
+    /// Share of the requests that offer tools; default 0. The other requests, except those of `plain_share`, demand
+    /// JSON that matches a schema.
     pub(crate) tools_share: f64,
     /// Share of the requests that demand nothing; default 0.
     pub(crate) plain_share: f64,

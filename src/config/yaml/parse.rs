@@ -117,7 +117,7 @@ impl Builder<'_> {
                     return Err(Box::new(Diagnostic::new("this line is read as part of the value above")
                         .with_place(&place, "indented too deep for a new list item")
                         .with_help(
-                            "indent the `-` of this line like the `-` above, or put the value above in quotes",
+                            "indent the `-` of this line like the `-` above; if this line continues the text above, put that whole text in quotes",
                         )));
                 }
                 // The parser returns `~` for an empty value.

@@ -39,7 +39,7 @@ pub(super) fn syntax_diagnostic(
             .with_place(&place(open.clone()), "opened here");
         if let Some(variable) = unquoted_variable(text, open.start) {
             let written = text[variable.clone()].to_owned();
-            return Diagnostic::new(format!("`{written}` needs quotes inside brackets"))
+            return Diagnostic::new(format!("`{written}` is inside brackets, so it must be in quotes"))
                 .with_place(
                     &place(variable.clone()),
                     "the `{` of this text is read as a bracket of YAML",

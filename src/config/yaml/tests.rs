@@ -693,7 +693,7 @@ fn an_item_swallowed_by_the_one_above_is_shown() {
     4 |     - vllm
       |     ^^^^^^ indented too deep for a new list item
       |
-      = help: indent the `-` of this line like the `-` above, or put the value above in quotes
+      = help: indent the `-` of this line like the `-` above; if this line continues the text above, put that whole text in quotes
     "#);
 }
 

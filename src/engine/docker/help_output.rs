@@ -44,7 +44,7 @@ pub(crate) async fn local_image_id(docker_env: &DockerEnv, image: &str) -> Resul
     match daemon.docker.inspect_image(image).await {
         Ok(inspected) => inspected
             .id
-            .ok_or_else(|| format!("the image `{image}` has no id")),
+            .ok_or_else(|| format!("the container daemon returned no id for the image `{image}`")),
         Err(error) if is_not_found(&error) => {
             Err(format!("the image `{image}` is not available locally yet"))
         }

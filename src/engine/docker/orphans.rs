@@ -98,7 +98,7 @@ pub(crate) async fn sweep(grace: Duration, docker_env: &DockerEnv, cache: &Path)
                 ending.spawn(async move { end_container(&docker, &container, grace).await });
             }
             OwnerState::Unknown => result.notes.push(format!(
-                "a `matrix` in another container started the {} and may still use it; if it does not, remove it with `docker rm -f {}`",
+                "the {} was started by a `matrix` in another container and may still be in use; if it is not in use, remove it with `docker rm -f {}`",
                 container.description(),
                 container.name
             )),

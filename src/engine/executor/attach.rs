@@ -34,6 +34,6 @@ impl Launcher for AttachedServer {
         _launch: &'a Launch,
         _asking: &'a HelpContext<'a>,
     ) -> BoxFuture<'a, Result<HelpFlags, String>> {
-        Box::pin(async { Err("`matrix` did not start the server".to_owned()) })
+        Box::pin(async { Err("the server is not started by `matrix`: the engine is attached".to_owned()) })
     }
 }

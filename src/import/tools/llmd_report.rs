@@ -95,7 +95,7 @@ pub(super) fn read(document: &Value) -> Result<Parsed, String> {
         .figure(Metric::Completed)
         .is_none_or(|completed| completed < 1.0)
     {
-        return Err("the benchmark report completed no request".to_owned());
+        return Err("the benchmark report has no completed request".to_owned());
     }
     for (key, quantity) in layout.throughput {
         let rate = number(figures, &format!("/throughput/{key}"));

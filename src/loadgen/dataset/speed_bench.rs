@@ -77,7 +77,7 @@ fn first_turns(requested: &SpeedBench, inputs: &RowInputs<'_>) -> Result<Vec<Str
             .and_then(Value::as_str);
         questions.push(
             question
-                .ok_or_else(|| malformed_row("the first entry of `turns` is not a text"))?
+                .ok_or_else(|| malformed_row("the first entry of `turns` is not a string"))?
                 .to_owned(),
         );
     }

@@ -296,7 +296,7 @@ fn strip_generation_tags(source: &str) -> String {
 
 /// Reads the templates of a `chat_template` field: one, or several with names.
 fn named_templates(template: Value) -> Result<BTreeMap<String, String>, String> {
-    let wrong_type = || "`chat_template` must be a text or a list of objects `{name, template}`".to_owned();
+    let wrong_type = || "`chat_template` must be a string or a list of objects `{name, template}`".to_owned();
     match template {
         Value::String(source) => Ok([(DEFAULT_TEMPLATE.to_owned(), source)].into()),
         Value::Array(items) => items
@@ -578,7 +578,7 @@ mod tests {
         let number = open(&[("tokenizer_config.json", json!({"chat_template": 3}))])
             .unwrap_err()
             .to_string();
-        assert!(number.contains("must be a text or a list"), "{number}");
+        assert!(number.contains("must be a string or a list"), "{number}");
     }
 
     #[test]

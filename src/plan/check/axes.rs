@@ -173,7 +173,7 @@ fn check_selector(selector: &Spanned<Selector>, diagnostics: &mut Vec<Diagnostic
                 selector.place.as_ref(),
                 "an empty selector matches every cell",
             )
-            .with_help("name axes, such as `{ engine: vllm }`"),
+            .with_help("write at least one axis with its value, such as `{ engine: vllm }`"),
         );
     }
     check_selector_axes(&selector.value, diagnostics);

@@ -115,7 +115,7 @@ fn check_roles(named: &Named<EngineEntry>, recipe: &Recipe, diagnostics: &mut Ve
                 second.place.as_ref(),
                 "again",
             )
-            .with_help("requests are sent to one process; to use several, make a router the only endpoint"),
+            .with_help("requests are sent to one process; for several processes, use a router as the only endpoint"),
         ),
         (Some((name, role)), None) if role.count.as_ref().is_some_and(|count| count.value.get() > 1) => {
             diagnostics.push(
@@ -126,7 +126,7 @@ fn check_roles(named: &Named<EngineEntry>, recipe: &Recipe, diagnostics: &mut Ve
                     role.count.as_ref().and_then(|count| count.place.as_ref()),
                     "more than one",
                 )
-                .with_help("remove `count`, or make a router the endpoint"),
+                .with_help("remove `count`, or use a router as the endpoint"),
             );
         }
         (Some(_), None) => {}
@@ -186,7 +186,7 @@ fn check_place(
         let message = format!("the role `{name}` is the endpoint, but does not run on the first node");
         diagnostics.push(
             with_place(Diagnostic::new(message), place, "the load is generated on node 0")
-                .with_help("remove `node`, or make a router on node 0 the endpoint"),
+                .with_help("remove `node`, or use a router on node 0 as the endpoint"),
         );
     }
     let nodes = role.node.as_ref().map_or(1, |node| node.value.len());

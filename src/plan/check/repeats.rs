@@ -71,7 +71,7 @@ fn check_unused_bounds(repeats: &Spanned<Repeats>, diagnostics: &mut Vec<Diagnos
                 "without `target_ci`, no starts are added",
             )
             .with_help(format!(
-                "set the precision to reach, such as `target_ci: 2%`, or remove `{name}`"
+                "set how narrow the confidence interval must become, such as `target_ci: 2%`, or remove `{name}`"
             )),
         );
     }

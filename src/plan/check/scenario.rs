@@ -112,8 +112,10 @@ fn check_quality(matrix: &Matrix, diagnostics: &mut Vec<Diagnostic>) {
         if let Some((run, what)) = reference.run_error() {
             let diagnostic = Diagnostic::new("`run` in the `reference` of `quality` is invalid");
             let diagnostic = with_place(diagnostic, run.place.as_ref(), what);
-            diagnostics
-                .push(diagnostic.with_help("name a stored run as for `matrix report`, or remove `run`"));
+            diagnostics.push(
+                diagnostic
+                    .with_help("name a stored run in the same way as for `matrix report`, or remove `run`"),
+            );
         }
     }
 }

@@ -243,8 +243,8 @@ pub(crate) fn figure_notes(
     let rounds = rounds.filter(is_own_round).count();
     if rounds > 0 {
         notes.push(format!(
-            "the prompt tokens of {rounds} later rounds are counted by the client, because the server sent no count; tokens that the \
-             chat template of the server adds are not included"
+            "the prompt tokens of {rounds} later rounds are counted by the client, because the server sent no count (later rounds: \
+             all rounds of a conversation but the first); tokens that the chat template of the server adds are not included"
         ));
     }
     let impossible = requests
@@ -253,8 +253,8 @@ pub(crate) fn figure_notes(
         .count();
     if impossible > 0 {
         notes.push(format!(
-            "{impossible} answers report more cached tokens than their prompts have, or more reasoning tokens than output; such counts \
-             are left out"
+            "{impossible} answers report more cached tokens than their prompts have, or more reasoning tokens than output tokens; \
+             these counts are left out"
         ));
     }
     let is_uncounted = |request: &&Request| request.is_completed() && request.output_tokens().is_none();

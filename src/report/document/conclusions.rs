@@ -323,11 +323,14 @@ pub(crate) struct Headline {
 /// Largest number of models and loads that a headline names.
 const MAX_NAMED: usize = 3;
 
+/// Largest number of loads of which a report without a comparison says what they reached.
+const MAX_ALONE: usize = 3;
+
 /// The conclusions to print first: winners, then comparisons without one, then those that are not judged. What is true of several
-/// loads is one headline. Empty if no comparison has several rows.
+/// loads is one headline. Empty if no comparison has several rows, and there are many.
 pub(crate) fn headlines(conclusions: &[Conclusion]) -> Vec<Headline> {
     let is_compared = |conclusion: &Conclusion| conclusion.outcome != ConclusionOutcome::NoComparison;
-    if !conclusions.iter().any(is_compared) {
+    if conclusions.len() > MAX_ALONE && !conclusions.iter().any(is_compared) {
         return Vec::new();
     }
     let mut sorted: Vec<&Conclusion> = conclusions.iter().collect();
@@ -454,7 +457,12 @@ mod tests {
         assert!(other.sentence.contains("prompts"), "{}", other.sentence);
         let alone = conclusion_of(&[one("a@1", 1000.0)]);
         assert_eq!(alone.outcome, ConclusionOutcome::NoComparison);
-        assert!(headlines(&[alone]).is_empty());
+        let reached = headlines(&[alone.clone()]).remove(0).sentence;
+        assert_eq!(
+            reached,
+            "a@1 has output throughput 1000 tok/s; there is no other row for a comparison."
+        );
+        assert!(headlines(&[alone.clone(), alone.clone(), alone.clone(), alone]).is_empty());
     }
 
     #[test]

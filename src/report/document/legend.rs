@@ -6,10 +6,10 @@ use crate::report::table::Table;
 const GENERAL: [&str; 8] = [
     "definitions: ",
     "[simulated]: ",
-    "[imported]: ",
+    "[imported",
     "[best]: ",
     "[a, b]: ",
-    "n measurements: ",
+    "n in the status: ",
     "n=1: ",
     "~: ",
 ];

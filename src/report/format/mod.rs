@@ -103,7 +103,7 @@ pub(crate) static FORMATS: [Format; 7] = [
     Format {
         name: "svg",
         report: Some(ReportFormat {
-            help: "An SVG image for your own web page: the conclusion in words, and charts by load",
+            help: "An SVG image for your own web page: the conclusion in words, and charts with a point for each load",
             file: "report.svg",
             is_in_run_folder: false,
             shows_warnings: false,

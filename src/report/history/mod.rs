@@ -121,7 +121,7 @@ pub(crate) fn series_table(history: &History<'_>) -> Table {
             ],
             marks: match series.origin {
                 Some(Origin::Simulated) => vec![Mark::Simulated],
-                Some(Origin::Imported) => vec![Mark::Imported],
+                Some(Origin::Imported) => vec![Mark::Imported(None)],
                 Some(Origin::Measured) | None => Vec::new(),
             },
         }

@@ -267,7 +267,7 @@ fn notes(scores: &[(&ReportCell<'_>, AnswerScore)], has_reference: bool) -> Vec<
         return notes;
     }
     notes.push(
-        "points against the reference: the difference between the shares of correct answers, with its 95 % interval; lost: items answered worse than by the reference; gained: items answered better; p: the probability of such a loss by chance, over all comparisons of the run; detectable loss: the loss that 80 % of runs would have found"
+        "points against the reference: the difference between the shares of correct answers, with its 95 % interval; lost: items answered worse than by the reference; gained: items answered better; p: the probability of such a loss by chance, corrected for the number of comparisons in the run; detectable loss: the loss that 80 % of runs would have found"
             .to_owned(),
     );
     let mut references: Vec<String> = Vec::new();

@@ -1,5 +1,7 @@
 //! What tokens cost: the price of the GPUs of an engine, and of the energy they take, for a million tokens.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 use super::columns;
@@ -20,6 +22,8 @@ const JOULES_PER_KWH: f64 = 3.6e6;
 pub(crate) struct CellPrices {
     gpu_hour: Option<StatedPrice>,
     kwh: Option<StatedPrice>,
+    /// The name of the GPUs, if they have no price.
+    unpriced: Option<String>,
 }
 
 /// What tokens of a cell cost at its load, in US dollars. The load of a search is the one that it found.
@@ -41,8 +45,11 @@ pub(crate) struct CellCost {
 impl CellPrices {
     /// The prices of a cell that was measured on GPUs of this machine.
     pub(crate) fn new(prices: &Prices, machine: &Machine, summaries: &[&MeasurementSummary]) -> Self {
+        let gpu = gpu_name(machine, summaries);
+        let gpu_hour = prices.gpu_hour(gpu.as_deref());
         Self {
-            gpu_hour: prices.gpu_hour(gpu_name(machine, summaries).as_deref()),
+            unpriced: gpu.filter(|_| gpu_hour.is_none()),
+            gpu_hour,
             kwh: prices.kwh(),
         }
     }
@@ -133,7 +140,7 @@ pub(super) fn cost_values(cell: &ReportCell<'_>, columns: usize) -> impl Iterato
     drawn.into_iter().take(columns)
 }
 
-/// The note that names the prices behind costs; none without costs.
+/// The notes that name the prices behind costs, and the GPUs that lack a price.
 pub(super) fn price_notes(group: &[&ReportCell<'_>]) -> Vec<String> {
     let mut prices: Vec<String> = Vec::new();
     for price in group
@@ -145,13 +152,24 @@ pub(super) fn price_notes(group: &[&ReportCell<'_>]) -> Vec<String> {
             prices.push(price);
         }
     }
-    match prices.is_empty() {
-        true => Vec::new(),
-        false => vec![format!(
+    let mut notes = Vec::new();
+    if !prices.is_empty() {
+        notes.push(format!(
             "costs apply at the load of their row and use these prices: {}",
             prices.join("; ")
-        )],
+        ));
     }
+    let unpriced: BTreeSet<&str> = group
+        .iter()
+        .filter(|cell| cell.origin() == Origin::Measured && cell.launch.gpus().is_some_and(|gpus| gpus > 0))
+        .filter_map(|cell| cell.prices.unpriced.as_deref())
+        .collect();
+    notes.extend(unpriced.into_iter().map(|gpu| {
+        format!(
+            "no costs on {gpu}: the list of prices does not contain this GPU; add it to `matrices/prices.yaml`, or set `price: {{ gpu_hour: DOLLARS }}` in the matrix"
+        )
+    }));
+    notes
 }
 
 /// Dollars with three significant digits, at least cents.

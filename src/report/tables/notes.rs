@@ -12,7 +12,7 @@ use crate::base::text::pluralize;
 use crate::plan::ExecutorSpec;
 use crate::report::caveats::{Itl, latency_caveats, prompt_count_note, prompt_counts};
 use crate::report::connection_notes;
-use crate::report::table::{Row, Value};
+use crate::report::table::{Mark, Row, Value};
 use crate::results::record::cell::{Definitions, MeasurementStatus, MeasurementSummary, Origin};
 use crate::results::record::prompt::counts_differ;
 use crate::results::record::provenance::Tool;
@@ -61,7 +61,7 @@ pub(super) fn row_notes(named: &[(String, &ReportCell<'_>)]) -> Vec<String> {
     notes.extend(unverified_server_note(named));
     if named.iter().any(|(_, cell)| cell.counted_summaries().count() > 1) {
         notes.push(
-            "n measurements: a value is the mean over starts, with minimum and maximum of the measurements; ok/failed is the sum over measurements"
+            "n in the status: number of measurements; a value is the mean over starts, with minimum and maximum of the measurements; ok/failed is the sum over measurements"
                 .to_owned(),
         );
     }
@@ -75,21 +75,18 @@ fn imported_notes(named: &[(String, &ReportCell<'_>)]) -> Vec<String> {
         .filter_map(|summary| summary.imported.as_ref())
         .map(|imported| imported.tool)
         .collect();
-    let mut notes: Vec<String> = tools
-        .into_iter()
-        .map(|tool| {
-            let source = match tool {
-                Tool::BenchServing | Tool::VllmBench => "another tool",
-                other => other.name(),
-            };
-            format!(
-                "[imported]: read from the output of {source}; {}",
-                tool.definitions()
-            )
-        })
-        .collect();
-    notes.dedup();
-    notes
+    let note = |tool: Tool| {
+        let mark = Mark::Imported(Some(tool)).word().unwrap_or_default();
+        let source = match tool {
+            Tool::BenchServing => "bench_serving or one of its forks",
+            other => other.name(),
+        };
+        format!(
+            "[{mark}]: read from the output of {source}; {}; there are no costs, because the output does not name the GPUs",
+            tool.definitions()
+        )
+    };
+    tools.into_iter().map(note).collect()
 }
 
 /// The note on rows that were measured repeatedly on attached servers.

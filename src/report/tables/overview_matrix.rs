@@ -47,8 +47,10 @@ pub(crate) fn overview_matrix(groups: &[Group<'_, '_>]) -> Table {
     }
     let rows_of_groups: Vec<&ReportCell<'_>> =
         rows.iter().flat_map(|group| group.rows.iter().copied()).collect();
-    let everywhere: Vec<Mark> = [Mark::Simulated, Mark::Imported]
+    let first = rows_of_groups.first().map_or_else(Vec::new, |cell| cell.marks());
+    let everywhere: Vec<Mark> = first
         .into_iter()
+        .filter(|mark| matches!(mark, Mark::Simulated | Mark::Imported(_)))
         .filter(|mark| rows_of_groups.iter().all(|cell| cell.marks().contains(mark)))
         .collect();
     let mut columns = vec![

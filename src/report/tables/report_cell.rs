@@ -15,7 +15,7 @@ use crate::report::table::{Mark, Value};
 use crate::results::record::cell::{Definitions, MeasurementStatus, MeasurementSummary, Origin};
 use crate::results::record::cell_stats::Noise;
 use crate::results::record::machine::Machine;
-use crate::results::record::provenance::UnknownFact;
+use crate::results::record::provenance::{Tool, UnknownFact};
 use crate::results::record::validity::{MetricFamily, Verdict};
 
 /// A cell with all of its measurements.
@@ -276,11 +276,20 @@ impl<'a> ReportCell<'a> {
         }
     }
 
+    /// The tool whose output it was read from.
+    fn tool(&self) -> Option<Tool> {
+        let mut imported = self
+            .summaries
+            .iter()
+            .filter_map(|summary| summary.imported.as_ref());
+        imported.next().map(|imported| imported.tool)
+    }
+
     pub(super) fn marks(&self) -> Vec<Mark> {
         let mut marks = Vec::new();
         match self.origin() {
             Origin::Measured => {}
-            Origin::Imported => marks.push(Mark::Imported),
+            Origin::Imported => marks.push(Mark::Imported(self.tool())),
             Origin::Simulated => marks.push(Mark::Simulated),
         }
         if self.origin() == Origin::Imported && self.launch.engine.simulated {

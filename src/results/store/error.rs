@@ -62,8 +62,8 @@ pub enum StoreError {
     MalformedBaseline { path: PathBuf, why: String },
     /// A name that is not a plain file name or is reserved by the store.
     #[error(
-        "`{name}` cannot be the name of {what}; use letters, digits, `.`, `-` and `_`, and no name that is \
-         reserved in the results folder"
+        "`{name}` cannot be the name of {what}; use at most 200 letters, digits, `.`, `-` and `_`, and no name \
+         that is reserved in the results folder"
     )]
     InvalidName {
         name: String,

@@ -146,7 +146,11 @@ impl TryFrom<Value> for JournalLine {
     fn try_from(mut value: Value) -> std::result::Result<Self, String> {
         let at = match value.as_object_mut().and_then(|fields| fields.shift_remove("at")) {
             Some(Value::String(at)) => at,
-            _ => return Err("the field `at` (the time of the event) is missing or is not a text".to_owned()),
+            _ => {
+                return Err(
+                    "the field `at` (the time of the event) is missing or is not a string".to_owned(),
+                );
+            }
         };
         let event = serde_json::from_value(value).map_err(|error| error.to_string())?;
         Ok(Self { at, event })

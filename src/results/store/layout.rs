@@ -185,10 +185,13 @@ pub(crate) fn is_plain_name(name: &str) -> bool {
             .all(|letter| letter.is_alphanumeric() || matches!(letter, '.' | '-' | '_' | ' ' | '+'))
 }
 
-/// Whether the text can name a run's folder: a plain name that differs from the folder of nightly runs,
-/// ignoring case.
+/// Longest name of a run, in bytes: file systems allow 255, and files that belong to a run have longer names.
+const MAX_RUN_NAME: usize = 200;
+
+/// Whether the text can name a run's folder: a plain name of at most 200 bytes that differs from the folder of
+/// nightly runs, ignoring case.
 pub(crate) fn is_run_name(name: &str) -> bool {
-    is_plain_name(name) && !name.eq_ignore_ascii_case(NIGHTLY)
+    is_plain_name(name) && name.len() <= MAX_RUN_NAME && !name.eq_ignore_ascii_case(NIGHTLY)
 }
 
 #[cfg(test)]

@@ -120,7 +120,7 @@ impl CellRun<'_> {
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         if prefix_stats.unchanged > 0 && purpose != WARM_UP {
             self.summary.warnings.push(format!(
-                "{} of {} prompts were sent without a unique prefix, because every prefix would change their length",
+                "{} of {} prompts were sent without a unique prefix, because their number of tokens would change with every prefix that was tried",
                 prefix_stats.unchanged,
                 items.len()
             ));

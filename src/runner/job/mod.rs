@@ -90,9 +90,9 @@ pub(crate) enum JobError {
     Slurm(#[from] SlurmError),
     #[error("cannot write the files of the job below {}: {source}\n  = help: the results folder must be writable, and shared with the nodes of the cluster", .folder.display())]
     Files { folder: PathBuf, source: std::io::Error },
-    #[error("{source}\n  = note: the job may have been submitted in spite of this error; to check, search the output of `squeue --me --format '%A %k'` for its folder, {}", .folder.display())]
+    #[error("{source}\n  = note: the job may have been submitted in spite of this error; to check, search the output of `squeue --me --format '%A %k'` for the folder of the job, {}", .folder.display())]
     Unconfirmed { source: SlurmError, folder: PathBuf },
-    #[error("jobs of this run have not ended, such as the job in {}\n  = help: they were submitted with {form} in the profile; use the same setting again to follow them, or cancel them with: {cancel}", .folder.display())]
+    #[error("jobs of this run have not ended, such as the job with the folder {}\n  = help: these jobs were submitted with {form} in the profile; to follow them, use this setting again; to cancel them, run: {cancel}", .folder.display())]
     OtherForm {
         folder: PathBuf,
         form: &'static str,
@@ -267,7 +267,7 @@ async fn submit_and_follow(
     let (folder, job) = match unfinished {
         Some((folder, job)) => {
             notice(JobNotice::Note(format!(
-                "job {job} still executes this run; its earlier output is in {}",
+                "job {job} still executes this run; the earlier output of the job is in {}",
                 folder.path.display()
             )));
             (folder, job)

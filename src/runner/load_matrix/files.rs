@@ -102,7 +102,7 @@ fn unusable_items(matrix: &Matrix, folder: &Path) -> Vec<Diagnostic> {
         let why = check_items(task, folder).err()?;
         let entry = quality.tasks.iter().find(|named| named.name.value == task.name)?;
         let diagnostic = Diagnostic::new(format!("the items of the task `{}` cannot be used: {why}", task.name))
-            .with_help("paths are relative to the matrix file; each row needs an `answer`, and a `prompt`, `question` or `messages`");
+            .with_help("paths are relative to the matrix file; each row needs an `answer`, and one of `prompt`, `question` and `messages`");
         let place = entry.value.path.as_ref().and_then(|path| path.place.as_ref());
         Some(match place {
             Some(place) => diagnostic.with_place(place, "this file"),

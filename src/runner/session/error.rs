@@ -29,7 +29,7 @@ pub(crate) enum SessionError {
     Resume(#[from] ResumeError),
     #[error(transparent)]
     Reference(#[from] ReferenceError),
-    #[error("finished measurements do not match the matrix")]
+    #[error("finished measurements were made with settings that the matrix no longer has")]
     Outdated(OutdatedMeasurements),
     #[error(transparent)]
     Threads(#[from] ThreadLimitError),

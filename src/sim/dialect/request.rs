@@ -365,7 +365,7 @@ fn input_prompt(input: Option<&Value>, longest: usize, prompt: &mut Vec<u64>) ->
         }
         _ => {
             return Err(RequestError::bad_request(
-                "`input` must be a text or a list of items",
+                "`input` must be a string or a list of items",
             ));
         }
     }

@@ -49,7 +49,7 @@ impl RerankRequest {
             .map_err(|error| refuse(format!("the body is not a JSON request: {error}")))?;
         let model = check_model(body.model.as_deref(), options)?;
         let query = body.query.filter(|query| !query.is_empty());
-        let query = query.ok_or_else(|| refuse("`query` must be a text".to_owned()))?;
+        let query = query.ok_or_else(|| refuse("`query` must be a string that is not empty".to_owned()))?;
         let text = |document: &Value| {
             let text = document.as_str().or_else(|| document.get("text")?.as_str());
             text.map(str::to_owned)

@@ -52,7 +52,7 @@ pub(crate) fn parse(
     }
     let file = form.file.ok_or_else(|| RequestError {
         status: 422,
-        message: "the form has no `file`".to_owned(),
+        message: "the form has no field `file`".to_owned(),
     })?;
     let unsupported = || RequestError::bad_request("Invalid or unsupported audio file.");
     let wav = Wav::read(file).map_err(|_| unsupported())?;

@@ -380,8 +380,14 @@ fn wrong_settings_of_containers_modules_and_scratch_are_refused_before_the_submi
         ("containers: { image: a }\n", "image"),
         ("modules: [\"cuda; id\"]\n", "is no name of a module"),
         ("modules: cuda\n", "modules"),
-        ("scratch: local\n", "is no folder for temporary files"),
-        ("scratch: \"/a/$(id)\"\n", "is no folder for temporary files"),
+        (
+            "scratch: local\n",
+            "cannot be used as the folder for temporary files",
+        ),
+        (
+            "scratch: \"/a/$(id)\"\n",
+            "cannot be used as the folder for temporary files",
+        ),
     ] {
         contained.profile(profile);
         run(&contained.bench, &[])

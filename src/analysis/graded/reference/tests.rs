@@ -90,11 +90,12 @@ fn a_reference_with_which_no_loss_can_be_found_is_none() {
     // All that the reference answers right is lost, and chance explains it.
     assert!(
         result(&few, &none, &no_edit)
-            .contains("3.0 % of 100 items correctly, which is not enough to find a loss")
+            .contains("3.0 % of 100 items correctly: these are too few correct answers to find a loss")
     );
     assert_eq!(result(&all, &all, &no_edit), "");
     assert!(
-        result(&all, &all, &|score| score.failed = 51).contains("51 of 100 requests of the reference failed")
+        result(&all, &all, &|score| score.failed = 51)
+            .contains("51 of 100 requests to the reference engine failed")
     );
     for edit in [
         &(|score: &mut TaskScore| score.correct = 58) as &dyn Fn(&mut TaskScore),
@@ -224,10 +225,10 @@ fn starts_of_one_side_alone_and_ungraded_ones_are_not_passed_over() {
         "{text}"
     );
     for (cell, expected) in [
-        ("cell", "1 of 2 measurements were not graded"),
+        ("cell", "the answers of 1 of 2 measurements were not graded"),
         (
             "reference",
-            "of the reference, 1 of 2 measurements were not graded",
+            "of the reference, the answers of 1 of 2 measurements were not graded",
         ),
     ] {
         let ungraded = MeasurementSummary {

@@ -96,11 +96,11 @@ fn answers_that_only_one_side_graded_are_named_and_those_of_neither_are_not() {
     let night = [measurement("engine", 1, &all, "items")];
     assert_eq!(
         why(&compare([&ungraded, &plan], &[], &night)),
-        "only one side was graded: the baseline was not"
+        "the answers of only one side were graded, those of the baseline were not"
     );
     assert_eq!(
         why(&compare([&plan, &ungraded], &night, &[])),
-        "only one side was graded: the candidate was not"
+        "the answers of only one side were graded, those of the candidate were not"
     );
     assert_eq!(compare([&ungraded, &ungraded], &[], &[]), []);
     // A run of the baseline that is gone has no answers.

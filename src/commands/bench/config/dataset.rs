@@ -354,8 +354,8 @@ fn unsupported_by_backend(args: &BenchArgs, dataset: &Dataset) -> Vec<String> {
              backend, such as `sglang-oai-chat`, `vllm-chat`, `vllm-messages` or `vllm-responses`"
         )),
         PromptForm::Templated if protocol.facts().template != ServerTemplate::NotApplied => errors.push(format!(
-            "the data set `{name}` consists of prompts with an applied chat template, which the backend `{backend}` \
-             does not accept unchanged; use `sglang`, or a backend of completions"
+            "the data set `{name}` consists of prompts with an applied chat template, but the backend `{backend}` may \
+             apply a template again; use `sglang`, or a backend for completions, such as `vllm`"
         )),
         // The Python tool sends no images to completions.
         PromptForm::Pictures if lacks(Feature::Images) || protocol == Protocol::Completions => errors.push(format!(

@@ -277,7 +277,7 @@ fn other_errors(args: &VllmArgs) -> Vec<String> {
     let requests = &args.requests;
     if !["auto", "hf"].contains(&args.server.tokenizer_mode.as_str()) {
         errors.push(format!(
-            "`--tokenizer-mode {}` is not supported: only a file `tokenizer.json` can be read; use `hf`, and give the file with `--tokenizer`",
+            "`--tokenizer-mode {}` is not supported: only a `tokenizer.json` file can be read; use `--tokenizer-mode hf`, and give the file with `--tokenizer`",
             args.server.tokenizer_mode
         ));
     }

@@ -133,7 +133,7 @@ impl Conversations<'_, '_> {
         if open.contains(&index) || open.len() >= MAX_DEPTH {
             return Err(conversation.place.malformed(format!(
                 "the conversation `{}` starts itself through `forks` or `spawns`, or is nested more than {MAX_DEPTH} levels \
-                 deep; remove the cycle",
+                 deep; remove the cycle or the levels",
                 conversation.name
             )));
         }
@@ -144,7 +144,7 @@ impl Conversations<'_, '_> {
         for (number, turn) in conversation.turns.iter().enumerate() {
             if session.requests.len() >= MAX_REQUESTS {
                 return Err(conversation.place.malformed(format!(
-                    "the session of the conversation `{}` has more than {MAX_REQUESTS} requests; spawn fewer conversations",
+                    "the conversation `{}`, with all conversations that it spawns, has more than {MAX_REQUESTS} requests; spawn fewer from it",
                     self.all[open[0]].name
                 )));
             }
@@ -196,7 +196,7 @@ fn conversation<'v>(value: &'v Value, place: &'v Place) -> Result<Conversation<'
         .find(|key| value.get(key).is_some_and(|value| !value.is_null()))
     {
         return Err(place.malformed(format!(
-            "`{key}` is not supported; name its conversations in `spawns` of a turn, or make each a separate session"
+            "`{key}` is not supported; move the names of its conversations to `spawns` of a turn, or make each of these conversations a separate session"
         )));
     }
     let list = value

@@ -90,8 +90,8 @@ fn unknown_format(path: &Path) -> DatasetError {
         .map(|format| format!("`{}`", format.name()))
         .join(", ");
     Place::new(path, None).malformed(format!(
-        "the first value in the file has an unknown format. To see what is missing, set one of the formats {names}: write \
-         `agentic_sessions: {{ format: … }}`, or `--session-format` for `matrix bench`"
+        "the format of the file was not recognized from its first value. Set one of the formats {names}; the next error then \
+         shows what is missing. Write `agentic_sessions: {{ format: … }}`, or `--session-format` for `matrix bench`"
     ))
 }
 

@@ -130,8 +130,8 @@ pub(super) fn block_ids(value: Option<&Value>, block: u32, tokens: u32) -> Resul
             format!("{full} or {all}")
         };
         return Err(format!(
-            "{count} `hash_ids` of {block} tokens each do not match {tokens} input tokens, which need {needed} blocks; correct \
-             `hash_ids` or the number of input tokens"
+            "{count} `hash_ids` do not match {tokens} input tokens: each id stands for a block of {block} tokens, so the \
+             number of ids must be {needed}; correct `hash_ids` or the number of input tokens"
         ));
     }
     Ok(ids)

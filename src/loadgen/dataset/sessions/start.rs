@@ -30,8 +30,8 @@ impl Starts {
             .find(|request| request.continues.is_some())
         {
             return Err(request.place.malformed(
-                "the prompt of this request contains the answer to an earlier request, so the session cannot start at a later \
-                 request; set `start: first`",
+                "the prompt of this request contains the answer to an earlier request of its session, so that earlier request must \
+                 be sent too; set `start: first`",
             ));
         }
         let start = self.0.below(count as u64) as usize;

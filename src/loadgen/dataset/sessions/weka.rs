@@ -208,12 +208,12 @@ impl Reader<'_> {
         let tokens = token_number(entry.get("in"), "in").map_err(malformed)?;
         let tokens = tokens
             .filter(|tokens| *tokens > 0)
-            .ok_or_else(|| malformed("the request has no `in`, the number of input tokens".to_owned()))?;
+            .ok_or_else(|| malformed("the request has no `in` (the number of input tokens)".to_owned()))?;
         let output_tokens = token_number(entry.get("out"), "out").map_err(malformed)?;
         let ids = block_ids(entry.get("hash_ids"), self.block, tokens).map_err(malformed)?;
         let start = self.time(entry, "t", name)?;
         let start =
-            start.ok_or_else(|| malformed("the request has no `t`, the time in seconds".to_owned()))?;
+            start.ok_or_else(|| malformed("the request has no `t` (the time in seconds)".to_owned()))?;
         self.times.push(Times {
             start: start.saturating_add(offset),
             took: self.time(entry, "api_time", name)?,

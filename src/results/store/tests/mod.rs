@@ -137,7 +137,8 @@ fn a_new_run_gets_a_free_name() {
 #[test]
 fn a_name_that_leaves_the_folder_is_refused() {
     let root = tempfile::tempdir().unwrap();
-    for name in ["", "..", "../x", "a/b", "/tmp", ".hidden"] {
+    let long = "a".repeat(201);
+    for name in ["", "..", "../x", "a/b", "/tmp", ".hidden", &long] {
         let refused = Store::create(root.path(), &RunId::new(name), no_secrets());
         assert!(matches!(refused, Err(StoreError::InvalidName { .. })), "{name}");
     }

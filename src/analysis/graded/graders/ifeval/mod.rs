@@ -105,7 +105,7 @@ impl Instructions {
         let instruction = |(name, arguments): (&Value, &Value)| {
             let name = name
                 .as_str()
-                .ok_or_else(|| malformed("an entry of `instruction_id_list` is not a text"))?;
+                .ok_or_else(|| malformed("an entry of `instruction_id_list` is not a string"))?;
             let none = Map::new();
             let arguments = arguments.as_object().unwrap_or(&none);
             Ok(Instruction {
