@@ -9,6 +9,7 @@ use crate::commands::error::{CommandError, Outcome};
 use crate::commands::output::{eprint, print};
 use crate::config::select::Selector;
 use crate::exit::Exit;
+use crate::report::labels::Labels;
 use crate::report::perfetto::{self, TraceInput};
 use crate::report::single_line;
 use crate::results::store::{self, Run, StoreError, atomic};
@@ -23,6 +24,7 @@ pub(super) fn write(runs: &[Run], only: Option<&Selector>, out: &Path) -> Outcom
         .map_err(CommandError::unwritable)?;
     let mut written = 0;
     for run in runs {
+        let labels = Labels::from_keys(run.plan.cells.iter().map(|cell| &cell.key));
         for summary in &run.summaries {
             let cell = run.plan.cell(&summary.cell);
             if only.is_some_and(|only| !only.matches(&cell.axes)) {
@@ -42,7 +44,12 @@ pub(super) fn write(runs: &[Run], only: Option<&Selector>, out: &Path) -> Outcom
                     eprint(&format!("warning: {error}\n"));
                     None
                 });
-            let title = format!("{} start {} repeat {}", cell.key, summary.start, summary.repeat);
+            let title = format!(
+                "{}, start {}, repeat {}",
+                labels.name(&cell.key),
+                summary.start,
+                summary.repeat
+            );
             let trace = perfetto::trace(&TraceInput {
                 title: &title,
                 requests: &requests,

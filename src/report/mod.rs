@@ -17,7 +17,7 @@ pub(crate) mod history;
 pub(crate) mod html;
 
 pub(crate) mod ascii_plot;
-mod labels;
+pub(crate) mod labels;
 mod load_time;
 pub(crate) mod markdown;
 pub(crate) mod nightly;

@@ -1,10 +1,11 @@
-//! A measurement as a trace of Perfetto: each request with its parts, the phases before the load, and all telemetry.
+//! A measurement as a trace of Perfetto: each request with its parts, the phases until the end of the load, and all telemetry.
 //!
 //! A trace is a `perfetto.protos.Trace`, which <https://ui.perfetto.dev> opens. The messages are few and flat, so they are written here
 //! (`trace_packet.proto`, `track_event.proto`, `track_descriptor.proto`).
 
 use std::collections::BTreeMap;
 
+use crate::config::metrics::{MetricKind, metric_kind};
 use crate::results::record::cell::PhaseTime;
 use crate::results::record::request::Request;
 use crate::results::record::telemetry::Sample;
@@ -13,7 +14,7 @@ const NS_PER_S: f64 = 1e9;
 
 /// What a trace shows.
 pub(crate) struct TraceInput<'a> {
-    /// The name of the process that all tracks belong to.
+    /// The name of the track that holds all others.
     pub(crate) title: &'a str,
     pub(crate) requests: &'a [Request],
     pub(crate) samples: &'a [Sample],
@@ -39,31 +40,57 @@ enum Note {
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Track {
     name: String,
-    is_counter: bool,
+    /// What its values are; `None` for slices.
+    counter: Option<Unit>,
     events: Vec<(i64, Event)>,
+}
+
+/// The unit of a counter.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Unit {
+    None,
+    Bytes,
+    Named(&'static str),
+}
+
+/// Tracks that are folded together.
+#[derive(Clone, Debug, PartialEq)]
+struct Group {
+    name: String,
+    tracks: Vec<Track>,
 }
 
 /// The bytes of the trace.
 pub(crate) fn trace(input: &TraceInput<'_>) -> Vec<u8> {
-    encode(input.title, &tracks(input))
+    encode(input.title, &groups(input))
 }
 
-fn tracks(input: &TraceInput<'_>) -> Vec<Track> {
-    let mut tracks = phase_tracks(input.phases);
-    tracks.extend(request_tracks(input.requests));
-    tracks.extend(counter_tracks(input.samples));
-    tracks
+/// The groups of tracks, in the order in which they are shown.
+fn groups(input: &TraceInput<'_>) -> Vec<Group> {
+    let named = |name: &str, tracks| Group {
+        name: name.to_owned(),
+        tracks,
+    };
+    let mut groups = vec![
+        named("phases", phase_tracks(input.phases)),
+        named("requests", request_tracks(input.requests)),
+    ];
+    groups.extend(counter_groups(input.samples));
+    groups.retain(|group| !group.tracks.is_empty());
+    groups
 }
 
-/// The phases that ended before the load, one after another until its start: only their durations are recorded. Parts of starting, which
-/// are named `launch/…`, have a track of their own.
+/// The phases that ended before the load, one after another until its start, and the load: only their durations are recorded. Parts of
+/// starting, which are named `launch/…`, have a track of their own.
 fn phase_tracks(phases: &[PhaseTime]) -> Vec<Track> {
-    let before = phases.iter().take_while(|phase| phase.phase != "measure");
+    let lasting: Vec<&PhaseTime> = phases.iter().filter(|phase| phase.seconds > 0.0).collect();
+    let load = lasting.iter().position(|phase| phase.phase == "measure");
+    let before = lasting[..load.unwrap_or(lasting.len())].iter().copied();
     let (parts, whole): (Vec<&PhaseTime>, Vec<&PhaseTime>) =
         before.partition(|phase| phase.phase.contains('/'));
-    let track = |name: &str, phases: Vec<&PhaseTime>, end: i64| {
-        let mut events = Vec::new();
+    let track = |name: &str, phases: &[&PhaseTime], end: i64| {
         let mut at = end - phases.iter().map(|phase| nanos(phase.seconds)).sum::<i64>();
+        let mut events = Vec::new();
         for phase in phases {
             events.push((at, Event::Begin(phase.phase.clone(), Vec::new())));
             at += nanos(phase.seconds);
@@ -71,7 +98,7 @@ fn phase_tracks(phases: &[PhaseTime]) -> Vec<Track> {
         }
         Track {
             name: name.to_owned(),
-            is_counter: false,
+            counter: None,
             events,
         }
     };
@@ -81,10 +108,15 @@ fn phase_tracks(phases: &[PhaseTime]) -> Vec<Track> {
         .skip(1)
         .map(|phase| nanos(phase.seconds))
         .sum();
-    let tracks = [
-        track("phases before the load", whole, 0),
-        track("parts of starting", parts, -launched),
-    ];
+    let mut phases = track("phases", &whole, 0);
+    if let Some(load) = load {
+        let seconds = nanos(lasting[load].seconds);
+        phases
+            .events
+            .push((0, Event::Begin("load".to_owned(), Vec::new())));
+        phases.events.push((seconds, Event::End));
+    }
+    let tracks = [phases, track("parts of starting", &parts, -launched)];
     tracks
         .into_iter()
         .filter(|track| !track.events.is_empty())
@@ -110,14 +142,14 @@ fn request_tracks(requests: &[Request]) -> Vec<Track> {
                     free_at.push(0);
                     free_at.len() - 1
                 });
-                free_at[lane] = request.end_ns;
+                free_at[lane] = end(request);
                 (false, lane)
             }
         };
         let track = tracks.entry(key).or_insert_with(|| Track {
             name: match key {
                 (true, session) => format!("session {session}"),
-                (false, lane) => format!("requests, slot {}", lane + 1),
+                (false, lane) => format!("lane {}", lane + 1),
             },
             ..Track::default()
         });
@@ -132,6 +164,12 @@ fn begin(request: &Request) -> u64 {
         Some(_) => request.sent_ns.unwrap_or(request.end_ns),
         None => request.due_ns.min(request.sent_ns.unwrap_or(u64::MAX)),
     }
+}
+
+/// When a request ends on its track: its last output can be read after its end.
+fn end(request: &Request) -> u64 {
+    let last = request.chunks.last().map_or(0, |chunk| chunk.at_ns);
+    request.end_ns.max(last)
 }
 
 fn request_events(request: &Request) -> Vec<(i64, Event)> {
@@ -161,7 +199,7 @@ fn request_events(request: &Request) -> Vec<(i64, Event)> {
     let first = request.chunks.first().map(|chunk| chunk.at_ns);
     let last = request.chunks.last().map(|chunk| chunk.at_ns);
     let parts = [
-        ("wait for a slot", Some(begin(request)), request.sent_ns),
+        ("due, not yet sent", Some(begin(request)), request.sent_ns),
         ("to the first output", request.sent_ns, first),
         ("output", first, last),
     ];
@@ -174,34 +212,76 @@ fn request_events(request: &Request) -> Vec<(i64, Event)> {
             events.push((to as i64, Event::End));
         }
     }
-    events.push((request.end_ns.max(last.unwrap_or(0)) as i64, Event::End));
+    events.push((end(request) as i64, Event::End));
     events
 }
 
-/// A counter for each value of each source and device. Totals that only grow are left out.
-fn counter_tracks(samples: &[Sample]) -> Vec<Track> {
-    let mut tracks: BTreeMap<String, Track> = BTreeMap::new();
+/// A group for each source and device, with a counter for each value. A total is shown as its growth per second, and sums and numbers of
+/// histograms are left out.
+fn counter_groups(samples: &[Sample]) -> Vec<Group> {
+    let mut places: BTreeMap<(String, Option<u32>), BTreeMap<&str, Vec<(i64, f64)>>> = BTreeMap::new();
     for sample in samples {
-        let place = [
-            sample.node.clone(),
-            Some(sample.source.name().to_owned()),
-            sample.device.map(|device| device.to_string()),
-        ];
-        let place: Vec<String> = place.into_iter().flatten().collect();
-        for (name, value) in &sample.values {
-            if name.ends_with("_total") || !value.is_finite() {
-                continue;
-            }
-            let name = format!("{} {name}", place.join(" "));
-            let track = tracks.entry(name.clone()).or_insert_with(|| Track {
-                name,
-                is_counter: true,
-                events: Vec::new(),
-            });
-            track.events.push((sample.at_ns, Event::Value(*value)));
+        let node = sample.node.iter().cloned();
+        let source: Vec<String> = node.chain([sample.source.name().to_owned()]).collect();
+        let values = places.entry((source.join(" "), sample.device)).or_default();
+        for (name, value) in sample.values.iter().filter(|(_, value)| value.is_finite()) {
+            values.entry(name).or_default().push((sample.at_ns, *value));
         }
     }
-    tracks.into_values().collect()
+    let group =
+        |((source, device), values): ((String, Option<u32>), BTreeMap<&str, Vec<(i64, f64)>>)| Group {
+            name: device.map_or(source.clone(), |device| format!("{source} {device}")),
+            tracks: values
+                .into_iter()
+                .filter_map(|(name, values)| counter_track(name, &values))
+                .collect(),
+        };
+    places.into_iter().map(group).collect()
+}
+
+fn counter_track(name: &str, values: &[(i64, f64)]) -> Option<Track> {
+    if name.ends_with("_sum") || name.ends_with("_count") {
+        return None;
+    }
+    if !is_total(name) {
+        return Some(Track {
+            name: name.to_owned(),
+            counter: Some(unit(name)),
+            events: values
+                .iter()
+                .map(|(at, value)| (*at, Event::Value(*value)))
+                .collect(),
+        });
+    }
+    // A total that fell began anew.
+    let growth = values.windows(2).filter_map(|pair| {
+        let (seconds, grown) = ((pair[1].0 - pair[0].0) as f64 / NS_PER_S, pair[1].1 - pair[0].1);
+        (seconds > 0.0 && grown >= 0.0).then(|| (pair[0].0, Event::Value(grown / seconds)))
+    });
+    let events: Vec<_> = growth.collect();
+    (!events.is_empty()).then(|| Track {
+        name: format!("{name} per second"),
+        counter: Some(Unit::None),
+        events,
+    })
+}
+
+/// Whether a value is one that only grows.
+fn is_total(name: &str) -> bool {
+    let ends = ["_total", "_s", "_j"];
+    metric_kind(name) == Some(MetricKind::Counter) || ends.iter().any(|end| name.ends_with(end))
+}
+
+/// The unit that the name of a value ends with.
+fn unit(name: &str) -> Unit {
+    match name.rsplit('_').next() {
+        Some("bytes") => Unit::Bytes,
+        Some("w") => Unit::Named("W"),
+        Some("mhz") => Unit::Named("MHz"),
+        Some("c") => Unit::Named("°C"),
+        Some("ms") => Unit::Named("ms"),
+        _ => Unit::None,
+    }
 }
 
 /// A protobuf message.
@@ -245,38 +325,52 @@ impl Message {
     }
 }
 
-/// The id of the process track; those of its tracks follow.
-const PROCESS: u64 = 1;
+/// The id of the track that holds all others; those of groups and tracks follow.
+const ROOT: u64 = 1;
 const SLICE_BEGIN: u64 = 1;
 const SLICE_END: u64 = 2;
 const COUNTER: u64 = 4;
+/// Tracks below are shown by their rank.
+const BY_RANK: u64 = 3;
 
-fn encode(title: &str, tracks: &[Track]) -> Vec<u8> {
+fn encode(title: &str, groups: &[Group]) -> Vec<u8> {
     // Times of a trace are not negative.
-    let times = tracks
-        .iter()
-        .flat_map(|track| track.events.iter().map(|(at, _)| *at));
+    let tracks = groups.iter().flat_map(|group| &group.tracks);
+    let times = tracks.flat_map(|track| track.events.iter().map(|(at, _)| *at));
     let zero = times.min().unwrap_or(0).min(0);
-    let packet = |packet: Message| packet.number(10, 1);
-    let process = Message::default().number(1, 1).text(6, title);
-    let root = Message::default().number(1, PROCESS).message(3, &process);
-    let mut trace = Message::default().message(1, &packet(Message::default().message(60, &root)));
-    for (track, id) in tracks.iter().zip(PROCESS + 1..) {
-        let mut descriptor = Message::default()
-            .number(1, id)
-            .text(2, &track.name)
-            .number(5, PROCESS);
-        if track.is_counter {
-            descriptor = descriptor.message(8, &Message::default());
-        }
-        trace = trace.message(1, &packet(Message::default().message(60, &descriptor)));
-        for (at, event) in &track.events {
-            let event = encode_event(Message::default().number(11, id), event);
-            let at = u64::try_from(at - zero).unwrap_or(0);
-            trace = trace.message(1, &packet(Message::default().number(8, at).message(11, &event)));
+    let packet = |packet: Message| Message::default().message(1, &packet.number(10, 1)).0;
+    let named = |id, name: &str| Message::default().number(1, id).text(2, name);
+    let describe = |descriptor: &Message| packet(Message::default().message(60, descriptor));
+    let mut trace = describe(&named(ROOT, title).number(11, BY_RANK));
+    let mut ids = ROOT + 1..;
+    let mut next_id = || ids.next().unwrap_or_default();
+    for (rank, group) in (1..).zip(groups) {
+        let group_id = next_id();
+        let descriptor = named(group_id, &group.name).number(5, ROOT);
+        trace.extend(describe(&descriptor.number(11, BY_RANK).number(12, rank)));
+        for (rank, track) in (1..).zip(&group.tracks) {
+            let id = next_id();
+            let descriptor = named(id, &track.name).number(5, group_id).number(12, rank);
+            trace.extend(describe(&match track.counter {
+                None => descriptor,
+                Some(unit) => descriptor.message(8, &encode_unit(unit)),
+            }));
+            for (at, event) in &track.events {
+                let event = encode_event(Message::default().number(11, id), event);
+                let at = u64::try_from(at - zero).unwrap_or(0);
+                trace.extend(packet(Message::default().number(8, at).message(11, &event)));
+            }
         }
     }
-    trace.0
+    trace
+}
+
+fn encode_unit(unit: Unit) -> Message {
+    match unit {
+        Unit::None => Message::default(),
+        Unit::Bytes => Message::default().number(3, 3),
+        Unit::Named(name) => Message::default().text(6, name),
+    }
 }
 
 fn encode_event(message: Message, event: &Event) -> Message {
@@ -335,7 +429,7 @@ mod tests {
         let tracks = request_tracks(&[shifted(0, 0), shifted(1, 5), shifted(2, 40)]);
         let of_first = [
             "request 0 0",
-            "wait for a slot 0",
+            "due, not yet sent 0",
             "end 2",
             "to the first output 2",
             "end 10",
@@ -364,22 +458,43 @@ mod tests {
         let tracks = phase_tracks(&phases);
         assert_eq!(
             names(&tracks[0]),
-            ["launch -3000", "end -1000", "warmup -1000", "end 0"]
+            [
+                "launch -3000",
+                "end -1000",
+                "warmup -1000",
+                "end 0",
+                "load 0",
+                "end 9000"
+            ]
         );
         assert_eq!(names(&tracks[1]), ["launch/weights -1500", "end -1000"]);
-        let sample = Sample {
-            at_ns: -5,
+        let sample = |at_s: i64, power: f64, energy: f64| Sample {
+            at_ns: at_s * NS_PER_S as i64,
             source: TelemetrySource::Nvml,
             node: None,
             device: Some(3),
-            values: [("power_w".to_owned(), 312.5), ("tokens_total".to_owned(), 1.0)].into(),
+            values: [("power_w".to_owned(), power), ("energy_j".to_owned(), energy)].into(),
         };
-        let counters = counter_tracks(&[sample]);
-        assert_eq!(counters.len(), 1);
-        assert_eq!(
-            (counters[0].name.as_str(), names(&counters[0])),
-            ("nvml 3 power_w", vec!["312.5".to_owned()])
-        );
+        let groups = counter_groups(&[
+            sample(-1, 312.5, 1000.0),
+            sample(1, 300.0, 1600.0),
+            sample(2, 310.0, 5.0),
+            sample(4, 310.0, 605.0),
+        ]);
+        assert_eq!(groups.len(), 1);
+        assert_eq!(groups[0].name, "nvml 3");
+        let drawn = groups[0]
+            .tracks
+            .iter()
+            .map(|track| (track.name.as_str(), names(track).join(" ")));
+        let drawn: Vec<_> = drawn.collect();
+        // The energy that fell began anew.
+        let expected = [
+            ("energy_j per second", "300 300".to_owned()),
+            ("power_w", "312.5 300 310 310".to_owned()),
+        ];
+        assert_eq!(drawn, expected);
+        assert_eq!(groups[0].tracks[1].counter, Some(Unit::Named("W")));
     }
 
     #[test]
