@@ -41,7 +41,7 @@ def literals(source):
     code = LINT.sub("", ASSERTION.sub("", source.split("#[cfg(test)]\nmod tests {")[0]))
     for found in LITERAL.finditer(code):
         if found.group(2) and MAKES_A_MESSAGE.search(code[max(0, found.start() - 200) : found.start()]):
-            text = re.sub(r"\\\n\s*", "", found.group(2)).replace("\\n", "\n").replace('\\"', '"').strip()
+            text = re.sub(r"\\\n\s*", "", found.group(2)).replace("\\n", "\n").replace('\\"', '"').replace("\\\\", "\\").strip()
             # The rest is what other programs print: their logs, the tables of the Python tool, HTML.
             if len(words(text)) >= 5 and not text.startswith(("<", "===", "#", "ERROR", "INFO")):
                 yield text

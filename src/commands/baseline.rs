@@ -40,7 +40,7 @@ pub(crate) fn execute(args: &BaselineArgs, colors: Colors) -> Outcome {
                 .is_some()
             {
                 return Err(CommandError::usage(format!(
-                    "error: the baseline `{}` already exists\n  = help: move it with `matrix baseline accept --reason`, which keeps a record of the earlier run\n",
+                    "error: the baseline `{}` already exists\n  = help: to make it name this run instead, use `matrix baseline accept --reason`, which keeps a record of the earlier run\n",
                     path.display()
                 )));
             }
