@@ -265,7 +265,7 @@ mod tests {
         };
         for (fields, file, status, reason) in [
             (&[("model", "other")][..], Some(&wav[..]), 404, "does not exist"),
-            (&[], None, 422, "no `file`"),
+            (&[], None, 422, "no field `file`"),
             (&[], Some(&b"ID3"[..]), 400, "Invalid or unsupported audio file"),
             (
                 &[("stream_include_usage", "true")],

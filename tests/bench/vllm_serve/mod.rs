@@ -201,7 +201,7 @@ fn what_cannot_be_sent_is_refused_with_what_to_use() {
         (&["--random-batch-size", "2"], "only `openai-embeddings`"),
         (&["--header", "secret"], "without `=`"),
         (&["--extra-body", "[]"], "JSON object"),
-        (&["--tokenizer-mode", "mistral"], "use `hf`"),
+        (&["--tokenizer-mode", "mistral"], "use `--tokenizer-mode hf`"),
         (&["--skip-tokenizer-init"], "`--tokenizer`"),
     ] {
         let output = Command::new(crate::binary::matrix())
