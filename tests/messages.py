@@ -34,14 +34,15 @@ HELP = re.compile(r"((?:^[ ]+///[^\n]*\n)+)((?:[ ]+#\[[^\]]*\]\n)*)[ ]+(?:pub(?:
 
 
 def words(text):
-    return [word for word in text.split() if re.search(r"[A-Za-z]{2}", word)]
+    return [word for word in re.sub(r"\{[^}]*\}", "", text).split() if re.search(r"[A-Za-z]{2}", word)]
 
 
 def literals(source):
     code = LINT.sub("", ASSERTION.sub("", source.split("#[cfg(test)]\nmod tests {")[0]))
     for found in LITERAL.finditer(code):
         if found.group(2) and MAKES_A_MESSAGE.search(code[max(0, found.start() - 200) : found.start()]):
-            text = re.sub(r"\\\n\s*", "", found.group(2)).replace("\\n", "\n").replace('\\"', '"').replace("\\\\", "\\").strip()
+            text = re.sub(r"\\\n\s*", "", found.group(2))
+            text = re.sub(r"\\(.)", lambda escape: {"n": "\n"}.get(escape[1], escape[1]), text).strip()
             # The rest is what other programs print: their logs, the tables of the Python tool, HTML.
             if len(words(text)) >= 5 and not text.startswith(("<", "===", "#", "ERROR", "INFO")):
                 yield text

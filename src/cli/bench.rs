@@ -324,8 +324,8 @@ pub(crate) struct ExecutionArgs {
     #[arg(long, value_name = "COUNT", value_parser = dataset_options::parse_count)]
     pub(crate) max_sessions: Option<NonZeroU32>,
     /// The pause between the turns of a session or conversation: `recorded`, `2s`, `exponential:2s` (mean) or
-    /// `lognormal:2s:0.6` (median, sigma). By default, sessions have their recorded pauses, and conversations have no
-    /// pauses.
+    /// `lognormal:2s:0.6` (median, sigma). By default, sessions of the data set `agentic-sessions` have
+    /// their recorded pauses, and conversations of other data sets have no pauses.
     #[arg(long, value_name = "PAUSE")]
     pub(crate) think_time: Option<ThinkTime>,
     /// The longest pause within sessions and conversations; longer pauses are shortened to it. No limit by default.

@@ -306,8 +306,8 @@ with_dataset_options! {
         /// Maximum number of sessions or conversations at a time; default: unlimited.
         pub(crate) sessions: Option<NonZeroU32>,
         /// Pause between the turns of sessions and conversations: `recorded`, `2s`, `exponential:2s` (mean) or
-        /// `lognormal:2s:0.6` (median and sigma). By default, sessions have their recorded pauses, and
-        /// conversations have no pauses.
+        /// `lognormal:2s:0.6` (median and sigma). By default, sessions of the data set `agentic_sessions`
+        /// have their recorded pauses, and conversations of other data sets have no pauses.
         pub(crate) think_time: Option<ThinkTime>,
         /// Longest pause within sessions and conversations; longer ones are cut. Default: unlimited.
         pub(crate) max_idle: Option<HumanDuration>,

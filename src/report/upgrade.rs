@@ -319,7 +319,7 @@ fn verdict_notes(upgrade: &Upgrade) -> Vec<String> {
     };
     if together > 0 {
         notes.push(format!(
-            "worse, better: the change is significant in the joint test of {what}, and it is larger than the bound of {:.0} % (for the time to ready: than both {:.0} % and {:.0} ms); same: with 90 % confidence, the change is within this bound; unclear: all other changes",
+            "worse, better: the change is significant in the joint test of {what}, and it is larger than the bound of {:.0} %; same: with 90 % confidence, the change is within this bound; unclear: all other changes. The bound of the time to ready is {:.0} % or {:.0} ms, whichever is larger",
             100.0 * upgrade.speed.bound,
             100.0 * upgrade.speed.bound.max(READY_BOUND),
             1000.0 * READY_DIFFERENCE,

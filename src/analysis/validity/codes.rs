@@ -378,7 +378,7 @@ pub(crate) const TABLE: &[CodeEntry] = &[
         weight: Suspect,
         families: &[],
         meaning: "It is unknown whether the engine's caches were empty when the measurement began.",
-        fix: "Do one of these: enable the engine's metrics or its reset endpoint; set `unique_prefixes: true` in the recipe (or remove `unique_prefixes: false` from the matrix); or measure this cell on a separate start of the engine.",
+        fix: "Do one of these: enable the engine's metrics or its reset endpoint; set `unique_prefixes: true` in the recipe of the engine, and do not set it to `false` in the matrix; or measure this cell on a separate start of the engine.",
         bound: &[
             "The caches count as empty if nothing was measured on this start of the engine before. They also count as empty if the engine's counters show no cache hits and the engine refused no request to empty its caches.",
             "In a search, an earlier point with the same prompts counts as a measurement that may have filled the caches.",
