@@ -42,7 +42,7 @@ def literals(source):
     for found in LITERAL.finditer(code):
         if found.group(2) and MAKES_A_MESSAGE.search(code[max(0, found.start() - 200) : found.start()]):
             text = re.sub(r"\\\n\s*", "", found.group(2))
-            text = re.sub(r"\\(.)", lambda escape: {"n": "\n"}.get(escape[1], escape[1]), text).strip()
+            text = re.sub(r"\\(.)", lambda escape: {"n": "\n"}.get(escape[1], escape[1]), text).replace("{{", "{").replace("}}", "}").strip()
             # The rest is what other programs print: their logs, the tables of the Python tool, HTML.
             if len(words(text)) >= 5 and not text.startswith(("<", "===", "#", "ERROR", "INFO")):
                 yield text

@@ -709,7 +709,7 @@ pub(crate) const TABLE: &[CodeEntry] = &[
         weight: Valid,
         families: &[],
         meaning: "`matrix` could not verify that the engine itself responded on its port, and not another process.",
-        fix: "Run `matrix` on the engine's host, as the user who owns the engine's processes. If the port still responds after the engine was stopped, the measurement fails.",
+        fix: "Run `matrix` on the engine's host, as the user who owns the engine's processes. Otherwise, another process may have responded. If the port still responds when `matrix` has stopped the engine, the measurement fails.",
         bound: &["the engine's port must be closed after the engine has stopped"],
         source: "if another server used the port, that server would be measured instead of the engine",
         implied_codes: &[],

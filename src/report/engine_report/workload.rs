@@ -91,7 +91,7 @@ fn remarks(cell: &ReportCell<'_>, chosen: Option<&MeasurementSummary>) -> Vec<St
             "output throughput"
         };
         remarks.push(format!(
-            "{} of {} measurements are complete; the figures above belong to start {}, repeat {}; {word}: {spread} tok/s",
+            "{} of {} measurements are complete; the figures above belong to start {}, repeat {}; {word} of all measurements: {spread} tok/s",
             values.len(),
             cell.summaries.len(),
             summary.start,
