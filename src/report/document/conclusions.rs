@@ -4,8 +4,9 @@
 use serde::Serialize;
 
 use crate::analysis::metrics::{Direction, Metric};
+use crate::base::text::pluralize;
 use crate::report::tables::{
-    CellCost, Conclusion as Supported, Group, Lead, ReportCell, cell_cost, dollars, tier_capacities,
+    Beaten, CellCost, Conclusion as Supported, Group, Lead, ReportCell, cell_cost, dollars, tier_capacities,
 };
 use crate::results::record::cell::Origin;
 use crate::results::record::validity::Verdict;
@@ -88,18 +89,15 @@ fn conclusion(group: &Group<'_, '_>, run: Option<&str>) -> Conclusion {
                 most: lead.interval.map(|[_, most]| most),
             });
         }
-        Supported::NoWinner { leaders, why } => {
+        Supported::NoWinner { leaders, why, beaten } => {
             drawn.outcome = ConclusionOutcome::NoWinner;
-            drawn.sentence = no_winner_sentence(group, leaders, why);
+            drawn.sentence = no_winner_sentence(group, leaders, why) + &beaten_text(group, beaten);
         }
-        Supported::NotJudged { leaders, why } => {
+        Supported::NotJudged { leaders, why, beaten } => {
             drawn.outcome = ConclusionOutcome::NotJudged;
-            drawn.sentence = attached_sentence(group, leaders, run).unwrap_or_else(|| {
-                format!(
-                    "{} are not judged against each other: {why}.",
-                    names(group, leaders)
-                )
-            });
+            let sentence = attached_sentence(group, leaders, run);
+            let sentence = sentence.unwrap_or_else(|| not_judged_sentence(group, leaders, why));
+            drawn.sentence = sentence + &beaten_text(group, beaten);
         }
         Supported::NoComparison => drawn.sentence = alone_sentence(group),
     }
@@ -176,24 +174,35 @@ fn no_winner_sentence(group: &Group<'_, '_>, leaders: &[usize], why: &str) -> St
         Metric::Found(..) => String::new(),
         _ => attainment_text(&rows, " and "),
     };
-    let costs: Option<Vec<CellCost>> = rows.iter().map(|row| cell_cost(row)).collect();
-    let cost = costs
-        .filter(|costs| !costs.is_empty())
-        .map_or_else(String::new, |costs| {
-            let dollars: Vec<String> = costs
-                .iter()
-                .map(|cost| dollars(cost.output_usd_per_million))
-                .collect();
-            format!(
-                "; {} per million output tokens ({})",
-                dollars.join(" and "),
-                costs[0].prices[0]
-            )
-        });
+    let cost = costs_text(&rows, " and ");
     format!(
         "{NO_WINNER} among {}: {why}{values}{attained}{cost}.",
         names(group, leaders)
     )
+}
+
+/// The costs of a million output tokens of these rows; empty if one is unknown.
+fn costs_text(rows: &[&ReportCell<'_>], between: &str) -> String {
+    let costs: Option<Vec<CellCost>> = rows.iter().map(|row| cell_cost(row)).collect();
+    let costs = costs.unwrap_or_default();
+    let Some(first) = costs.first() else {
+        return String::new();
+    };
+    let dollars: Vec<String> = costs.iter().map(dollars_at_load).collect();
+    format!(
+        "; {} per million output tokens ({})",
+        dollars.join(between),
+        first.prices[0]
+    )
+}
+
+/// Such as `$0.31`, or `$0.31 at 6 requests at once` for the load that a search found.
+fn dollars_at_load(cost: &CellCost) -> String {
+    let load = cost
+        .load
+        .as_ref()
+        .map_or_else(String::new, |load| format!(" at {load}"));
+    format!("{}{load}", dollars(cost.output_usd_per_million))
 }
 
 /// The shares of requests of these rows that meet the SLO, if the scenario has one: a winner may miss it.
@@ -213,6 +222,25 @@ fn attainment_text(rows: &[&ReportCell<'_>], between: &str) -> String {
     }
 }
 
+fn not_judged_sentence(group: &Group<'_, '_>, leaders: &[usize], why: &str) -> String {
+    let all = if leaders.len() > 2 { "all " } else { "" };
+    format!(
+        "{} are not {all}judged against each other: {why}.",
+        names(group, leaders)
+    )
+}
+
+/// Which rows are no leaders, such as ` b@2 is better than a@1.`
+fn beaten_text(group: &Group<'_, '_>, beaten: &[Beaten]) -> String {
+    let texts = beaten.iter().map(|beaten| {
+        format!(
+            " {} is better than {}.",
+            group.names[beaten.by], group.names[beaten.row]
+        )
+    });
+    texts.collect()
+}
+
 /// Two running servers are judged by `compare` alone, as what they show holds for no other start of these engines.
 fn attached_sentence(group: &Group<'_, '_>, leaders: &[usize], run: Option<&str>) -> Option<String> {
     let &[one, other] = leaders else { return None };
@@ -222,6 +250,28 @@ fn attached_sentence(group: &Group<'_, '_>, leaders: &[usize], run: Option<&str>
     }
     let metric = group.metric();
     let values = [value_text(rows[0], metric)?, value_text(rows[1], metric)?];
+    let gpus = rows.map(|row| row.launch.gpus().filter(|gpus| *gpus > 0));
+    let on_gpus = gpus.map(|gpus| {
+        gpus.map_or_else(String::new, |gpus| {
+            format!(" on {}", pluralize(gpus as usize, "GPU", "GPUs"))
+        })
+    });
+    let reached = format!(
+        "{} is {} for {}{} and {} for {}{}{}",
+        metric.label(),
+        values[0],
+        group.names[one],
+        on_gpus[0],
+        values[1],
+        group.names[other],
+        on_gpus[1],
+        costs_text(&rows, " and ")
+    );
+    if gpus[0] != gpus[1] {
+        return Some(format!(
+            "{reached}. They are not judged against each other, because they do not use the same number of GPUs; the tables compare them per GPU."
+        ));
+    }
     let engines = rows.map(|row| row.launch.engine.name.as_str());
     let command = format!(
         "matrix compare {} --arms engine={},{}",
@@ -230,12 +280,7 @@ fn attached_sentence(group: &Group<'_, '_>, leaders: &[usize], run: Option<&str>
         engines[1]
     );
     Some(format!(
-        "{} is {} for {} and {} for {}. Both are running servers, so this says nothing about other starts of these engines. To judge the two, run `{command}`.",
-        metric.label(),
-        values[0],
-        group.names[one],
-        values[1],
-        group.names[other]
+        "{reached}. Both are running servers, so this says nothing about other starts of these engines. To judge the two, run `{command}`."
     ))
 }
 
@@ -249,10 +294,7 @@ fn alone_sentence(group: &Group<'_, '_>) -> String {
         return "No valid measurement.".to_owned();
     };
     let metric = group.metric();
-    let reached = value_text(group.rows[at], metric).map_or_else(
-        || format!("{} is not known", metric.label()),
-        |value| format!("{} {value}", metric.label()),
-    );
+    let reached = value_text(group.rows[at], metric).unwrap_or_else(|| "not known".to_owned());
     let others = match group.rows.len() {
         1 => "there is no other row for a comparison",
         _ => "every other row is invalid or has no results",
@@ -263,7 +305,8 @@ fn alone_sentence(group: &Group<'_, '_>) -> String {
         _ => "",
     };
     format!(
-        "{} has {reached}{doubt}; {others}{}.",
+        "the {} of {} is {reached}{doubt}; {others}{}.",
+        metric.label(),
         group.names[at],
         cost_text(group.rows[at], None)
     )
@@ -300,11 +343,11 @@ fn cost_text(cell: &ReportCell<'_>, other: Option<&ReportCell<'_>>) -> String {
         return String::new();
     };
     let against = other.and_then(cell_cost).map_or_else(String::new, |other| {
-        format!(" against {}", dollars(other.output_usd_per_million))
+        format!(" against {}", dollars_at_load(&other))
     });
     format!(
         "; {} per million output tokens{against} ({})",
-        dollars(cost.output_usd_per_million),
+        dollars_at_load(&cost),
         cost.prices[0]
     )
 }
@@ -324,7 +367,7 @@ pub(crate) struct Headline {
 const MAX_NAMED: usize = 3;
 
 /// Largest number of loads of which a report without a comparison says what they reached.
-const MAX_ALONE: usize = 3;
+const MAX_ALONE: usize = 6;
 
 /// The conclusions to print first: winners, then comparisons without one, then those that are not judged. What is true of several
 /// loads is one headline. Empty if no comparison has several rows, and there are many.
@@ -364,6 +407,7 @@ pub(crate) fn headlines(conclusions: &[Conclusion]) -> Vec<Headline> {
 mod tests {
     use super::*;
     use crate::analysis::compare::decision::DEFAULT_BOUND;
+    use crate::analysis::metrics::Quantity;
     use crate::report::tables::compare_groups;
     use crate::report::testing::{Case, report_cells};
     use crate::results::record::cell::Definitions;
@@ -403,6 +447,92 @@ mod tests {
         assert!((drawn.lead.unwrap().value - 1.1).abs() < 1e-9);
         let begin = "b@2 has 1.10 times the output throughput of a@1 (95 % interval: 1.09 to 1.11): 1100 tok/s against 1000 tok/s";
         assert!(drawn.sentence.starts_with(begin), "{}", drawn.sentence);
+    }
+
+    #[test]
+    fn rows_that_another_row_beats_are_named_and_the_pair_without_a_verdict_too() {
+        let unclear = conclusion_of(&[
+            starts("a@1", 1000.0, &STEADY),
+            starts("b@2", 1100.0, &STEADY),
+            starts("c@3", 1100.0, &STEADY),
+        ]);
+        assert_eq!(unclear.outcome, ConclusionOutcome::NoWinner);
+        assert!(
+            unclear.sentence.starts_with("No winner among b@2 and c@3"),
+            "{}",
+            unclear.sentence
+        );
+        assert!(
+            unclear.sentence.ends_with(" b@2 is better than a@1."),
+            "{}",
+            unclear.sentence
+        );
+        // Other prompts: nothing can be said of the third and the fourth row against the others.
+        let apart = conclusion_of(&[
+            starts("a@1", 1000.0, &STEADY),
+            starts("b@2", 1100.0, &STEADY),
+            starts("c@3", 900.0, &STEADY).with_prompts("others"),
+            starts("d@4", 900.0, &STEADY).with_prompts("more others"),
+        ]);
+        assert_eq!(apart.outcome, ConclusionOutcome::NotJudged);
+        let begin = "b@2, c@3 and d@4 are not all judged against each other: b@2 and c@3: ";
+        assert!(apart.sentence.starts_with(begin), "{}", apart.sentence);
+        assert!(
+            apart.sentence.ends_with(" b@2 is better than a@1."),
+            "{}",
+            apart.sentence
+        );
+    }
+
+    /// With an SLO, throughput alone decides nothing where nobody knows whether the answers meet it.
+    #[test]
+    fn unknown_goodput_and_a_slower_whole_run_give_no_winner() {
+        let with = |mut case: Case, figures_of: &dyn Fn(usize) -> Vec<(Metric, f64)>| {
+            let slo = serde_json::from_value(serde_json::json!({ "ttft": "200ms" }));
+            case.cell.scenario.slo = Some(slo.expect("it is an SLO"));
+            for (at, summary) in case.summaries.iter_mut().enumerate() {
+                let figures = summary.figures.entry(Definitions::Matrix).or_default();
+                for (metric, value) in figures_of(at) {
+                    figures.insert(metric.name(), Some(value));
+                }
+            }
+            case
+        };
+        let known = |_: usize| vec![(Metric::Goodput, 7.0)];
+        let partly = |at: usize| {
+            if at < 2 {
+                vec![(Metric::Goodput, 7.0)]
+            } else {
+                Vec::new()
+            }
+        };
+        let drawn = conclusion_of(&[
+            with(starts("a@1", 1000.0, &STEADY), &known),
+            with(starts("b@2", 1100.0, &STEADY), &partly),
+        ]);
+        assert_eq!(drawn.outcome, ConclusionOutcome::NotJudged);
+        let why = "the goodput of b@2 is known in 2 of 5 measurements";
+        assert!(drawn.sentence.contains(why), "{}", drawn.sentence);
+        // The steady state says the opposite of the whole run.
+        let steady = |value: f64, whole: f64| {
+            move |_: usize| {
+                vec![
+                    (Metric::Goodput, 7.0),
+                    (Metric::SteadyOutput, value),
+                    (Metric::Throughput(Quantity::Output), whole),
+                ]
+            }
+        };
+        let cell = [
+            with(starts("a@1", 1000.0, &STEADY), &steady(1000.0, 1000.0)),
+            with(starts("b@2", 1000.0, &STEADY), &steady(1200.0, 800.0)),
+        ];
+        let rows: Vec<ReportCell<'_>> = cell.iter().map(Case::report_cell).collect();
+        let why = crate::report::tables::contradiction(&rows[1], &rows[0]).unwrap();
+        assert_eq!(
+            why,
+            "b@2 has better figures, but only 800 instead of 1000 tok/s of output over the whole run"
+        );
     }
 
     #[test]
@@ -460,9 +590,9 @@ mod tests {
         let reached = headlines(&[alone.clone()]).remove(0).sentence;
         assert_eq!(
             reached,
-            "a@1 has output throughput 1000 tok/s; there is no other row for a comparison."
+            "the output throughput of a@1 is 1000 tok/s; there is no other row for a comparison."
         );
-        assert!(headlines(&[alone.clone(), alone.clone(), alone.clone(), alone]).is_empty());
+        assert!(headlines(&vec![alone; 7]).is_empty());
     }
 
     #[test]

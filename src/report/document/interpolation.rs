@@ -7,6 +7,9 @@ use crate::analysis::monotone_curve::MonotoneCurve;
 use crate::report::table::{Align, Column, MISSING, Mark, Row, Table, Value};
 use crate::results::record::validity::Verdict;
 
+/// Fewest starts on both sides for a ratio: the ranges of fewer often lie apart although the engines are equal.
+const MIN_STARTS: usize = 5;
+
 /// Most speeds that a table has columns for, besides the one that an SLO demands.
 const MAX_SPEEDS: usize = 3;
 
@@ -30,9 +33,11 @@ pub(crate) struct InterpolatedOutput {
     pub(crate) engine: String,
     /// Output tokens per second per GPU, or in total (`is_per_gpu`), on a monotone curve through the measured points.
     pub(crate) output_tok_s: f64,
-    /// Smallest and largest of the curves through each start; absent with one start.
+    /// Smallest and largest of the value itself and of the curves through each start; absent with one start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) range_of_starts: Option<[f64; 2]>,
+    /// Number of starts of the range; 0 without one.
+    pub(crate) starts: usize,
     /// Worst validity verdict of the points on the curve.
     pub(crate) validity: Verdict,
 }
@@ -51,24 +56,26 @@ struct EngineCurve {
 }
 
 impl EngineCurve {
-    /// The curve through the valid points of an engine. `None` with fewer than two, or if two have the same interactivity.
+    /// The curve through the valid points of an engine. `None` with fewer than two, or if two have the same interactivity. Loads that a
+    /// search tried on some starts alone are left out, as their points differ from others by the start, too.
     fn new(engine: &str, points: &[OperatingPoint]) -> Option<Self> {
         let own = points.iter().filter(|point| point.engine == engine);
         let (invalid, mut kept): (Vec<&OperatingPoint>, Vec<&OperatingPoint>) =
             own.partition(|point| point.validity == Verdict::Invalid);
+        kept.retain(|point| !point.is_partial);
         kept.sort_by(|a, b| a.interactivity_tok_s.total_cmp(&b.interactivity_tok_s));
         let curve = MonotoneCurve::new(
             kept.iter()
                 .map(|point| [point.interactivity_tok_s, point.output_tok_s])
                 .collect(),
         )?;
-        let starts = kept[0].starts.len();
-        let are_alike = starts > 1 && kept.iter().all(|point| point.starts.len() == starts);
         let of_start = |start: usize| {
             let mut points: Vec<[f64; 2]> = kept.iter().map(|point| point.starts[start]).collect();
             points.sort_by(|a, b| a[0].total_cmp(&b[0]));
             MonotoneCurve::new(points)
         };
+        let starts = kept[0].starts.len();
+        let are_alike = starts > 1 && kept.iter().all(|point| point.starts.len() == starts);
         let of_starts: Option<Vec<MonotoneCurve>> =
             (0..starts).take_while(|_| are_alike).map(of_start).collect();
         let starts = of_starts.unwrap_or_default();
@@ -103,14 +110,17 @@ impl EngineCurve {
             .iter()
             .map(|curve| curve.at(interactivity_tok_s))
             .collect();
+        let output_tok_s = self.curve.at(interactivity_tok_s)?;
+        // The curve of the means may lie outside of all curves of starts.
         let range = of_starts.filter(|values| values.len() > 1).map(|values| {
-            let least = values.iter().copied().fold(f64::INFINITY, f64::min);
-            [least, values.into_iter().fold(f64::NEG_INFINITY, f64::max)]
+            let least = values.iter().copied().fold(output_tok_s, f64::min);
+            [least, values.into_iter().fold(output_tok_s, f64::max)]
         });
         Some(InterpolatedOutput {
             engine: self.engine.clone(),
-            output_tok_s: self.curve.at(interactivity_tok_s)?,
+            output_tok_s,
             range_of_starts: range,
+            starts: range.map_or(0, |_| self.starts.len()),
             validity: self.validity,
         })
     }
@@ -197,7 +207,7 @@ pub(crate) fn interpolation_table(tradeoff: &Tradeoff) -> Option<Table> {
     }
     let rows = engines
         .iter()
-        .map(|engine| row(engine, first, speeds, engines.len() > 1));
+        .map(|engine| row(engine, first, tradeoff, engines.len() > 1));
     Some(Table {
         title: format!(
             "{}: interpolated output {} at the same interactivity",
@@ -209,15 +219,26 @@ pub(crate) fn interpolation_table(tradeoff: &Tradeoff) -> Option<Table> {
         ),
         columns,
         rows: rows.collect(),
-        notes: vec![
-            "values between measured loads are interpolated on a monotone curve; there is none beyond the measured loads, and they are no verdicts".to_owned(),
-            "in parentheses: the smallest and the largest value on the curves of single starts; `overlap`: these ranges of two engines overlap".to_owned(),
-            "`no range`: an engine has only one start, or a start has no valid figures at one of the loads".to_owned(),
-        ],
+        notes: notes(first, tradeoff),
     })
 }
 
-fn row(engine: &str, first: &str, speeds: &[Interpolation], has_ratio: bool) -> Row {
+fn notes(first: &str, tradeoff: &Tradeoff) -> Vec<String> {
+    let mut notes = vec![
+        "values between measured loads are interpolated on a monotone curve; there is none beyond the measured loads, and they are no verdicts".to_owned(),
+        "in parentheses: the smallest and the largest value on the curves of single starts; `overlap`: these ranges of two engines overlap".to_owned(),
+        "`no range`: an engine has only one start, or a start has no valid figures at one of the loads; `few starts`: an engine has fewer than five".to_owned(),
+    ];
+    if !tradeoff.not_comparable.is_empty() {
+        notes.push(format!(
+            "≠: cannot be compared with {first}; the tables of the comparison name the differences"
+        ));
+    }
+    notes
+}
+
+fn row(engine: &str, first: &str, tradeoff: &Tradeoff, has_ratio: bool) -> Row {
+    let (speeds, not_comparable) = (&tradeoff.interpolated, &tradeoff.not_comparable);
     let find = |speed: &'_ Interpolation, name: &str| {
         speed.engines.iter().find(|output| output.engine == name).cloned()
     };
@@ -225,10 +246,12 @@ fn row(engine: &str, first: &str, speeds: &[Interpolation], has_ratio: bool) -> 
     let mut worst = Verdict::Valid;
     for speed in speeds {
         let output = find(speed, engine);
-        let ratio = output
-            .as_ref()
-            .zip(find(speed, first))
-            .map(|(own, base)| ratio_text(own, &base));
+        let ratio = output.as_ref().zip(find(speed, first)).map(|(own, base)| {
+            match not_comparable.iter().any(|name| name == engine) {
+                true => "≠".to_owned(),
+                false => ratio_text(own, &base),
+            }
+        });
         worst = output.as_ref().map_or(worst, |output| worst.max(output.validity));
         cells.push(output.map_or(Value::Missing, |output| value(&output)));
         if has_ratio {
@@ -247,6 +270,7 @@ fn ratio_text(own: &InterpolatedOutput, base: &InterpolatedOutput) -> String {
     let ratio = own.output_tok_s / base.output_tok_s;
     match (own.range_of_starts, base.range_of_starts) {
         _ if own.engine == base.engine => format!("{ratio:.2}"),
+        (Some(_), Some(_)) if own.starts.min(base.starts) < MIN_STARTS => format!("{ratio:.2} few starts"),
         (Some([least, most]), Some([base_least, base_most])) if most < base_least || base_most < least => {
             format!("{ratio:.2}")
         }
@@ -293,6 +317,7 @@ mod tests {
             interactivity_tok_s,
             output_tok_s,
             starts: starts.to_vec(),
+            is_partial: false,
             validity: Verdict::Valid,
             is_on_frontier: false,
         }
@@ -383,6 +408,7 @@ mod tests {
             is_per_gpu: true,
             interpolated: interpolations(&points, Some(20.0)),
             slo_tok_s: Some(20.0),
+            not_comparable: Vec::new(),
             points,
         };
         let table = interpolation_table(&tradeoff).unwrap();
@@ -398,6 +424,51 @@ mod tests {
         );
         let second = table.rows[1].texts();
         assert_eq!(second[5..7], ["330.0", "1.10 no range"], "{second:?}");
+        let apart = Tradeoff {
+            not_comparable: vec!["b".to_owned()],
+            ..tradeoff
+        };
+        let table = interpolation_table(&apart).unwrap();
+        assert_eq!(table.rows[1].texts()[5..7], ["330.0", "≠"]);
+        assert!(
+            table
+                .notes
+                .iter()
+                .any(|note| note.starts_with("≠: cannot be compared with a"))
+        );
+    }
+
+    /// A search tries some loads on some of its starts alone: they would bend the curve by the difference of these starts.
+    #[test]
+    fn loads_of_some_starts_alone_are_no_points_of_the_curve() {
+        let mut points = vec![
+            point("a", 30.0, 100.0, &[[30.0, 100.0], [30.0, 100.0]]),
+            point("a", 20.0, 900.0, &[[20.0, 900.0]]),
+            point("a", 10.0, 500.0, &[[10.0, 500.0], [10.0, 500.0]]),
+        ];
+        points[1].is_partial = true;
+        let speeds = interpolations(&points, Some(20.0));
+        let at_slo = speeds.iter().find(|speed| speed.is_slo).unwrap();
+        assert!(
+            (at_slo.engines[0].output_tok_s - 300.0).abs() < 1e-9,
+            "{at_slo:?}"
+        );
+        assert_eq!(at_slo.engines[0].starts, 2);
+    }
+
+    /// The curve of the means lies outside of both curves of starts where these bend at other speeds.
+    #[test]
+    fn the_range_contains_the_value() {
+        let points = [
+            point("a", 30.0, 100.0, &[[29.0, 100.0], [31.0, 100.0]]),
+            point("a", 20.0, 480.0, &[[16.0, 470.0], [24.0, 490.0]]),
+            point("a", 10.0, 500.0, &[[9.0, 500.0], [11.0, 500.0]]),
+        ];
+        for speed in interpolations(&points, Some(20.0)) {
+            let output = &speed.engines[0];
+            let [least, most] = output.range_of_starts.unwrap();
+            assert!((least..=most).contains(&output.output_tok_s), "{output:?}");
+        }
     }
 
     #[test]
@@ -406,6 +477,7 @@ mod tests {
             engine: engine.to_owned(),
             output_tok_s,
             range_of_starts,
+            starts: if range_of_starts.is_some() { MIN_STARTS } else { 0 },
             validity: Verdict::Valid,
         };
         let base = output("a", 100.0, Some([95.0, 105.0]));
@@ -420,6 +492,11 @@ mod tests {
         );
         assert_eq!(ratio_text(&output("b", 110.0, None), &base), "1.10 no range");
         assert_eq!(ratio_text(&base, &base), "1.00");
+        let few = InterpolatedOutput {
+            starts: MIN_STARTS - 1,
+            ..output("b", 110.0, Some([106.0, 114.0]))
+        };
+        assert_eq!(ratio_text(&few, &base), "1.10 few starts");
     }
 
     #[test]

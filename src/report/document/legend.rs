@@ -3,10 +3,11 @@
 use crate::report::table::Table;
 
 /// Beginnings of the notes that explain marks and columns and are the same for every table.
-const GENERAL: [&str; 8] = [
+const GENERAL: [&str; 9] = [
     "definitions: ",
     "[simulated]: ",
     "[imported",
+    "no costs for imported rows",
     "[best]: ",
     "[a, b]: ",
     "n in the status: ",

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::tradeoffs::line_name;
+use super::tradeoffs::line_names;
 use crate::analysis::metrics::{LatencyKind, Metric, Statistic};
 use crate::config::scenario::Slo;
 use crate::report::tables::{ReportCell, group_by_name, has_percentile};
@@ -69,8 +69,7 @@ fn load_curve(title: &str, group: &[&ReportCell<'_>], latency: LatencyKind) -> O
     let is_rate = group.iter().any(|cell| cell.cell.scenario.arrival.is_paced());
     let mut engines: Vec<String> = Vec::new();
     let mut points: Vec<LoadPoint> = Vec::new();
-    for cell in group {
-        let engine = line_name(cell);
+    for (cell, engine) in group.iter().zip(line_names(group)) {
         if !engines.contains(&engine) {
             engines.push(engine.clone());
         }

@@ -1,11 +1,17 @@
 //! Output per GPU against interactivity (1 / mean TPOT), at each load of a scenario.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use super::conclusions::{Conclusion, ConclusionOutcome};
 use super::interpolation::{Interpolation, interpolations};
+use crate::analysis::compare::comparable::Comparability;
 use crate::analysis::metrics::{self, Metric, Quantity};
-use crate::report::tables::{Group, ReportCell, group_by_name, is_unknown, means_of_starts, metric_value};
+use crate::base::ids::LaunchId;
+use crate::report::tables::{
+    Group, ReportCell, comparability, group_by_name, is_unknown, means_of_starts, metric_value,
+};
 use crate::results::record::provenance::UnknownFact;
 use crate::results::record::validity::Verdict;
 
@@ -24,6 +30,9 @@ pub(crate) struct Tradeoff {
     /// Output tokens per second that the SLO demands for each answer, as far as it does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) slo_tok_s: Option<f64>,
+    /// Engines that cannot be compared with the first one at any load.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) not_comparable: Vec<String>,
     /// Outputs between the points, at speeds that all engines reach and at that of the SLO.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) interpolated: Vec<Interpolation>,
@@ -41,9 +50,12 @@ pub(crate) struct OperatingPoint {
     pub(crate) interactivity_tok_s: f64,
     /// Output tokens per second per GPU, or in total (`is_per_gpu`).
     pub(crate) output_tok_s: f64,
-    /// Both values of each start; empty for the points of a search.
+    /// Both values of each start; empty unless every start has both.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) starts: Vec<[f64; 2]>,
+    /// Whether a search tried this load on some of its starts alone, which `starts` has; nothing is interpolated from it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_partial: bool,
     /// Validity verdict of the cell.
     pub(crate) validity: Verdict,
     /// Whether it is not invalid, and no other point that is not invalid is at least as high in both values and
@@ -66,9 +78,11 @@ pub(super) fn tradeoffs(
             true => Metric::PerDevice(Quantity::Output),
             false => Metric::Throughput(Quantity::Output),
         };
+        let lines = line_names(&group);
         let mut points: Vec<OperatingPoint> = group
             .iter()
-            .flat_map(|cell| operating_points(cell, metric))
+            .zip(&lines)
+            .flat_map(|(cell, line)| operating_points(cell, line, metric))
             .collect();
         sort_by_engine(&mut points);
         mark_frontier(&mut points);
@@ -84,6 +98,7 @@ pub(super) fn tradeoffs(
             has_winners,
             interpolated: interpolations(&points, slo_tok_s),
             slo_tok_s,
+            not_comparable: not_comparable(&group, &lines),
             points,
         })
     };
@@ -96,7 +111,7 @@ fn title(cell: &ReportCell<'_>) -> String {
 }
 
 /// The name of an engine's line in charts over loads.
-pub(super) fn line_name(cell: &ReportCell<'_>) -> String {
+fn line_name(cell: &ReportCell<'_>) -> String {
     let launch = cell.launch;
     let mut engine = cell.engine();
     if let Some(precision) = &launch.precision {
@@ -111,42 +126,131 @@ pub(super) fn line_name(cell: &ReportCell<'_>) -> String {
     engine
 }
 
-/// The points of a cell: one, or those of its search.
-fn operating_points(cell: &ReportCell<'_>, output: Metric) -> Vec<OperatingPoint> {
-    let engine = line_name(cell);
-    let point = |load: String, user: Option<f64>, gpu: Option<f64>| {
-        Some(OperatingPoint {
-            engine: engine.clone(),
-            load,
-            interactivity_tok_s: user?,
-            output_tok_s: gpu?,
-            starts: Vec::new(),
-            validity: cell.validity(),
-            is_on_frontier: false,
-        })
+/// The names of the lines of these cells. Launches that differ have lines of their own, also where their names are equal.
+pub(super) fn line_names(group: &[&ReportCell<'_>]) -> Vec<String> {
+    let named = group.iter().map(|cell| {
+        let gpu = cell.launch.place.settings().declared_gpu();
+        let name = line_name(cell) + &gpu.map_or_else(String::new, |gpu| format!(" {gpu}"));
+        (line_name(cell), name, &cell.launch.id)
+    });
+    let named: Vec<_> = named.collect();
+    let line = |(short, long, id): &(String, String, &LaunchId)| {
+        let mut same: Vec<&(String, String, &LaunchId)> =
+            named.iter().filter(|other| other.0 == *short).collect();
+        if same.iter().all(|other| other.2 == *id) {
+            return short.clone();
+        }
+        same.retain(|other| other.1 == *long);
+        let mut launches: Vec<&LaunchId> = Vec::new();
+        for other in same {
+            if !launches.contains(&other.2) {
+                launches.push(other.2);
+            }
+        }
+        match launches.iter().position(|other| other == id) {
+            None | Some(0) => long.clone(),
+            Some(place) => format!("{long} ({})", place + 1),
+        }
     };
-    let searched = cell
-        .counted_summaries()
-        .filter_map(|summary| summary.search.as_ref());
-    let searched: Vec<OperatingPoint> = searched
-        .flat_map(|record| {
-            record.points.iter().filter_map(|search_point| {
-                let figure = |metric| metrics::metric_value(&search_point.figures, metric);
-                let load = format!("{} {}", search_point.value, record.by.unit());
-                point(load, figure(Metric::Interactivity), figure(output))
-            })
-        })
-        .collect();
-    if !searched.is_empty() {
-        return searched;
+    named.iter().map(line).collect()
+}
+
+/// The lines that cannot be compared with the first line, at the same load.
+fn not_comparable(group: &[&ReportCell<'_>], lines: &[String]) -> Vec<String> {
+    let first = lines.first();
+    let of_line = |line: &String| {
+        let own = lines.iter().zip(group).filter(move |(name, _)| **name == *line);
+        own.map(|(_, cell)| *cell).collect::<Vec<_>>()
+    };
+    let mut found: Vec<String> = Vec::new();
+    for line in lines.iter().filter(|line| Some(*line) != first) {
+        let own = of_line(line);
+        let references = first.map(of_line).unwrap_or_default();
+        let pairs = own.iter().flat_map(|cell| {
+            let same_load = references
+                .iter()
+                .filter(|reference| load(cell) == load(reference));
+            same_load.map(|reference| (*cell, *reference))
+        });
+        let mut apart =
+            pairs.map(|(cell, reference)| matches!(comparability(cell, reference), Comparability::Not(_)));
+        if apart.any(|is_apart| is_apart) && !found.contains(line) {
+            found.push(line.clone());
+        }
     }
-    let own = point(load(cell), cell.value(Metric::Interactivity), cell.value(output));
-    own.map(|own| OperatingPoint {
+    found
+}
+
+/// The points of a cell: one, or one for each load of its search.
+fn operating_points(cell: &ReportCell<'_>, line: &str, output: Metric) -> Vec<OperatingPoint> {
+    let point = |load: String, user: f64, gpu: f64| OperatingPoint {
+        engine: line.to_owned(),
+        load,
+        interactivity_tok_s: user,
+        output_tok_s: gpu,
+        starts: Vec::new(),
+        is_partial: false,
+        validity: cell.validity(),
+        is_on_frontier: false,
+    };
+    let searched = searched_loads(cell, output);
+    if !searched.is_empty() {
+        let mean = |starts: &[[f64; 2]], at: usize| {
+            starts.iter().map(|start| start[at]).sum::<f64>() / starts.len() as f64
+        };
+        let all_starts = searched.iter().map(|(_, starts)| starts.len()).max().unwrap_or(0);
+        let points = searched.into_iter().map(|(load, starts)| OperatingPoint {
+            starts: starts.clone(),
+            is_partial: starts.len() < all_starts,
+            ..point(load, mean(&starts, 0), mean(&starts, 1))
+        });
+        return points.collect();
+    }
+    let own = cell.value(Metric::Interactivity).zip(cell.value(output));
+    own.map(|(user, gpu)| OperatingPoint {
         starts: values_of_starts(cell, output),
-        ..own
+        ..point(load(cell), user, gpu)
     })
     .into_iter()
     .collect()
+}
+
+/// The loads that the searches of a cell tried, each with output per user and output of each start that tried it: the means of its
+/// measurements on that start, as a search measures the ends of its bracket twice.
+fn searched_loads(cell: &ReportCell<'_>, output: Metric) -> Vec<(String, Vec<[f64; 2]>)> {
+    let mut loads: Vec<(f64, String, BTreeMap<u32, Vec<[f64; 2]>>)> = Vec::new();
+    for summary in cell.counted_summaries() {
+        let Some(record) = summary.search.as_ref() else {
+            continue;
+        };
+        for search_point in &record.points {
+            let figure = |metric| metrics::metric_value(&search_point.figures, metric);
+            let Some((user, output)) = figure(Metric::Interactivity).zip(figure(output)) else {
+                continue;
+            };
+            let known = loads.iter().position(|(value, ..)| *value == search_point.value);
+            let at = known.unwrap_or_else(|| {
+                let load = format!("{} {}", search_point.value, record.by.unit());
+                loads.push((search_point.value, load, BTreeMap::new()));
+                loads.len() - 1
+            });
+            // An attached server has one start.
+            let start = if cell.launch.is_attached() {
+                1
+            } else {
+                summary.start
+            };
+            loads[at].2.entry(start).or_default().push([user, output]);
+        }
+    }
+    let mean = |measured: Vec<[f64; 2]>| {
+        let count = measured.len() as f64;
+        [0, 1].map(|at: usize| measured.iter().map(|values| values[at]).sum::<f64>() / count)
+    };
+    let of_starts = |(_, load, starts): (f64, String, BTreeMap<u32, Vec<[f64; 2]>>)| {
+        (load, starts.into_values().map(mean).collect())
+    };
+    loads.into_iter().map(of_starts).collect()
 }
 
 /// Output per user and output of each start; empty unless every start has both.
@@ -212,5 +316,102 @@ fn mark_frontier(points: &mut [OperatingPoint]) {
             .iter()
             .any(|other| other.validity != Verdict::Invalid && beats(other, point));
         point.is_on_frontier = point.validity != Verdict::Invalid && !is_beaten;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::ids::ContentHash;
+    use crate::config::search::SearchVariable;
+    use crate::report::testing::Case;
+    use crate::results::record::search::{Point, PointJudgement, SearchRecord, SearchStopReason};
+
+    fn judged() -> PointJudgement {
+        let met = serde_json::json!({
+            "requests": 9, "good": 9, "attainment": 1.0, "interval": [0.9, 1.0], "holds": true
+        });
+        serde_json::from_value(met).expect("it is a judgement")
+    }
+
+    fn record(points: &[(f64, f64, f64)]) -> SearchRecord {
+        let point = |(value, user, output): &(f64, f64, f64)| Point {
+            value: *value,
+            judged: judged(),
+            schedule_hash: ContentHash::from_bytes(b""),
+            figures: [
+                (Metric::Interactivity.name(), Some(*user)),
+                (Metric::Throughput(Quantity::Output).name(), Some(*output)),
+            ]
+            .into(),
+            failures: BTreeMap::new(),
+            caches: Vec::new(),
+        };
+        SearchRecord {
+            by: SearchVariable::Concurrency,
+            target: 0.95,
+            resolution: None,
+            points: points.iter().map(point).collect(),
+            found: None,
+            attainment: None,
+            fails_at: None,
+            capacity: None,
+            ending: SearchStopReason::Stopped,
+            further_tiers: Vec::new(),
+            reported: None,
+        }
+    }
+
+    /// Ends of a bracket are measured twice, and all starts try the same loads: one point each, with the values of the starts.
+    #[test]
+    fn a_load_of_a_search_is_one_point_with_the_mean_of_each_start() {
+        let mut case = Case::new("a", "bf16", 1, 1000.0).measured_again(1000.0);
+        let searches = [
+            record(&[(8.0, 100.0, 800.0), (8.0, 102.0, 820.0), (4.0, 150.0, 600.0)]),
+            record(&[(8.0, 103.0, 830.0), (6.0, 120.0, 700.0), (4.0, 152.0, 608.0)]),
+        ];
+        for ((summary, search), start) in case.summaries.iter_mut().zip(searches).zip(1..) {
+            (summary.start, summary.repeat, summary.search) = (start, 1, Some(search));
+        }
+        let points = operating_points(&case.report_cell(), "a", Metric::Throughput(Quantity::Output));
+        let drawn: Vec<_> = points
+            .iter()
+            .map(|point| (point.load.as_str(), point.starts.clone(), point.is_partial))
+            .collect();
+        let unit = SearchVariable::Concurrency.unit();
+        assert_eq!(
+            drawn,
+            [
+                (
+                    format!("8 {unit}").as_str(),
+                    vec![[101.0, 810.0], [103.0, 830.0]],
+                    false
+                ),
+                (
+                    format!("4 {unit}").as_str(),
+                    vec![[150.0, 600.0], [152.0, 608.0]],
+                    false
+                ),
+                (format!("6 {unit}").as_str(), vec![[120.0, 700.0]], true),
+            ]
+        );
+        assert_eq!(
+            (points[0].interactivity_tok_s, points[0].output_tok_s),
+            (102.0, 820.0)
+        );
+    }
+
+    /// Two launches with one name, such as those of a file of another tool, are two lines.
+    #[test]
+    fn launches_with_the_same_name_have_lines_of_their_own() {
+        let [one, mut other] = [1000.0, 2000.0].map(|tok_s| Case::new("a@1", "bf16", 1, tok_s));
+        other.launch.id = LaunchId::new("other");
+        let cells = [one.report_cell(), other.report_cell(), one.report_cell()];
+        let group: Vec<&ReportCell<'_>> = cells.iter().collect();
+        assert_eq!(
+            line_names(&group),
+            ["a@1 bf16 tp1", "a@1 bf16 tp1 (2)", "a@1 bf16 tp1"]
+        );
+        assert_eq!(line_names(&group[..1]), ["a@1 bf16 tp1"]);
     }
 }

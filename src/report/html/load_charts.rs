@@ -182,6 +182,7 @@ mod tests {
             interactivity_tok_s: 10.0,
             output_tok_s: 100.0,
             starts: vec![[9.0, 105.0], [11.0, 95.0]],
+            is_partial: false,
             validity: Verdict::Valid,
             is_on_frontier: true,
         };

@@ -3,7 +3,7 @@
 use super::family::{Answers, Group};
 use super::ratio::{self, Ratio, RatioVerdict, ratio_direction};
 use super::report_cell::ReportCell;
-use super::suspicion::{no_win_reason, slo_reason};
+use super::suspicion::{contradiction, no_win_reason};
 use crate::analysis::compare::comparable::Comparability;
 use crate::analysis::compare::decision::{Answer, Outcome};
 use crate::analysis::compare::verdict;
@@ -22,11 +22,26 @@ pub(crate) enum Conclusion {
         lead: Lead,
     },
     /// Every pair of these rows is judged, and none is better than all others.
-    NoWinner { leaders: Vec<usize>, why: String },
-    /// These rows are not judged against each other, for this reason.
-    NotJudged { leaders: Vec<usize>, why: String },
+    NoWinner {
+        leaders: Vec<usize>,
+        why: String,
+        beaten: Vec<Beaten>,
+    },
+    /// These rows are not all judged against each other, for this reason.
+    NotJudged {
+        leaders: Vec<usize>,
+        why: String,
+        beaten: Vec<Beaten>,
+    },
     /// Fewer than two rows have valid figures.
     NoComparison,
+}
+
+/// A row that is no leader, because another row is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Beaten {
+    pub(crate) row: usize,
+    pub(crate) by: usize,
 }
 
 /// A ratio of two rows that is above 1 if the first is better, also where less is better.
@@ -52,14 +67,26 @@ pub(super) fn conclude(group: &Group<'_, '_>, answers: &Answers, best: Option<us
             return Conclusion::Winner { best, next, lead };
         }
     }
-    let is_beaten = |at: &usize| {
-        let mut others = rivals.iter().filter(|other| *other != at);
-        others.any(|other| standing(answers, *other, *at) == Some(RatioVerdict::Better))
+    let beaten_by = |at: &usize| {
+        let mut others = rivals.iter().copied().filter(|other| other != at);
+        others.find(|other| standing(answers, *other, *at) == Some(RatioVerdict::Better))
     };
-    let mut leaders: Vec<usize> = rivals.iter().copied().filter(|at| !is_beaten(at)).collect();
+    let mut leaders: Vec<usize> = rivals
+        .iter()
+        .copied()
+        .filter(|at| beaten_by(at).is_none())
+        .collect();
+    let mut beaten: Vec<Beaten> = rivals
+        .iter()
+        .filter_map(|at| {
+            let by = beaten_by(at)?;
+            Some(Beaten { row: *at, by })
+        })
+        .collect();
     if leaders.len() < 2 {
         // The row that beats all others may not win.
         leaders = rivals;
+        beaten.clear();
     }
     let pairs = || {
         leaders
@@ -68,18 +95,27 @@ pub(super) fn conclude(group: &Group<'_, '_>, answers: &Answers, best: Option<us
             .flat_map(|(place, one)| leaders[place + 1..].iter().map(move |other| (*one, *other)))
     };
     let misses_slo = |(one, other): (usize, usize)| match standing(answers, one, other)? {
-        RatioVerdict::Better => slo_reason(group.rows[one], group.rows[other]),
-        RatioVerdict::Worse => slo_reason(group.rows[other], group.rows[one]),
+        RatioVerdict::Better => contradiction(group.rows[one], group.rows[other]),
+        RatioVerdict::Worse => contradiction(group.rows[other], group.rows[one]),
         _ => None,
     };
     if let Some(why) = pairs().find_map(misses_slo) {
-        return Conclusion::NoWinner { leaders, why };
+        return Conclusion::NoWinner { leaders, why, beaten };
     }
-    match pairs().find_map(|(one, other)| missing(group, answers, one, other)) {
-        Some(why) => Conclusion::NotJudged { leaders, why },
+    let unjudged = |(one, other): (usize, usize)| {
+        let why = missing(group, answers, one, other)?;
+        // Of several rows, it must be clear which two are meant.
+        Some(match leaders.len() {
+            2 => why,
+            _ => format!("{} and {}: {why}", group.names[one], group.names[other]),
+        })
+    };
+    match pairs().find_map(unjudged) {
+        Some(why) => Conclusion::NotJudged { leaders, why, beaten },
         None => Conclusion::NoWinner {
             why: undecided(group, answers, pairs()),
             leaders,
+            beaten,
         },
     }
 }

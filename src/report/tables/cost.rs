@@ -8,6 +8,7 @@ use super::columns;
 use super::report_cell::{ReportCell, is_unknown};
 use crate::analysis::metrics::{Direction, Metric, Quantity};
 use crate::config::prices::{Prices, StatedPrice};
+use crate::plan::Launch;
 use crate::report::table::{Column, Value};
 use crate::results::record::cell::{MeasurementSummary, Origin};
 use crate::results::record::machine::Machine;
@@ -16,6 +17,10 @@ use crate::results::record::provenance::UnknownFact;
 const TOKENS: f64 = 1e6;
 const SECONDS_PER_HOUR: f64 = 3600.0;
 const JOULES_PER_KWH: f64 = 3.6e6;
+
+/// The note on imported rows without costs.
+pub(crate) const NO_IMPORTED_COSTS: &str = "no costs for imported rows without the number, the model and the price of their GPUs; \
+    declare `gpus` and `gpu` in `FILE.import.yaml`";
 
 /// The prices that apply to a cell.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -38,14 +43,28 @@ pub(crate) struct CellCost {
     /// Price of the energy for a million output tokens; absent if energy was not measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) energy_usd_per_million: Option<f64>,
+    /// The load that these hold for, if a search found it; absent for others, which hold for the load of their cell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) load: Option<String>,
     /// The prices that these follow from, with source and date.
     pub(crate) prices: Vec<String>,
 }
 
 impl CellPrices {
-    /// The prices of a cell that was measured on GPUs of this machine.
-    pub(crate) fn new(prices: &Prices, machine: &Machine, summaries: &[&MeasurementSummary]) -> Self {
-        let gpu = gpu_name(machine, summaries);
+    /// The prices of a cell that was measured on GPUs of this machine, or on those that its launch declares.
+    pub(crate) fn new(
+        prices: &Prices,
+        launch: &Launch,
+        machine: &Machine,
+        summaries: &[&MeasurementSummary],
+    ) -> Self {
+        let is_imported = summaries.iter().any(|summary| summary.imported.is_some());
+        let gpu = match launch.place.settings().declared_gpu() {
+            Some(declared) => Some(declared.to_owned()),
+            // It was measured elsewhere.
+            None if is_imported => None,
+            None => gpu_name(machine, summaries),
+        };
         let gpu_hour = prices.gpu_hour(gpu.as_deref());
         Self {
             unpriced: gpu.filter(|_| gpu_hour.is_none()),
@@ -75,13 +94,15 @@ fn gpu_name(machine: &Machine, summaries: &[&MeasurementSummary]) -> Option<Stri
     names.iter().all(|name| *name == first).then(|| first.to_owned())
 }
 
-/// What tokens of a cell cost; `None` without GPUs, without their price, or without a throughput. A file of another tool
-/// does not say on which GPUs it was made.
-pub(crate) fn cell_cost(cell: &ReportCell<'_>) -> Option<CellCost> {
+/// The number of GPUs of a cell; `None` without GPUs or if their number is unknown.
+fn known_gpus(cell: &ReportCell<'_>) -> Option<u32> {
     let gpus = cell.launch.gpus().filter(|gpus| *gpus > 0)?;
-    if is_unknown(cell, UnknownFact::Gpus) || cell.origin() == Origin::Imported {
-        return None;
-    }
+    (!is_unknown(cell, UnknownFact::Gpus)).then_some(gpus)
+}
+
+/// What tokens of a cell cost; `None` without GPUs, without their price, or without a throughput.
+pub(crate) fn cell_cost(cell: &ReportCell<'_>) -> Option<CellCost> {
+    let gpus = known_gpus(cell)?;
     let price = cell.prices.gpu_hour.as_ref()?;
     let per_second = f64::from(gpus) * price.dollars / SECONDS_PER_HOUR;
     let per_million = |throughput: Quantity| {
@@ -100,7 +121,29 @@ pub(crate) fn cell_cost(cell: &ReportCell<'_>) -> Option<CellCost> {
         output_usd_per_million: per_million(Quantity::Output)?,
         total_usd_per_million: per_million(Quantity::Total),
         energy_usd_per_million: energy.map(|(cost, _)| cost),
+        load: found_load(cell),
         prices,
+    })
+}
+
+/// The load that a search found by measuring it, such as `6 requests at once`: its figures, and so its cost, are of this load. Its capacity lies
+/// at it or above. `None` without a search.
+fn found_load(cell: &ReportCell<'_>) -> Option<String> {
+    let searches = cell
+        .counted_summaries()
+        .filter_map(|summary| summary.search.as_ref());
+    let found: Vec<(f64, &str)> = searches
+        .filter_map(|record| Some((record.found?, record.by.unit())))
+        .collect();
+    let unit = found.first()?.1;
+    let values = || found.iter().map(|(value, _)| *value);
+    let (least, most) = (
+        values().fold(f64::INFINITY, f64::min),
+        values().fold(0.0, f64::max),
+    );
+    Some(match least < most {
+        true => format!("{least} to {most} {unit}"),
+        false => format!("{least} {unit}"),
     })
 }
 
@@ -159,9 +202,35 @@ pub(super) fn price_notes(group: &[&ReportCell<'_>]) -> Vec<String> {
             prices.join("; ")
         ));
     }
+    let loads = group
+        .iter()
+        .filter_map(|cell| Some((cell.engine(), found_load(cell)?)));
+    let loads: Vec<String> = loads
+        .map(|(engine, load)| format!("{load} for {engine}"))
+        .collect();
+    if !loads.is_empty() {
+        notes.push(format!(
+            "figures and costs of a search are those at the highest load that met the SLO when it was measured: {}; the capacity is this load or more",
+            loads.join(", ")
+        ));
+    }
+    let is_imported = |cell: &&&ReportCell<'_>| cell.origin() == Origin::Imported;
+    if group
+        .iter()
+        .any(|cell| is_imported(&cell) && cell_cost(cell).is_none())
+    {
+        notes.push(NO_IMPORTED_COSTS.to_owned());
+    }
+    let has_price = |cell: &&&ReportCell<'_>| cell.prices.gpu_hour.is_some();
+    if group
+        .iter()
+        .any(|cell| has_price(&cell) && !is_imported(&cell) && known_gpus(cell).is_none())
+    {
+        notes.push("no costs for engines without GPUs, or with an unknown number of them, although the matrix has a price".to_owned());
+    }
     let unpriced: BTreeSet<&str> = group
         .iter()
-        .filter(|cell| cell.origin() == Origin::Measured && cell.launch.gpus().is_some_and(|gpus| gpus > 0))
+        .filter(|cell| known_gpus(cell).is_some())
         .filter_map(|cell| cell.prices.unpriced.as_deref())
         .collect();
     notes.extend(unpriced.into_iter().map(|gpu| {
@@ -187,6 +256,7 @@ fn decimals(value: f64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::ExecutorSpec;
     use crate::report::testing::Case;
     use crate::results::record::cell::Definitions;
     use crate::results::record::telemetry::Gpu;
@@ -197,7 +267,7 @@ mod tests {
             ..Prices::default()
         };
         let mut cell = case.report_cell();
-        cell.prices = CellPrices::new(&prices, &Machine::default(), &cell.summaries);
+        cell.prices = CellPrices::new(&prices, cell.launch, &Machine::default(), &cell.summaries);
         cell_cost(&cell)
     }
 
@@ -228,6 +298,48 @@ mod tests {
             priced(&Case::new("a", "bf16", 0, 1500.0), r#"{"gpu_hour": 2.7}"#),
             None
         );
+    }
+
+    /// A file of another tool may name the GPUs, or its user declares them: those of this machine are others.
+    #[test]
+    fn declared_gpus_have_the_price_of_the_list() {
+        let list = serde_json::from_str(
+            r#"{"gpus": [{"gpu": "H100", "hour": 3.6, "date": "2026-11-28", "source": "s"}], "energy": null}"#,
+        );
+        let prices = Prices {
+            list: list.unwrap(),
+            ..Prices::default()
+        };
+        let cost_on = |declared: Option<&str>| {
+            let mut case = Case::new("a", "bf16", 4, 1000.0);
+            case.launch.place = ExecutorSpec::Imported(
+                serde_json::from_value(serde_json::json!({ "image": "", "package": null, "gpu": declared }))
+                    .unwrap(),
+            );
+            case.summaries[0].origin = Origin::Imported;
+            case.summaries[0].imported = Some(
+                serde_json::from_value(serde_json::json!({ "tool": "aiperf", "file": "f", "line": 1 }))
+                    .unwrap(),
+            );
+            let machine = Machine {
+                devices: vec![Gpu {
+                    name: "NVIDIA H100".to_owned(),
+                    ..Gpu::default()
+                }],
+                ..Machine::default()
+            };
+            let mut cell = case.report_cell();
+            cell.prices = CellPrices::new(&prices, cell.launch, &machine, &cell.summaries);
+            (
+                cell_cost(&cell).map(|cost| cost.output_usd_per_million),
+                price_notes(&[&cell]),
+            )
+        };
+        // Four GPUs at 3.60 $ are 0.004 $ a second: 4 $ for a million tokens at 1000 tok/s.
+        let (cost, _) = cost_on(Some("NVIDIA H100 80GB HBM3"));
+        assert!((cost.unwrap() - 4.0).abs() < 1e-9, "{cost:?}");
+        let (cost, notes) = cost_on(None);
+        assert_eq!((cost, notes), (None, vec![NO_IMPORTED_COSTS.to_owned()]));
     }
 
     #[test]

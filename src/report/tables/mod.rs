@@ -28,7 +28,7 @@ pub(crate) use answers::{AnswerResult, AnswerScore, AnswersVersusReference, answ
 pub(crate) use capacity::{CapacityInterval, TierCapacity, tier_capacities};
 pub(crate) use columns::has_percentile;
 pub(crate) use comparison::comparison_tables;
-pub(crate) use conclusion::{Conclusion, Lead};
+pub(crate) use conclusion::{Beaten, Conclusion, Lead};
 pub(crate) use cost::{CellCost, cell_cost, dollars};
 pub(crate) use family::{Group, compare_groups};
 pub(crate) use grouping::{group_by_name, short_names};
@@ -37,8 +37,10 @@ pub(crate) use notes::{concurrent_launches_note, reason_in_words, suspect_reason
 pub(crate) use overview::{engine_results, overview};
 pub(crate) use overview_matrix::overview_matrix;
 pub(crate) use probes::{ProbeAgreement, probe_agreement, probe_table};
-pub(crate) use ratio::{Ratio, RatioOrReason, RatioVerdict};
+pub(crate) use ratio::{Ratio, RatioOrReason, RatioVerdict, comparability};
 pub(crate) use report_cell::{
     ReportCell, is_burst, is_unknown, mean_of_starts, means_of_starts, metric_value, status_in_words,
     summary_validity,
 };
+#[cfg(test)]
+pub(crate) use suspicion::contradiction;

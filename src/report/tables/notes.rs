@@ -82,7 +82,7 @@ fn imported_notes(named: &[(String, &ReportCell<'_>)]) -> Vec<String> {
             other => other.name(),
         };
         format!(
-            "[{mark}]: read from the output of {source}; {}; there are no costs, because the output does not name the GPUs",
+            "[{mark}]: read from the output of {source}; {}",
             tool.definitions()
         )
     };

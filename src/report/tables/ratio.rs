@@ -118,7 +118,7 @@ fn has(summary: &MeasurementSummary, metric: Metric) -> bool {
 }
 
 /// Whether `one` may be compared with `other`.
-pub(super) fn comparability(cell: &ReportCell<'_>, reference_cell: &ReportCell<'_>) -> Comparability {
+pub(crate) fn comparability(cell: &ReportCell<'_>, reference_cell: &ReportCell<'_>) -> Comparability {
     let (our_part, their_part) = (comparison_summaries(cell), comparison_summaries(reference_cell));
     comparable::comparable(
         &compared_cell(cell, &our_part),

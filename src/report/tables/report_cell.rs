@@ -121,7 +121,7 @@ impl<'a> ReportCell<'a> {
 
     /// Sets the prices of what it was measured on.
     pub(crate) fn with_prices(self, prices: &Prices, machine: &Machine) -> Self {
-        let prices = CellPrices::new(prices, machine, &self.summaries);
+        let prices = CellPrices::new(prices, self.launch, machine, &self.summaries);
         Self { prices, ..self }
     }
 

@@ -5,25 +5,67 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::notes::suspect_reasons;
 use super::report_cell::ReportCell;
 use crate::analysis::compare::from_run;
-use crate::analysis::metrics::Metric;
+use crate::analysis::metrics::{Metric, Quantity};
+use crate::base::text::pluralize;
+use crate::results::record::cell::Origin;
 use crate::results::record::validity::ReasonCode;
 
 /// The share of the other row's goodput that a winner must have.
 const MIN_GOODPUT: f64 = 0.95;
 
-/// Why a row with more throughput does not win: it answers fewer requests within the SLO than the other row.
-pub(super) fn slo_reason(winner: &ReportCell<'_>, loser: &ReportCell<'_>) -> Option<String> {
-    let [ours, theirs] = [winner, loser].map(|cell| cell.value(Metric::Goodput));
-    let (ours, theirs) = ours.zip(theirs)?;
-    (ours < MIN_GOODPUT * theirs).then(|| {
+/// The share of the other row's throughput over the whole run that a winner in the steady state must have.
+const MIN_WHOLE_RUN: f64 = 0.95;
+
+/// Why a row with better figures does not win: it answers fewer requests within the SLO than the other row, or none, or it has less
+/// throughput over the whole run.
+pub(crate) fn contradiction(winner: &ReportCell<'_>, loser: &ReportCell<'_>) -> Option<String> {
+    let values = |metric| {
+        let [ours, theirs] = [winner, loser].map(|cell| cell.value(metric));
+        ours.zip(theirs)
+    };
+    let within_slo = || {
+        let (ours, theirs) = values(Metric::Goodput)?;
+        let engine = winner.engine();
+        match ours <= 0.0 {
+            true => Some(format!("{engine} has better figures, but none of its answers meets the SLO")),
+            false => (ours < MIN_GOODPUT * theirs).then(|| {
+                format!("{engine} has better figures, but only {ours:.2} instead of {theirs:.2} requests per second within the SLO")
+            }),
+        }
+    };
+    let whole_run = || {
+        values(Metric::SteadyOutput)?;
+        let (ours, theirs) = values(Metric::Throughput(Quantity::Output))?;
+        (ours < MIN_WHOLE_RUN * theirs).then(|| {
+            format!(
+                "{} has better figures, but only {ours:.0} instead of {theirs:.0} tok/s of output over the whole run",
+                winner.engine()
+            )
+        })
+    };
+    within_slo().or_else(whole_run)
+}
+
+/// Why it is unknown whether a row meets the SLO of its scenario: a start has no goodput, for instance because a server sent an answer
+/// at one time.
+fn unknown_goodput(cell: &ReportCell<'_>) -> Option<String> {
+    let scenario = &cell.cell.scenario;
+    // A search has its own answer to the SLO.
+    scenario.slo.as_ref().filter(|_| scenario.search.is_none())?;
+    let known = [Metric::Goodput, Metric::Attainment].map(|metric| cell.values(metric).len());
+    let known = known[0].max(known[1]);
+    let all = cell.counted_summaries().count();
+    // No measurement has it where the tool does not record it.
+    (known < all && cell.origin() != Origin::Imported).then(|| {
         format!(
-            "{} has better figures, but only {ours:.2} instead of {theirs:.2} requests per second within the SLO",
-            winner.engine()
+            "the goodput of {} is known in {known} of {}",
+            cell.engine(),
+            pluralize(all, "measurement", "measurements")
         )
     })
 }
 
-/// Why a row with better figures does not win against another one: it answers fewer requests within the SLO, at least one of
+/// Why a row with better figures does not win against another one: other figures contradict it or are unknown, at least one of
 /// its starts is suspect, or at least half of the other row's starts were disturbed and none of its own.
 pub(super) fn no_win_reason(winner: &ReportCell<'_>, loser: &ReportCell<'_>) -> Option<String> {
     let (ours, theirs) = (suspect_counts(winner), suspect_counts(loser));
@@ -44,7 +86,9 @@ pub(super) fn no_win_reason(winner: &ReportCell<'_>, loser: &ReportCell<'_>) -> 
         code_list(shared.map(|(code, _)| code))
             .map(|codes| format!("{} alone was disturbed ({codes})", loser.engine()))
     };
-    slo_reason(winner, loser)
+    unknown_goodput(winner)
+        .or_else(|| unknown_goodput(loser))
+        .or_else(|| contradiction(winner, loser))
         .or_else(|| one_sided_suspicion(winner, loser))
         .or_else(both)
         .or_else(disturbed)

@@ -196,7 +196,7 @@ fn conversation<'v>(value: &'v Value, place: &'v Place) -> Result<Conversation<'
         .find(|key| value.get(key).is_some_and(|value| !value.is_null()))
     {
         return Err(place.malformed(format!(
-            "the key `{key}`, which lists other conversations, is not supported; list them in `spawns` of a turn instead, or leave the key out: then each of them is a session of its own"
+            "`{key}` is not supported; list the conversations that a turn starts in its `spawns`, or leave `{key}` out: then each conversation is a session of its own"
         )));
     }
     let list = value
