@@ -127,6 +127,7 @@ fn version_of(version: &str, package: Option<&str>) -> String {
     }
 }
 
+/// The id of a launch. Launches that differ in a fact that distinguishes engines have different ids.
 fn launch_id(launch: &Launch) -> LaunchId {
     let digest = ContentHash::from_value(&(
         &launch.engine,
@@ -135,6 +136,11 @@ fn launch_id(launch: &Launch) -> LaunchId {
         launch.parallel,
         launch.devices,
     ));
+    // Usually, the precision follows from the name of the checkpoint.
+    let digest = match names::model_and_precision(&launch.checkpoint).1 == launch.precision {
+        true => digest,
+        false => ContentHash::from_value(&(digest, &launch.precision)),
+    };
     // Usually, the served model name and the tokenizer are those of the checkpoint.
     let digest = match launch.served_model_name == launch.checkpoint && launch.tokenizer == launch.checkpoint
     {

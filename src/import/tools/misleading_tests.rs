@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::{ImportContent, ImportedRun, build_run, read};
+use super::super::{DeclaredFacts, ImportContent, ImportedFile, ImportedRun, build_run, read};
 use crate::results::record::validity::Verdict;
 
 fn import(document: &Value) -> ImportedRun {
@@ -249,4 +249,55 @@ fn requests_that_aiperf_did_not_send_are_missing_only_without_a_time_limit() {
         "{}",
         warned(&document).0
     );
+}
+
+/// The launch of each cell, in the order of cells.
+fn launches_of_cells(run: &ImportedRun) -> Vec<&crate::plan::Launch> {
+    let launch_of = |cell: &crate::plan::Cell| {
+        let own = run.plan.launches.iter().filter(|launch| launch.id == cell.launch);
+        let own: Vec<_> = own.collect();
+        assert_eq!(own.len(), 1, "{}", cell.launch);
+        own[0]
+    };
+    run.plan.cells.iter().map(launch_of).collect()
+}
+
+/// A file of AIPerf about which facts are declared.
+fn declared_file(name: &str, declared: DeclaredFacts) -> ImportedFile {
+    let text = include_str!("../../../tests/fixtures/import/aiperf.json");
+    let file = read(name, text).unwrap_or_else(|error| panic!("{error}"));
+    ImportedFile { declared, ..file }
+}
+
+#[test]
+fn rows_of_different_precision_have_launches_of_their_own() {
+    let fp8 = row_of_inferencex();
+    let mut fp4 = fp8.clone();
+    (fp4["precision"], fp4["conc"]) = (json!("fp4"), json!(48));
+    let mut more = fp8.clone();
+    more["conc"] = json!(32);
+    let run = import(&json!([fp8, fp4, more]));
+    let precisions: Vec<_> = launches_of_cells(&run)
+        .iter()
+        .map(|launch| launch.precision.as_deref())
+        .collect();
+    assert_eq!(precisions, [Some("fp8"), Some("fp4"), Some("fp8")]);
+    assert_eq!(run.plan.launches.len(), 2);
+    let file = |name: &str, precision: &str| {
+        declared_file(
+            name,
+            DeclaredFacts {
+                engine: Some("vllm".to_owned()),
+                precision: Some(precision.to_owned()),
+                ..DeclaredFacts::default()
+            },
+        )
+    };
+    let files = [file("x1.json", "bf16"), file("x2.json", "fp8")];
+    let run = build_run("t", &files, ImportContent::WithCommands);
+    let launches = launches_of_cells(&run);
+    assert_eq!(launches.len(), 2);
+    for (cell, launch) in run.plan.cells.iter().zip(launches) {
+        assert_eq!(cell.axes.get("precision"), launch.precision.as_ref());
+    }
 }
