@@ -154,6 +154,14 @@ impl ResultBlock {
         self.figures.get(&metric)?.value
     }
 
+    /// Adds words to the variant.
+    pub(super) fn append_to_variant(&mut self, words: &str) {
+        self.variant = Some(match self.variant.take() {
+            Some(variant) => format!("{variant} {words}"),
+            None => words.to_owned(),
+        });
+    }
+
     pub(super) fn warn(&mut self, line: u32, subject: WarningSubject, message: impl Into<String>) {
         self.warnings.push(Warning::new(line, subject, message));
     }

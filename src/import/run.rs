@@ -6,11 +6,11 @@ mod launch;
 mod scenario;
 mod validity;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use figures::figures;
 pub(crate) use launch::ImportContent;
-use launch::launch;
+use launch::{gpu, launch};
 use scenario::scenario;
 use validity::validity;
 
@@ -41,7 +41,9 @@ pub(crate) fn build_run(name: &str, readings: &[ImportedFile], import_content: I
         summaries: Vec::new(),
         warnings: Vec::new(),
     };
-    for (reading, (file, merged_results)) in readings.iter().zip(twins::merge_files(readings)) {
+    let mut merged_files = twins::merge_files(readings);
+    name_gpus(readings, &mut merged_files);
+    for (reading, (file, merged_results)) in readings.iter().zip(merged_files) {
         for (at, result) in merged_results.iter().enumerate() {
             // Warnings about a whole file go to its first cell.
             let whole = if at == 0 { &reading.warnings[..] } else { &[] };
@@ -55,6 +57,30 @@ pub(crate) fn build_run(name: &str, readings: &[ImportedFile], import_content: I
         .first()
         .map(|launch| launch.engine.name.clone());
     imports
+}
+
+/// Adds the kind of GPU to the variant of each result that names it, if the results were measured on several
+/// kinds, because reports name rows by variant and not by kind of GPU.
+fn name_gpus(readings: &[ImportedFile], merged_files: &mut [(&str, Vec<ResultBlock>)]) {
+    let kinds: BTreeSet<String> = readings
+        .iter()
+        .zip(merged_files.iter())
+        .flat_map(|(reading, (_, results))| {
+            results
+                .iter()
+                .filter_map(|result| Some(names::to_slug(&gpu(result, &reading.declared)?)))
+        })
+        .collect();
+    if kinds.len() < 2 {
+        return;
+    }
+    for (reading, (_, results)) in readings.iter().zip(merged_files) {
+        for result in results {
+            if let Some(kind) = gpu(result, &reading.declared) {
+                result.append_to_variant(&kind);
+            }
+        }
+    }
 }
 
 impl ImportedRun {

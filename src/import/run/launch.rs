@@ -69,7 +69,7 @@ pub(super) fn launch(
     let place = ImportedLaunch {
         image: launch_info.image.clone(),
         package: launch_info.package.clone(),
-        gpu: launch_info.gpu.clone().or_else(|| declared.gpu.clone()),
+        gpu: gpu(result, declared),
         command: match import_content {
             ImportContent::WithCommands => launch_info
                 .command
@@ -125,6 +125,11 @@ fn version_of(version: &str, package: Option<&str>) -> String {
         Some((_, pinned)) if names::without_v(pinned) == names::without_v(version) => pinned.to_owned(),
         _ => version.to_owned(),
     }
+}
+
+/// The kind of GPU of a result, as its file says or as it was declared.
+pub(super) fn gpu(result: &ResultBlock, declared: &DeclaredFacts) -> Option<String> {
+    result.launch_info.gpu.clone().or_else(|| declared.gpu.clone())
 }
 
 /// The id of a launch. Launches that differ in a fact that distinguishes engines have different ids.

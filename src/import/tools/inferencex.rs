@@ -106,18 +106,13 @@ fn has_settings(row: &Value, other: &Value) -> bool {
     settings(row) == settings(other)
 }
 
-/// Adds the kind of GPU and the expert parallelism to the variant, if the rows of the file differ in them.
+/// Adds parallel sizes to the variant, if the rows of the file differ in them.
 fn name_differences(result: &mut ResultBlock, row: &Value, rows: &[Value]) {
-    for (key, label) in [("hw", ""), ("ep", "ep")] {
+    for (key, label) in [("ep", "ep"), ("pcp_size", "pcp"), ("dcp_size", "dcp")] {
         let is_other = |other: &Value| is_row(other) && other.get(key) != row.get(key);
-        let value = text(row, &format!("/{key}"))
-            .or_else(|| small_count(row, &format!("/{key}")).map(|size| size.to_string()));
-        if let Some(value) = value.filter(|value| value != "1" && rows.iter().any(is_other)) {
-            let before = result
-                .variant
-                .take()
-                .map_or_else(String::new, |variant| format!("{variant} "));
-            result.variant = Some(format!("{before}{label}{value}"));
+        let size = small_count(row, &format!("/{key}")).filter(|size| *size > 1);
+        if let Some(size) = size.filter(|_| rows.iter().any(is_other)) {
+            result.append_to_variant(&format!("{label}{size}"));
         }
     }
 }

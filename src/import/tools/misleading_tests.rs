@@ -301,3 +301,51 @@ fn rows_of_different_precision_have_launches_of_their_own() {
         assert_eq!(cell.axes.get("precision"), launch.precision.as_ref());
     }
 }
+
+#[test]
+fn kinds_of_gpu_are_in_the_variants_also_of_files_that_have_one_each() {
+    let variants = |files: &[ImportedFile]| {
+        let run = build_run("t", files, ImportContent::WithCommands);
+        let launches = launches_of_cells(&run);
+        let named = launches.iter().map(|launch| launch.engine.variant.clone());
+        named.collect::<Vec<_>>()
+    };
+    let file = |name: &str, gpu: Option<&str>| {
+        let gpu = gpu.map(str::to_owned);
+        declared_file(
+            name,
+            DeclaredFacts {
+                gpu,
+                ..DeclaredFacts::default()
+            },
+        )
+    };
+    let two = [file("a.json", Some("H100")), file("b.json", Some("H200"))];
+    assert_eq!(variants(&two), [Some("h100".to_owned()), Some("h200".to_owned())]);
+    let one = [file("a.json", Some("H100")), file("b.json", None)];
+    assert_eq!(variants(&one), [None, None], "one kind distinguishes nothing");
+}
+
+#[test]
+fn settings_of_inferencex_that_differ_between_rows_are_in_variants_and_launches() {
+    let plain = {
+        let mut row = row_of_inferencex();
+        row["spec_decoding"] = json!("none");
+        row
+    };
+    for (key, value, variant) in [
+        ("spec_decoding", json!("mtp"), "mtp"),
+        ("dp_attention", json!("true"), "dp-attention"),
+        ("ep", json!(8), "ep8"),
+        ("dcp_size", json!(2), "dcp2"),
+    ] {
+        let mut other = plain.clone();
+        other[key] = value;
+        other["conc"] = json!(48);
+        let run = import(&json!([plain, other]));
+        let launches = launches_of_cells(&run);
+        assert_eq!(launches[0].engine.variant, None, "{key}");
+        assert_eq!(launches[1].engine.variant.as_deref(), Some(variant));
+        assert_eq!(run.plan.launches.len(), 2, "{key}");
+    }
+}
