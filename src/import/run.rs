@@ -174,15 +174,28 @@ impl ImportedRun {
             scenario,
             why: None,
         };
+        // `matrix` wrote the arguments of a cell into its own files. The name of a file is no argument.
+        let variant = cell.axes.get("variant").cloned();
+        let with_variant = |place: String| match &variant {
+            Some(variant) => format!("{variant} file {place}"),
+            None => format!("file {place}"),
+        };
         let marks = [
-            result.cell.clone(),
-            Some(file.to_owned()),
-            Some(format!("{file}:{}", result.line)),
+            result.cell.clone().map(|args| ("args", args.clone(), args)),
+            Some(("variant", with_variant(file.to_owned()), file.to_owned())),
+            Some({
+                let place = format!("{file}:{}", result.line);
+                ("variant", with_variant(place.clone()), place)
+            }),
         ];
-        for apart in marks {
-            if let Some(apart) = apart {
-                cell.launch = LaunchId::new(format!("{launch}-{}", names::to_slug(&apart)));
-                cell.axes.insert("args".to_owned(), apart);
+        let mut base = launch.to_string();
+        for mark in marks {
+            if let Some((axis, value, suffix)) = mark {
+                cell.launch = LaunchId::new(format!("{base}-{}", names::to_slug(&suffix)));
+                if axis == "args" {
+                    base = cell.launch.to_string();
+                }
+                cell.axes.insert(axis.to_owned(), value);
                 cell.key = cell_key(&cell.axes);
                 cell.content = content_of(&cell.launch, &cell.scenario);
             }

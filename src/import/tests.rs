@@ -127,7 +127,7 @@ fn the_same_cell_in_one_file_is_a_repeat_and_in_another_file_another_one() {
     let readings = ["a.log", "b.log"].map(|file| read(file, LAYOUTS).unwrap());
     let two = build_run("t", &readings, ImportContent::WithCommands);
     assert_eq!(two.plan.cells.len(), 6);
-    assert!(two.plan.cells[3].key.as_str().contains("args=b.log"));
+    assert!(two.plan.cells[3].key.as_str().contains("variant=file b.log,"));
     let measured: usize = two.plan.starts.iter().map(|start| start.cells.len()).sum();
     assert_eq!(measured, two.summaries.len());
     for summary in &two.summaries {

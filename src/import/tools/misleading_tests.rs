@@ -349,3 +349,19 @@ fn settings_of_inferencex_that_differ_between_rows_are_in_variants_and_launches(
         assert_eq!(run.plan.launches.len(), 2, "{key}");
     }
 }
+
+#[test]
+fn the_name_of_a_file_that_distinguishes_cells_is_a_variant_and_no_argument() {
+    let files = ["vllm-1.json", "vllm-2.json"].map(|name| declared_file(name, DeclaredFacts::default()));
+    let run = build_run("t", &files, ImportContent::WithCommands);
+    let [first, second] = &run.plan.cells[..] else {
+        panic!("two cells")
+    };
+    assert_eq!(first.axes.get("variant"), None);
+    assert_eq!(
+        second.axes.get("variant").map(String::as_str),
+        Some("file vllm-2.json")
+    );
+    assert_eq!(second.axes.get("args"), None);
+    launches_of_cells(&run);
+}
