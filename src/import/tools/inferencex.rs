@@ -15,6 +15,10 @@ use crate::results::record::provenance::Tool;
 /// Maximum relative difference between figures that follow from each other.
 const MAX_DIFFERENCE: f64 = 0.01;
 
+/// Minimum share of the output throughput that follows from concurrency and latencies. The first and the last
+/// requests of a load do not fill all slots.
+const MIN_SLOT_RATE_SHARE: f64 = 1.0 / 3.0;
+
 /// The statistics of a latency, by the beginning of their names.
 const STATISTICS: [(&str, Statistic); 7] = [
     ("mean", Statistic::Mean),
@@ -177,6 +181,9 @@ fn read_row(row: &Value) -> Option<ResultBlock> {
     }
     read_launch(&mut result, row, &gpus);
     warn_about_contradictions(&mut result, row);
+    if let Some(message) = low_throughput(&result) {
+        result.warn(1, WarningSubject::Figures, message);
+    }
     Some(result)
 }
 
@@ -241,6 +248,36 @@ fn variant(row: &Value) -> Option<String> {
         }
     }
     (!parts.is_empty()).then(|| parts.join(" "))
+}
+
+/// Describes a throughput of zero, or one far below that of full slots. The client keeps `conc` requests in flight,
+/// and an answer has 1 + (E2E − TTFT) / TPOT tokens.
+fn low_throughput(result: &ResultBlock) -> Option<String> {
+    let rate = |quantity| result.figure(Metric::Throughput(quantity));
+    let mean = |kind| result.figure(Metric::Time(Statistic::Mean, kind));
+    let (rate, name) = match rate(Quantity::Output) {
+        Some(output) => (output, "output throughput"),
+        None => (rate(Quantity::Total)?, "total throughput"),
+    };
+    if rate <= 0.0 {
+        return Some(format!(
+            "{name} is 0 tok/s, so the row is no measurement of completed requests"
+        ));
+    }
+    let slots = result.options.concurrency?;
+    let (ttft, tpot, e2e) = (
+        mean(LatencyKind::Ttft)?,
+        mean(LatencyKind::Tpot).filter(|tpot| *tpot > 0.0)?,
+        mean(LatencyKind::E2e).filter(|e2e| *e2e > 0.0)?,
+    );
+    let tokens = 1.0 + (e2e - ttft).max(0.0) / tpot;
+    let full = f64::from(slots) * tokens / e2e * 1000.0;
+    (rate < MIN_SLOT_RATE_SHARE * full).then(|| {
+        format!(
+            "{name} is {rate:.2} tok/s, but {slots} requests at once with a mean E2E of {e2e:.2} ms and about \
+             {tokens:.0} output tokens each give about {full:.2} tok/s"
+        )
+    })
 }
 
 /// Compares figures that the aggregate computes from each other.

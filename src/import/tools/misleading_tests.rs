@@ -365,3 +365,21 @@ fn the_name_of_a_file_that_distinguishes_cells_is_a_variant_and_no_argument() {
     assert_eq!(second.axes.get("args"), None);
     launches_of_cells(&run);
 }
+
+#[test]
+fn a_throughput_of_inferencex_below_that_of_its_slots_is_suspect() {
+    let full = row_of_inferencex();
+    assert_eq!(warned(&json!([full])).1, Verdict::Valid);
+    for (factor, message) in [
+        (0.07, "but 64 requests at once with a mean E2E of 8590.50 ms"),
+        (0.0, "output throughput is 0 tok/s"),
+    ] {
+        let mut row = full.clone();
+        for key in ["tput_per_gpu", "output_tput_per_gpu", "input_tput_per_gpu"] {
+            row[key] = json!(row[key].as_f64().unwrap() * factor);
+        }
+        let (warnings, verdict) = warned(&json!([row]));
+        assert!(warnings.contains(message), "{warnings}");
+        assert_eq!(verdict, Verdict::Suspect);
+    }
+}
