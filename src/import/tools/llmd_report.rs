@@ -391,11 +391,37 @@ fn read_stack(result: &mut ResultBlock, document: &Value) {
     let counts: Option<u32> = accelerators.iter().map(|one| small_count(one, "/count")).sum();
     // Reports count the accelerators of one replica, or of all.
     launch.gpus = counts.filter(|count| *count > 0 && !has_replicas);
+    for message in accelerators.iter().filter_map(|one| count_contradiction(one)) {
+        result.warn(1, WarningSubject::Figures, message);
+    }
+    let launch = &mut result.launch_info;
     if let [one] = accelerators[..] {
         let size = |key: &str| gpu_count(one, &format!("/parallelism/{key}")).filter(|size| *size > 0);
         (launch.tp, launch.pp) = (size("tp"), size("pp"));
         (launch.dp, launch.ep) = (size("dp"), size("ep"));
     }
+}
+
+/// Describes a number of accelerators on which engines of the given parallel sizes do not fit. Data-parallel ranks
+/// may share the accelerators of tensor-parallel ranks, and several replicas may be counted together.
+fn count_contradiction(accelerator: &Value) -> Option<String> {
+    let count = small_count(accelerator, "/count").filter(|count| *count > 0)?;
+    let size = |key: &str| gpu_count(accelerator, &format!("/parallelism/{key}")).filter(|size| *size > 0);
+    let (tp, pp, dp) = (size("tp")?, size("pp").unwrap_or(1), size("dp").unwrap_or(1));
+    let least = u64::from(tp) * u64::from(pp);
+    (u64::from(count) % least != 0).then(|| {
+        let of_ranks = match dp {
+            1 => String::new(),
+            dp => format!(
+                " ({} if each of {dp} data-parallel ranks has its own)",
+                least.saturating_mul(u64::from(dp))
+            ),
+        };
+        format!(
+            "the number of accelerators is {count}, but tp {tp} × pp {pp} needs {least}{of_ranks} or a multiple; \
+             the number of GPUs and throughput per GPU may be wrong"
+        )
+    })
 }
 
 #[cfg(test)]

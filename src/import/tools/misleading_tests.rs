@@ -383,3 +383,43 @@ fn a_throughput_of_inferencex_below_that_of_its_slots_is_suspect() {
         assert_eq!(verdict, Verdict::Suspect);
     }
 }
+
+#[test]
+fn accelerators_of_llm_d_that_do_not_fit_its_parallel_sizes_are_suspect() {
+    let text = include_str!("../../../tests/fixtures/import/llm-d-inference-perf.yaml");
+    let original: Value = serde_yaml::from_str(text).expect("the fixture is YAML");
+    for (count, tp, dp, message) in [
+        (
+            1,
+            8,
+            2,
+            "needs 8 (16 if each of 2 data-parallel ranks has its own) or a multiple",
+        ),
+        (
+            4,
+            8,
+            1,
+            "the number of accelerators is 4, but tp 8 × pp 1 needs 8 or a multiple",
+        ),
+        (8, 8, 1, ""),
+        (8, 4, 2, ""),
+        (4, 4, 4, ""),
+    ] {
+        let mut document = original.clone();
+        document["scenario"]["host"] = json!({"accelerator": [
+            {"model": "H100", "count": count, "parallelism": {"tp": tp, "dp": dp, "pp": 1, "ep": 1}}
+        ]});
+        let (warnings, verdict) = warned(&document);
+        assert!(warnings.contains(message), "{warnings}");
+        assert_eq!(
+            warnings.contains("number of accelerators"),
+            !message.is_empty(),
+            "{warnings}"
+        );
+        assert_eq!(
+            verdict == Verdict::Suspect,
+            !message.is_empty(),
+            "{count} {tp} {dp}"
+        );
+    }
+}
