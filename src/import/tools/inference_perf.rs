@@ -11,6 +11,17 @@ use crate::results::record::provenance::Tool;
 /// Maximum relative difference between a count and the throughput that was computed from it.
 const MAX_RATE_DIFFERENCE: f64 = 1e-3;
 
+/// Maximum factor of the requested rate over the achieved one.
+const MAX_RATE_FACTOR: f64 = 1.1;
+
+/// Standard deviations of randomly spaced arrivals that are attributed to chance.
+const ARRIVAL_DEVIATIONS: f64 = 4.0;
+
+/// Maximum mean delay between the scheduled time of a request and its sending: a share of mean E2E, or this number of
+/// seconds if that is more.
+const MAX_DELAY_SHARE: f64 = 0.1;
+const MAX_DELAY_S: f64 = 0.1;
+
 /// Milliseconds in the unit of all times of a report.
 const MS_PER_SECOND: f64 = 1000.0;
 
@@ -66,7 +77,38 @@ pub(super) fn read(document: &Value) -> Result<Parsed, String> {
         // A stage with a concurrency sends as fast as its slots become free.
         options.rate = Some(f64::INFINITY);
     }
+    let is_open_loop = options.concurrency.is_none();
+    for message in load_contradictions(document).into_iter().filter(|_| is_open_loop) {
+        result.warn(1, WarningSubject::Figures, message);
+    }
     Ok((vec![result], Vec::new()))
+}
+
+/// Describes requests that were sent at a lower rate than requested, or later than scheduled. Latencies count from
+/// sending, so they do not have these delays.
+fn load_contradictions(document: &Value) -> Vec<String> {
+    let of_load = |key: &str| number(document, &format!("/load_summary/{key}"));
+    let mut messages = Vec::new();
+    let rates = of_load("requested_rate").zip(of_load("achieved_rate"));
+    if let Some((requested, achieved)) = rates.filter(|(requested, _)| *requested > 0.0) {
+        let count = of_load("count").filter(|count| *count >= 1.0).unwrap_or(1.0);
+        let chance = ARRIVAL_DEVIATIONS / count.sqrt();
+        if achieved * MAX_RATE_FACTOR < requested * (1.0 - chance) {
+            messages.push(format!(
+                "inference-perf was set to send {requested} requests/s, but sent only {achieved}/s; measure with a lower rate, or \
+                 with more workers of the client"
+            ));
+        }
+    }
+    let e2e = number(document, "/successes/latency/request_latency/mean").unwrap_or(0.0);
+    let max_delay = MAX_DELAY_S.max(MAX_DELAY_SHARE * e2e);
+    if let Some(delay) = of_load("schedule_delay/mean").filter(|delay| *delay > max_delay) {
+        messages.push(format!(
+            "requests were sent {delay:.2} s later than scheduled on average, and latencies do not include this delay; \
+             measure with a lower rate, or with more workers of the client"
+        ));
+    }
+    messages
 }
 
 /// Sets the duration. Versions before 0.5 do not write it, but compute throughput over it.

@@ -423,3 +423,37 @@ fn accelerators_of_llm_d_that_do_not_fit_its_parallel_sizes_are_suspect() {
         );
     }
 }
+
+#[test]
+fn requests_that_inference_perf_sent_too_slowly_or_too_late_make_figures_suspect() {
+    let original = fixture(include_str!("../../../tests/fixtures/import/inference-perf.json"));
+    let mut on_time = original.clone();
+    // In the fixture, the counts of the tokenizer and of the server differ.
+    on_time["successes"]["output_tokens"] = Value::Null;
+    on_time["load_summary"]["requested_rate"] = json!(10.0);
+    on_time["load_summary"]["achieved_rate"] = json!(9.0);
+    let (before, verdict) = warned(&on_time);
+    assert!(!before.contains("were sent"), "{before}");
+    assert!(!before.contains("sent only"), "{before}");
+    assert_eq!(verdict, Verdict::Valid);
+    for (key, value, message) in [
+        (
+            "achieved_rate",
+            json!(3.0),
+            "set to send 10 requests/s, but sent only 3/s",
+        ),
+        (
+            "schedule_delay",
+            json!({"mean": 30.0}),
+            "sent 30.00 s later than scheduled",
+        ),
+    ] {
+        let mut document = on_time.clone();
+        document["load_summary"][key] = value;
+        let (warnings, verdict) = warned(&document);
+        assert!(warnings.contains(message), "{warnings}");
+        assert_eq!(verdict, Verdict::Suspect);
+        document["load_summary"]["concurrency"] = json!(8);
+        assert!(!warned(&document).0.contains(message), "slots set the rate");
+    }
+}
