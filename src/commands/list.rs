@@ -8,18 +8,21 @@ use crate::base::text::{one_line, printable};
 use crate::cli::orientation::{ListArgs, Listed};
 use crate::commands::environment::cache_dirs;
 use crate::commands::error::{CommandError, Outcome};
-use crate::commands::output::print;
+use crate::commands::output::{eprint, print};
+use crate::commands::unreadable;
 use crate::config::dataset::DatasetName;
 use crate::exit::Exit;
 use crate::results::store;
 use crate::runner::inventory::{self, DatasetFile};
 
-/// A list: the heads of its columns, a line for each entry, the same as JSON, and what to do if it is empty.
+/// A list: the heads of its columns, a line for each entry, the same as JSON, what to do if it is empty, and warnings.
 struct Listing {
     heads: &'static [&'static str],
     lines: Vec<Vec<String>>,
     json: Vec<Value>,
     if_empty: String,
+    /// Messages about entries that are left out.
+    warnings: Vec<String>,
 }
 
 pub(crate) fn execute(args: &ListArgs) -> Outcome {
@@ -28,6 +31,9 @@ pub(crate) fn execute(args: &ListArgs) -> Outcome {
         Listed::Engines => engines(),
         Listed::Datasets => datasets(args),
     };
+    for warning in &listing.warnings {
+        eprint(&format!("warning: {warning}\n"));
+    }
     print(&match args.json {
         true => format!("{}\n", Value::Array(listing.json)),
         false if listing.lines.is_empty() => listing.if_empty,
@@ -37,16 +43,24 @@ pub(crate) fn execute(args: &ListArgs) -> Outcome {
 }
 
 fn runs(results: &Path) -> Result<Listing, CommandError> {
-    let entries = store::list_runs(results)
-        .map_err(|error| CommandError::usage(format!("error: cannot list the runs: {error}\n")))?;
+    let failed = |error| CommandError::usage(format!("error: cannot list the runs: {error}\n"));
+    let entries = store::list_runs(results).map_err(failed)?;
+    let unreadable = store::list_unreadable_runs(results).map_err(failed)?;
     let mut listing = Listing {
         heads: &["RUN", "MATRIX", "BEGAN", "FINISHED"],
         lines: Vec::new(),
         json: Vec::new(),
-        if_empty: format!(
-            "no run in {}; start one with: matrix run MATRIX\n",
-            results.display()
-        ),
+        if_empty: match unreadable.len() {
+            0 => format!(
+                "no run in {}; start one with: matrix run MATRIX\n",
+                results.display()
+            ),
+            _ => format!("no run in {} can be read\n", results.display()),
+        },
+        warnings: unreadable
+            .iter()
+            .map(|run| unreadable::left_out(&run.error))
+            .collect(),
     };
     for entry in entries {
         let folder = entry.folder.file_name().unwrap_or_default().to_string_lossy();
@@ -115,6 +129,7 @@ fn engines() -> Listing {
         lines: lines.collect(),
         json: json.collect(),
         if_empty: String::new(),
+        warnings: Vec::new(),
     }
 }
 
@@ -148,6 +163,7 @@ fn datasets(args: &ListArgs) -> Listing {
             })
             .collect(),
         if_empty: String::new(),
+        warnings: Vec::new(),
     }
 }
 
@@ -179,4 +195,30 @@ fn aligned(heads: &[&str], lines: &[Vec<String>]) -> String {
         text.push('\n');
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::base::secrets::Redactor;
+    use crate::results::store::testing::{create_and_begin, plan};
+
+    #[test]
+    fn runs_that_cannot_be_read_are_named() {
+        let root = tempfile::tempdir().unwrap();
+        create_and_begin(root.path(), "good", &plan(), Redactor::default());
+        let damaged = root.path().join("damaged");
+        fs::create_dir(&damaged).unwrap();
+        fs::write(damaged.join("run.json"), "{").unwrap();
+        let listing = runs(root.path()).unwrap();
+        assert_eq!(listing.lines.len(), 1);
+        assert_eq!(listing.warnings.len(), 1);
+        let path = damaged.join("run.json").display().to_string();
+        assert!(listing.warnings[0].contains(&path), "{}", listing.warnings[0]);
+        fs::remove_dir_all(root.path().join("good")).unwrap();
+        let listing = runs(root.path()).unwrap();
+        assert!(listing.if_empty.contains("can be read"), "{}", listing.if_empty);
+    }
 }

@@ -45,6 +45,7 @@ pub(crate) mod site;
 mod terminal;
 mod traces;
 pub(crate) mod tune;
+mod unreadable;
 pub(crate) mod upgrade;
 mod upgrade_page;
 mod upgrade_runs;

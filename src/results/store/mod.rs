@@ -64,7 +64,7 @@ pub(crate) use nightly::is_own_folder;
 pub use reader::Run;
 pub(crate) use redact_json::redact;
 pub(crate) use run_folder::{
-    RunEntry, count_finished, list_runs, read_plan, read_run_info, read_stored_answers,
+    RunEntry, count_finished, list_runs, list_unreadable_runs, read_plan, read_run_info, read_stored_answers,
     refuse_damaged_newer_run,
 };
 pub(crate) use writer::{CellArtifacts, RunManifest, Store};

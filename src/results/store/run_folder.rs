@@ -32,6 +32,30 @@ pub(crate) fn list_runs(root: &Path) -> Result<Vec<RunEntry>> {
     Ok(runs)
 }
 
+/// A folder with a run whose `run.json` cannot be read.
+#[derive(Debug)]
+pub(crate) struct UnreadableRun {
+    pub(crate) folder: PathBuf,
+    /// Names the file and the cause.
+    pub(crate) error: StoreError,
+}
+
+/// Lists the runs below `root` that [`list_runs`] leaves out, by the name of their folder. A folder without `run.json` is no
+/// run, and a hidden folder is not searched: an import makes its run in one.
+pub(crate) fn list_unreadable_runs(root: &Path) -> Result<Vec<UnreadableRun>> {
+    let is_hidden = |folder: &Path| {
+        let name = folder.file_name().unwrap_or_default();
+        name.to_string_lossy().starts_with('.')
+    };
+    let folders = folders(root)?.into_iter().filter(|folder| !is_hidden(folder));
+    Ok(folders
+        .filter_map(|folder| match read_run_info(&folder) {
+            Ok(_) | Err(StoreError::NoRun { .. }) => None,
+            Err(error) => Some(UnreadableRun { folder, error }),
+        })
+        .collect())
+}
+
 /// The number of measurements of a run that are finished. Their summaries are not read.
 pub(crate) fn count_finished(run: &Path) -> Result<usize> {
     let cells = cell_folders(run)?;

@@ -12,7 +12,7 @@ use crate::results::record::last_duration::LastDuration;
 use crate::results::store::durations::last_durations;
 use crate::results::store::run_folder::latest_run;
 use crate::results::store::testing::{MATRIX, create_and_begin, measurement, plan, summary, write_all_cells};
-use crate::results::store::{Run, Store, StoreError, layout, list_runs};
+use crate::results::store::{Run, Store, StoreError, layout, list_runs, list_unreadable_runs};
 
 #[test]
 fn a_newer_format_is_refused_whatever_else_it_holds() {
@@ -126,6 +126,42 @@ fn runs_are_listed_the_newest_first_and_others_are_left_out() {
         RunId::new("a")
     );
     assert!(latest_run(root.path(), "other").unwrap().is_none());
+}
+
+#[test]
+fn runs_that_cannot_be_read_are_listed_with_their_cause() {
+    let root = tempfile::tempdir().unwrap();
+    create_and_begin(root.path(), "good", &plan(), no_secrets());
+    for (name, content) in [
+        ("absent", None),
+        ("braces", Some("{}")),
+        ("empty", Some("")),
+        ("half", Some("{")),
+        ("newer", Some("{\"format\": 99}")),
+        (".importing-x", Some("{")),
+    ] {
+        fs::create_dir(root.path().join(name)).unwrap();
+        if let Some(content) = content {
+            fs::write(root.path().join(name).join("run.json"), content).unwrap();
+        }
+    }
+    assert_eq!(list_runs(root.path()).unwrap().len(), 1);
+    let unreadable = list_unreadable_runs(root.path()).unwrap();
+    let names: Vec<_> = unreadable
+        .iter()
+        .map(|run| run.folder.file_name().unwrap().to_str().unwrap())
+        .collect();
+    assert_eq!(names, ["braces", "empty", "half", "newer"]);
+    for run in &unreadable {
+        let text = run.error.to_string();
+        let path = run.folder.join("run.json").display().to_string();
+        assert!(text.contains(&path), "{text}");
+    }
+    assert!(
+        unreadable[3].error.to_string().ends_with("use a newer `matrix`"),
+        "{}",
+        unreadable[3].error
+    );
 }
 
 #[test]
