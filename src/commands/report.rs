@@ -16,6 +16,7 @@ use crate::base::ids::CellKey;
 use crate::cli::command_line;
 use crate::cli::report::ReportArgs;
 use crate::commands::error::{CommandError, Outcome};
+use crate::commands::files::free_name;
 use crate::commands::history;
 use crate::commands::output::{Colors, eprint, print};
 use crate::commands::prices::{price_list, price_list_or_shipped};
@@ -353,7 +354,9 @@ fn engine_reports(inputs: &[ReportInput<'_>]) -> Vec<(String, String)> {
         }
     }
     let names: Vec<String> = documents.iter().map(|(name, _)| name.clone()).collect();
-    let file = |name: &str| format!("engine-{}.md", file_part(name, &names));
+    // Two hosts may have runs of one name.
+    let mut taken = BTreeSet::new();
+    let mut file = |name: &str| format!("engine-{}.md", free_name(&file_part(name, &names), &mut taken));
     documents
         .into_iter()
         .map(|(name, text)| (file(&name), text))
@@ -375,5 +378,29 @@ fn file_part(name: &str, names: &[String]) -> String {
     match part.len() <= MAX_PART_BYTES && twins.count() < 2 {
         true => part,
         false => store::file_name(name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::secrets::Redactor;
+    use crate::results::store::testing::{create_and_begin, plan, write_all_cells};
+
+    #[test]
+    fn runs_of_one_name_in_two_folders_have_documents_of_their_own() {
+        let roots = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let runs = roots.each_ref().map(|root| {
+            let store = create_and_begin(root.path(), "small-1", &plan(), Redactor::default());
+            write_all_cells(&store, &plan());
+            Run::read(store.folder()).unwrap()
+        });
+        let list = PriceList::default();
+        let inputs = runs
+            .each_ref()
+            .map(|run| ReportInput::load(run, roots[0].path(), &list));
+        let documents = engine_reports(&inputs);
+        let names: BTreeSet<&str> = documents.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!((documents.len(), names.len()), (2, 2), "{names:?}");
     }
 }
