@@ -164,6 +164,27 @@ fn a_run_that_cannot_be_read_is_left_out_of_a_folder_of_runs_and_fails_by_name()
         .call(&["site", "public", "damaged"])
         .exits(2)
         .says("plan.json");
+    // So is one without a valid identity, which `matrix list` names too. Its page stays while the run is there.
+    let damaged = run.with_file_name("damaged");
+    fs::copy(run.join("plan.json"), damaged.join("plan.json")).expect("it can be copied");
+    bench.call(&["site", "public"]).exits(0).shows("2 runs, 4 cells");
+    for (damage, reason) in [
+        ("", "is not valid"),
+        ("{", "is not valid"),
+        ("{}", "is not valid"),
+        ("{\"format\": 99}", "use a newer `matrix`"),
+    ] {
+        fs::write(damaged.join("run.json"), damage).expect("it can be written");
+        let ran = bench
+            .call(&["site", "public"])
+            .exits(0)
+            .shows("1 run, 2 cells")
+            .says("warning: left out: ");
+        assert!(ran.stderr.contains("damaged/run.json"), "{}", ran.stderr);
+        assert!(ran.stderr.contains(reason), "{}", ran.stderr);
+        assert!(bench.path().join("public/runs/damaged.html").exists(), "{damage}");
+        bench.call(&["list"]).exits(0).says("damaged/run.json");
+    }
     // A measurement that cannot be read is missing in the page, and named.
     let cells = fs::read_dir(run.join("cells")).expect("the run has cells");
     for cell in cells {

@@ -8,15 +8,17 @@ use std::path::{Path, PathBuf};
 use crate::base::text::pluralize;
 use crate::cli::report::SiteArgs;
 use crate::commands::error::{CommandError, Outcome};
+use crate::commands::files::free_name;
 use crate::commands::history;
 use crate::commands::output::{Colors, eprint, print};
 use crate::commands::prices::price_list;
 use crate::commands::report;
+use crate::commands::unreadable;
 use crate::exit::Exit;
 use crate::report::html;
 use crate::report::single_line;
 use crate::report::site::{RunOfSite, Site};
-use crate::results::store::{self, Run};
+use crate::results::store::{self, Run, StoreError};
 
 use folder::SiteFolder;
 
@@ -43,8 +45,15 @@ pub(crate) fn execute(args: &SiteArgs, colors: Colors) -> Outcome {
     folder.claim(&pages)?;
     let mut site = Site::default();
     for (path, page) in chosen.folders.iter().zip(&pages) {
-        let Some(run) = read(path, &chosen)? else {
-            continue;
+        let run = match Run::read(path) {
+            Ok(run) => run,
+            Err(error) if chosen.named.contains(path) => {
+                return Err(CommandError::usage(format!("error: {error}\n")));
+            }
+            Err(error) => {
+                leave_out(&error, page, &mut folder);
+                continue;
+            }
         };
         let text = report::page_in_site(&run, &cache, &list, args.floor, INDEX_FROM_PAGE);
         folder.write(page, &text)?;
@@ -57,7 +66,9 @@ pub(crate) fn execute(args: &SiteArgs, colors: Colors) -> Outcome {
         });
     }
     if site.runs.is_empty() {
-        return Err(CommandError::usage("error: none of the runs can be read\n"));
+        return Err(CommandError::usage(
+            "error: none of the runs can be read\n  = help: the warnings above name the cause for each\n",
+        ));
     }
     add_nights(&mut site, &chosen.roots);
     site.sort();
@@ -81,7 +92,7 @@ fn choose(args: &SiteArgs, colors: Colors) -> Result<Chosen, CommandError> {
     for name in &args.runs {
         let path = Path::new(name);
         let is_run = store::read_run_info(path).is_ok();
-        if path.is_dir() && !is_run && !list_runs(path)?.is_empty() {
+        if path.is_dir() && !is_run && !run_folders(path)?.is_empty() {
             add_root(&mut chosen, path)?;
             continue;
         }
@@ -103,31 +114,30 @@ fn choose(args: &SiteArgs, colors: Colors) -> Result<Chosen, CommandError> {
     Ok(chosen)
 }
 
-fn list_runs(root: &Path) -> Result<Vec<PathBuf>, CommandError> {
-    let runs = store::list_runs(root)
-        .map_err(|error| CommandError::usage(format!("error: cannot list the runs: {error}\n")))?;
-    Ok(runs.into_iter().map(|run| run.folder).collect())
+/// The runs in a folder, with those that cannot be read: these get a warning, and the names of pages do not depend on them.
+fn run_folders(root: &Path) -> Result<Vec<PathBuf>, CommandError> {
+    let failed = |error: StoreError| CommandError::usage(format!("error: cannot list the runs: {error}\n"));
+    let runs = store::list_runs(root).map_err(failed)?;
+    let unreadable = store::list_unreadable_runs(root).map_err(failed)?;
+    let folders = runs.into_iter().map(|run| run.folder);
+    Ok(folders
+        .chain(unreadable.into_iter().map(|run| run.folder))
+        .collect())
 }
 
 fn add_root(chosen: &mut Chosen, root: &Path) -> Result<(), CommandError> {
-    chosen.folders.extend(list_runs(root)?);
+    chosen.folders.extend(run_folders(root)?);
     chosen.roots.push(root.to_owned());
     Ok(())
 }
 
-/// Reads a run. One that was not named and cannot be read is left out with a warning.
-fn read(folder: &Path, chosen: &Chosen) -> Result<Option<Run>, CommandError> {
-    match Run::read(folder) {
-        Ok(run) => Ok(Some(run)),
-        Err(error) if chosen.named.contains(folder) => Err(CommandError::usage(format!("error: {error}\n"))),
-        Err(error) => {
-            eprint(&format!(
-                "warning: left out: {}\n",
-                single_line(&error.to_string())
-            ));
-            Ok(None)
-        }
-    }
+/// Leaves out a run that cannot be read, with a warning. Its page of an earlier site stays.
+fn leave_out(error: &StoreError, page: &str, folder: &mut SiteFolder) {
+    let stays = match folder.keep(page) {
+        true => format!("; its page of the earlier site, `{page}`, stays"),
+        false => String::new(),
+    };
+    eprint(&format!("warning: {}{stays}\n", unreadable::left_out(error)));
 }
 
 /// The addresses of the pages of runs. Runs of one name in several folders get a number.
@@ -135,13 +145,8 @@ fn page_names(folders: &[PathBuf]) -> Vec<String> {
     let mut taken = BTreeSet::new();
     let mut page = |folder: &PathBuf| {
         let name = folder.file_name().unwrap_or_default().to_string_lossy();
-        let name = store::file_name(&name);
-        let numbered = |number: usize| match number {
-            1 => format!("{}/{name}.html", folder::PAGES),
-            number => format!("{}/{name}~{number}.html", folder::PAGES),
-        };
-        let free = (1..).map(numbered).find(|page| taken.insert(page.clone()));
-        free.expect("there is always a further number")
+        let name = free_name(&store::file_name(&name), &mut taken);
+        format!("{}/{name}.html", folder::PAGES)
     };
     folders.iter().map(&mut page).collect()
 }
@@ -163,5 +168,68 @@ fn add_nights(site: &mut Site, roots: &[PathBuf]) {
                 )),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use clap::Parser;
+
+    use super::*;
+    use crate::base::secrets::Redactor;
+    use crate::cli::Color;
+    use crate::results::store::testing::{create_and_begin, plan, write_all_cells};
+
+    #[derive(Parser)]
+    struct CommandLine {
+        #[command(flatten)]
+        site: SiteArgs,
+    }
+
+    /// Writes a site of a folder of runs.
+    fn write(site: &Path, results: &Path) -> Outcome {
+        let cache = results.join("cache");
+        let words = [Path::new("site"), site, results, Path::new("--cache"), &cache];
+        let line = CommandLine::try_parse_from(words).unwrap();
+        execute(&line.site, Colors::from_flag(Color::Never))
+    }
+
+    #[test]
+    fn the_page_of_a_run_that_cannot_be_read_stays_until_the_run_is_gone() {
+        let root = tempfile::tempdir().unwrap();
+        let (results, site) = (root.path().join("results"), root.path().join("site"));
+        for name in ["a", "b"] {
+            let store = create_and_begin(&results, name, &plan(), Redactor::default());
+            write_all_cells(&store, &plan());
+        }
+        write(&site, &results).unwrap();
+        let page = site.join("runs/b.html");
+        let first = fs::read_to_string(&page).unwrap();
+        for damage in ["", "{", "{}", "{\"format\": 99}"] {
+            fs::write(results.join("b/run.json"), damage).unwrap();
+            write(&site, &results).unwrap();
+            assert_eq!(fs::read_to_string(&page).unwrap(), first, "{damage}");
+            assert!(site.join("runs/a.html").exists());
+        }
+        fs::remove_dir_all(results.join("b")).unwrap();
+        write(&site, &results).unwrap();
+        assert!(!page.exists());
+    }
+
+    #[test]
+    fn a_folder_whose_runs_cannot_be_read_gives_no_site() {
+        let root = tempfile::tempdir().unwrap();
+        let (results, site) = (root.path().join("results"), root.path().join("site"));
+        fs::create_dir_all(results.join("a")).unwrap();
+        fs::write(results.join("a/run.json"), "{").unwrap();
+        let refusal = write(&site, &results).unwrap_err();
+        assert!(
+            refusal.message.contains("none of the runs can be read"),
+            "{}",
+            refusal.message
+        );
+        assert!(!site.exists());
     }
 }
