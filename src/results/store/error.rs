@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::base::text::shown_path;
+
 /// An error of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -18,8 +20,8 @@ pub enum StoreError {
     )]
     DamagedNewest { matrix: String, source: Box<StoreError> },
     /// No run or matrix has this name.
-    #[error("no run `{name}` found: this is not the folder of a run, and `{}` has no run and no matrix with \
-        this name; use `--results` for another results folder{}", root.display(), suggestion(near.as_deref()))]
+    #[error("no run `{}` found: this is not the folder of a run, and `{}` has no run and no matrix with \
+        this name; use `--results` for another results folder{}", shown_name(name), root.display(), suggestion(near.as_deref()))]
     UnknownName {
         /// The name that was asked for.
         name: String,
@@ -62,8 +64,9 @@ pub enum StoreError {
     MalformedBaseline { path: PathBuf, why: String },
     /// A name that is not a plain file name or is reserved by the store.
     #[error(
-        "`{name}` cannot be the name of {what}; use at most 200 letters, digits, `.`, `-` and `_`, and no name \
-         that is reserved in the results folder"
+        "`{}` cannot be the name of {what}; use at most 200 letters, digits, `.`, `-` and `_`, and no name \
+         that is reserved in the results folder",
+        shown_name(name)
     )]
     InvalidName {
         name: String,
@@ -88,6 +91,11 @@ pub enum StoreError {
 }
 
 pub(crate) type Result<T> = std::result::Result<T, StoreError>;
+
+/// A name as messages have it: a name that was typed or read may hold control characters, which a terminal acts on.
+fn shown_name(name: &str) -> String {
+    shown_path(Path::new(name))
+}
 
 fn suggestion(near: Option<&str>) -> String {
     near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"))
@@ -120,5 +128,29 @@ impl<T> IoContext<T> for io::Result<T> {
             path: path.to_owned(),
             source,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_of_a_name_are_escaped() {
+        let name = "a\u{1b}[31mred".to_owned();
+        let invalid = StoreError::InvalidName {
+            name: name.clone(),
+            what: "a run",
+        };
+        let unknown = StoreError::UnknownName {
+            name,
+            root: PathBuf::from("results"),
+            near: None,
+        };
+        for error in [invalid, unknown] {
+            let text = error.to_string();
+            assert!(text.contains("`a\\u{1b}[31mred`"), "{text:?}");
+            assert!(!text.contains('\u{1b}'), "{text:?}");
+        }
     }
 }
