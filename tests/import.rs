@@ -590,6 +590,34 @@ fn a_name_that_is_no_runs_is_refused_before_anything_is_read() {
 }
 
 #[test]
+fn a_name_with_control_characters_steers_no_terminal() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let name = "a\u{1b}[31mred";
+    let ran = matrix(&["import", &fixture("vllm.json"), "--name", name], folder.path());
+    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+    assert!(!ran.stderr.contains('\u{1b}'), "{:?}", ran.stderr);
+    assert!(ran.stderr.contains("`a\\u{1b}[31mred`"), "{:?}", ran.stderr);
+    let absent = matrix(&["import", name], folder.path());
+    assert_eq!(absent.code, Some(2), "{}", absent.stderr);
+    assert!(!absent.stderr.contains('\u{1b}'), "{:?}", absent.stderr);
+}
+
+#[test]
+fn a_pipe_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let made = Command::new("mkfifo").arg(folder.path().join("pipe")).status();
+    assert!(made.is_ok_and(|status| status.success()));
+    let ran = matrix(&["import", "pipe"], folder.path());
+    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+    assert!(
+        ran.stderr
+            .contains("cannot read `pipe`: the path is not a regular file"),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
 fn imported_names_break_out_of_no_report_and_steer_no_terminal() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let evil = "ev|il`<script>alert(1)</script>\u{1b}[31m\u{202e}";

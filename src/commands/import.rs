@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use anyhow::Context;
 
 use crate::base::ids::RunId;
+use crate::base::regular_file;
 use crate::base::secrets::Redactor;
-use crate::base::text::{pluralize, printable};
+use crate::base::text::{pluralize, printable, shown_path};
 use crate::cli::{ImportArgs, VERSION, command_line};
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::output::{eprint, print};
@@ -71,11 +72,9 @@ pub(crate) fn execute(args: &ImportArgs) -> Outcome {
         plan: &imports.plan,
         machine: &machine,
     };
-    let written = write_run(&store, &beginning, &imports, &files).and_then(|message| {
-        fs::rename(store.folder(), &folder)
-            .with_context(|| format!("cannot write the run {}", folder.display()))?;
-        Ok(message)
-    });
+    let written = write_run(&store, &beginning, &imports, &files)
+        .map_err(CommandError::unwritable)
+        .and_then(|message| publish(store.folder(), &folder).map(|()| message));
     match written {
         Ok(message) => {
             print(&printable(&format!(
@@ -88,8 +87,27 @@ pub(crate) fn execute(args: &ImportArgs) -> Outcome {
         Err(error) => {
             // An incomplete run is removed, which frees its name for the next attempt.
             store.discard();
-            Err(CommandError::unwritable(error))
+            Err(error)
         }
+    }
+}
+
+/// Gives the finished run its place. Another import may have taken the name since this one began.
+fn publish(made: &Path, folder: &Path) -> Result<(), CommandError> {
+    match fs::rename(made, folder) {
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::DirectoryNotEmpty | ErrorKind::AlreadyExists | ErrorKind::NotADirectory
+            ) =>
+        {
+            Err(store_error(StoreError::Exists {
+                path: folder.to_owned(),
+            }))
+        }
+        renamed => renamed
+            .with_context(|| format!("cannot write the run {}", folder.display()))
+            .map_err(CommandError::unwritable),
     }
 }
 
@@ -98,7 +116,7 @@ fn store_error(error: StoreError) -> CommandError {
     match error {
         StoreError::Exists { path } => CommandError::usage(format!(
             "error: `{}` exists; a run is never overwritten: choose another `--name`, or leave it out\n",
-            path.display()
+            shown_path(&path)
         )),
         StoreError::InvalidName { .. } => {
             CommandError::usage(format!("error: `--name`: {error}\nnothing was imported\n"))
@@ -177,10 +195,10 @@ const MAX_FILE_MIB: u64 = 1024;
 fn read_files(args: &ImportArgs) -> Result<Vec<ImportedFile>, CommandError> {
     let (mut readings, mut errors) = (Vec::new(), String::new());
     for path in &args.files {
-        let bytes = match read_bytes(path, MAX_FILE_MIB) {
+        let bytes = match read_regular_file(path) {
             Ok(bytes) => bytes,
             Err(error) => {
-                errors.push_str(&format!("error: cannot read `{}`: {error}\n", path.display()));
+                errors.push_str(&format!("error: cannot read `{}`: {error}\n", shown_path(path)));
                 continue;
             }
         };
@@ -199,6 +217,14 @@ fn read_files(args: &ImportArgs) -> Result<Vec<ImportedFile>, CommandError> {
     }
 }
 
+/// Reads a regular file. A pipe is refused, because reading may wait for its writer forever.
+fn read_regular_file(path: &Path) -> io::Result<Vec<u8>> {
+    match fs::metadata(path)? {
+        about if about.is_dir() => Err(io::Error::other("the path is a folder; name the files in it")),
+        _ => regular_file::check(path).and_then(|()| read_bytes(path, MAX_FILE_MIB)),
+    }
+}
+
 /// Declared facts of a file, from a file beside it or from the flags.
 fn declared(args: &ImportArgs, path: &Path) -> Result<DeclaredFacts, String> {
     let flags = args.declared.clone();
@@ -211,7 +237,8 @@ fn declared(args: &ImportArgs, path: &Path) -> Result<DeclaredFacts, String> {
         model: flags.model,
     };
     let declaration_path = format!("{}.import.yaml", path.display());
-    let text = match fs::read_to_string(&declaration_path) {
+    let read = read_regular_file(Path::new(&declaration_path));
+    let text = match read.and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other)) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(flags),
         Err(error) => return Err(format!("cannot read `{declaration_path}`: {error}")),
@@ -230,4 +257,40 @@ fn file_name(path: &Path) -> String {
         || path.display().to_string(),
         |name| name.to_string_lossy().into_owned(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_another_import_wrote_meanwhile_is_not_overwritten() {
+        let root = tempfile::tempdir().unwrap();
+        let (made, folder) = (root.path().join("made"), root.path().join("same"));
+        for path in [&made, &folder] {
+            fs::create_dir(path).unwrap();
+            fs::write(path.join("run.json"), path.display().to_string()).unwrap();
+        }
+        let refusal = publish(&made, &folder).unwrap_err();
+        assert_eq!(refusal.exit, Exit::Usage);
+        assert!(
+            refusal.message.contains("exists; a run is never overwritten"),
+            "{}",
+            refusal.message
+        );
+        let text = fs::read_to_string(folder.join("run.json")).unwrap();
+        assert_eq!(text, folder.display().to_string());
+        fs::remove_dir_all(&folder).unwrap();
+        publish(&made, &folder).unwrap();
+    }
+
+    #[test]
+    fn a_pipe_and_a_folder_are_not_read() {
+        let root = tempfile::tempdir().unwrap();
+        let pipe = root.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, 0o600.into()).unwrap();
+        let refusal = |path: &Path| read_regular_file(path).unwrap_err().to_string();
+        assert_eq!(refusal(&pipe), "the path is not a regular file");
+        assert_eq!(refusal(root.path()), "the path is a folder; name the files in it");
+    }
 }
