@@ -129,9 +129,8 @@ fn line_name(cell: &ReportCell<'_>) -> String {
 /// The names of the lines of these cells. Launches that differ have lines of their own, also where their names are equal.
 pub(super) fn line_names(group: &[&ReportCell<'_>]) -> Vec<String> {
     let named = group.iter().map(|cell| {
-        let gpu = cell.launch.place.settings().declared_gpu();
-        let name = line_name(cell) + &gpu.map_or_else(String::new, |gpu| format!(" {gpu}"));
-        (line_name(cell), name, &cell.launch.id)
+        let short = line_name(cell);
+        (short.clone(), short + &setup(cell), &cell.launch.id)
     });
     let named: Vec<_> = named.collect();
     let line = |(short, long, id): &(String, String, &LaunchId)| {
@@ -153,6 +152,21 @@ pub(super) fn line_names(group: &[&ReportCell<'_>]) -> Vec<String> {
         }
     };
     named.iter().map(line).collect()
+}
+
+/// What a name leaves out of a launch: further parallel sizes, the variant and a declared GPU, each with a space before it.
+fn setup(cell: &ReportCell<'_>) -> String {
+    let launch = cell.launch;
+    let sizes = launch.parallel.sizes().into_iter().skip(1);
+    let sizes = sizes
+        .filter(|(_, size)| *size > 1)
+        .map(|(axis, size)| format!("{axis}{size}"));
+    let variant = launch.engine.variant.iter().map(ToString::to_string);
+    let mut words: Vec<String> = sizes.chain(variant).collect();
+    let declared = launch.place.settings().declared_gpu();
+    let is_named = |gpu: &&str| words.iter().any(|word| word.contains(gpu));
+    words.extend(declared.filter(|gpu| !is_named(gpu)).map(str::to_owned));
+    words.into_iter().map(|word| format!(" {word}")).collect()
 }
 
 /// The lines that cannot be compared with the first line, at the same load.
