@@ -63,7 +63,8 @@ pub(super) fn history_chart(series: &SiteSeries<'_>, metric: Metric) -> Option<C
     let mut breaks = Vec::new();
     for (at, pair) in drawn.windows(2).enumerate() {
         let (before, after) = (pair[0].0, pair[1].0);
-        if let Some(reason) = after.break_since(before) {
+        let earlier = drawn[..=at].iter().map(|(moment, _)| *moment);
+        if let Some(reason) = after.break_after(earlier) {
             breaks.push(at + 1);
             events.push(event(after.day, PlotEventStyle::Break, &reason));
         }

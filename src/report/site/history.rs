@@ -7,6 +7,7 @@ use super::hosts::HostId;
 use super::row::{FIGURES, MAIN_FIGURES, RowState, SiteRow, UNKNOWN, figure_index};
 use super::{Site, SiteNight, SiteRun, day};
 use crate::analysis::compare::machines;
+use crate::analysis::compare::settings::setting_pairs;
 use crate::analysis::metrics::Metric;
 use crate::base::date;
 use crate::base::text::pluralize;
@@ -140,6 +141,31 @@ fn known_differences(before: &Facts, after: &Facts, is_left_out: fn(&str) -> boo
     changed.collect()
 }
 
+/// Settings that differ, but for those that a new version changes. Where all settings of both sides are known, one that only one of
+/// them has is a difference. Flags of another recipe mean something else, so the recipe itself is named.
+fn setting_differences(before: &SiteRow, after: &SiteRow) -> Vec<String> {
+    let [earlier, later] = [&before.conditions.settings, &after.conditions.settings];
+    if !(before.has_all_settings && after.has_all_settings) {
+        return known_differences(earlier, later, is_of_version);
+    }
+    if before.recipe != after.recipe {
+        return vec![format!("recipe: {} → {}", before.recipe, after.recipe)];
+    }
+    let pairs = setting_pairs(earlier, later).into_iter();
+    pairs
+        .filter(|(name, earlier, later)| !is_of_version(name) && *earlier != UNKNOWN && *later != UNKNOWN)
+        .map(|(name, earlier, later)| format!("{name}: {earlier} → {later}"))
+        .collect()
+}
+
+/// Differences of loads and settings.
+fn row_differences(before: &SiteRow, after: &SiteRow) -> Vec<String> {
+    let [earlier, later] = [&before.conditions.load, &after.conditions.load];
+    let mut differences = known_differences(earlier, later, is_of_prompts);
+    differences.extend(setting_differences(before, after));
+    differences
+}
+
 /// Facts of the load that the digest of the prompts decides.
 fn is_of_prompts(name: &str) -> bool {
     name.contains("prompts")
@@ -207,14 +233,30 @@ impl Moment<'_> {
             _ => {}
         }
         if let (Source::Row(before), Source::Row(after)) = (&earlier.source, &self.source) {
-            let [before, after] = [&before.conditions, &after.conditions];
-            differences.extend(known_differences(&before.load, &after.load, is_of_prompts));
-            differences.extend(known_differences(
-                &before.settings,
-                &after.settings,
-                is_of_version,
-            ));
+            differences.extend(row_differences(before, after));
         }
+        (!differences.is_empty()).then(|| differences.join("; "))
+    }
+
+    /// Why a figure is not comparable with those before, `earlier` by date: [`Moment::break_since`] the last one. Nightly runs of the
+    /// history have no settings, so loads and settings are compared with the last one that has them.
+    pub(crate) fn break_after<'m>(&self, earlier: impl DoubleEndedIterator<Item = &'m Self>) -> Option<String>
+    where
+        Self: 'm,
+    {
+        let mut earlier = earlier.rev();
+        let last = earlier.next()?;
+        if let Some(reason) = self.break_since(last) {
+            return Some(reason);
+        }
+        let (Source::Night(..), Source::Row(after)) = (&last.source, &self.source) else {
+            return None;
+        };
+        let before = earlier.find_map(|moment| match &moment.source {
+            Source::Row(row) => Some(*row),
+            Source::Night(..) => None,
+        })?;
+        let differences = row_differences(before, after);
         (!differences.is_empty()).then(|| differences.join("; "))
     }
 

@@ -87,6 +87,8 @@ pub(crate) struct SiteRow {
     /// One entry for each of [`FIGURES`].
     pub(crate) figures: Vec<Option<SiteFigure>>,
     pub(crate) conditions: Conditions,
+    /// Whether all settings of its engine are known, so that one that is not listed is not set.
+    pub(crate) has_all_settings: bool,
     /// Digest of its prompts; `None` if it is unknown, or not the same in all measurements.
     pub(crate) prompts: Option<String>,
 }
@@ -188,6 +190,7 @@ pub(super) fn row(cell: &ReportCell<'_>, machine: &Machine, hosts: &mut Hosts) -
             .map(|metric| figure(cell, &counted, *metric))
             .collect(),
         conditions: conditions(cell, &counted, &facts),
+        has_all_settings: launch.place.settings().command().is_some(),
         prompts: cell.prompts_hash().map(|digest| digest.as_str().to_owned()),
     }
 }
@@ -292,6 +295,8 @@ fn conditions(cell: &ReportCell<'_>, counted: &[&MeasurementSummary], host: &Fac
     let imported = compared.imported();
     if imported.is_none() {
         load.insert("prompts".to_owned(), load_in_words(&cell.cell.scenario));
+        load.entry("answers that count".to_owned())
+            .or_insert_with(|| "all".to_owned());
     }
     let client = imported.map_or("matrix", |imported| imported.tool.name());
     load.insert("client".to_owned(), client.to_owned());

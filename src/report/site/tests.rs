@@ -2,8 +2,11 @@ use super::frontier::frontiers;
 use super::history::{all_series, figures};
 use super::row::{FIGURES, RowState, interval};
 use super::*;
+use crate::analysis::compare::machine_facts::facts_of_measurements;
 use crate::analysis::metrics::Metric;
 use crate::base::ids::CellKey;
+use crate::config::template::Template;
+use crate::plan::ExecutorSpec;
 use crate::report::html;
 use crate::report::testing::Case;
 use crate::results::record::cell_stats::Facts;
@@ -269,6 +272,91 @@ fn other_loads_and_settings_are_not_joined_to_one_line() {
     );
 }
 
+/// The newest case with these arguments of its engine.
+fn with_arguments(tok_s: f64, arguments: &[&str]) -> Case {
+    let mut case = judged("vllm@1.0", tok_s);
+    if let ExecutorSpec::Container(container) = &mut case.launch.place {
+        container
+            .command
+            .extend(arguments.iter().copied().map(Template::from));
+    }
+    case
+}
+
+#[test]
+fn a_setting_of_only_one_date_breaks_the_line() {
+    let mut site = Site::default();
+    let runs = [
+        ("without", with_arguments(100.0, &[])),
+        ("with", with_arguments(200.0, &["--step", "3ms"])),
+        ("again", with_arguments(201.0, &["--step", "3ms"])),
+        ("removed", with_arguments(100.0, &[])),
+    ];
+    for ((name, case), day) in runs.into_iter().zip(1..) {
+        add(&mut site, name, day, &machine("h"), &[case]);
+    }
+    let series = all_series(&site);
+    let moments = &series[0].moments;
+    let breaks: Vec<Option<String>> = (1..4)
+        .map(|at| moments[at].break_after(moments[..at].iter()))
+        .collect();
+    let [added, removed] = ["--step: not set → 3ms", "--step: 3ms → not set"].map(|why| Some(why.to_owned()));
+    assert_eq!(breaks, [added, None, removed]);
+    assert!(html::draw_site(&site).contains("--step: not set → 3ms"));
+}
+
+#[test]
+fn another_recipe_under_the_same_name_breaks_the_line() {
+    let mut site = Site::default();
+    let mut other = judged("vllm@1.0", 90.0);
+    other.launch.engine.recipe = "mine".to_owned();
+    add(&mut site, "other", 1, &machine("h"), &[other]);
+    add(
+        &mut site,
+        "newest",
+        2,
+        &machine("h"),
+        &[judged("vllm@1.0", 100.0)],
+    );
+    let series = all_series(&site);
+    let moments = &series[0].moments;
+    let why = moments[1].break_since(&moments[0]).expect("the recipe changed");
+    assert!(why.starts_with("recipe: mine → "), "{why}");
+}
+
+/// An attached server reports what it likes: a setting that it does not report is unknown.
+#[test]
+fn a_setting_that_is_not_reported_breaks_no_line() {
+    let attached = |info: serde_json::Value| {
+        let mut case = judged("vllm@1.0", 100.0);
+        case.launch.place = ExecutorSpec::Attach(Default::default());
+        case.summaries[0].engine.info = Some(info);
+        case
+    };
+    let mut site = Site::default();
+    let reports = [
+        serde_json::json!({}),
+        serde_json::json!({ "dtype": "bf16" }),
+        serde_json::json!({ "dtype": "fp16" }),
+    ];
+    for (info, day) in reports.into_iter().zip(1..) {
+        add(
+            &mut site,
+            &format!("run-{day}"),
+            day,
+            &machine("h"),
+            &[attached(info)],
+        );
+    }
+    let series = all_series(&site);
+    let moments = &series[0].moments;
+    assert_eq!(moments[1].break_since(&moments[0]), None);
+    assert_eq!(
+        moments[2].break_since(&moments[1]).as_deref(),
+        Some("dtype: bf16 → fp16")
+    );
+}
+
 #[test]
 fn a_history_leaves_invalid_dates_out_and_breaks_where_the_driver_changed() {
     let mut site = Site::default();
@@ -327,10 +415,17 @@ fn nightly_runs_without_a_folder_are_part_of_the_history() {
     let today = judged("vllm@1.0", 100.0);
     let cell = today.cell.key.clone();
     add(&mut site, "today", 20, &machine("h"), &[today]);
+    add(
+        &mut site,
+        "first",
+        1,
+        &machine("h"),
+        &[with_arguments(80.0, &["--step", "3ms"])],
+    );
     let night = |run: &str, day: u32| NightlyRun {
         at: format!("2026-11-{day:02}T03:00:00Z"),
         run: crate::base::ids::RunId::new(run),
-        machine: Facts::from([("machine id".to_owned(), "id of h".to_owned())]),
+        machine: facts_of_measurements(&machine("h"), std::iter::empty()),
         cells: [(
             cell.clone(),
             crate::results::record::nightly::NightlyCell {
@@ -352,12 +447,19 @@ fn nightly_runs_without_a_folder_are_part_of_the_history() {
     site.add_night(night("today", 20));
     let series = all_series(&site);
     let moments = &series[0].moments;
-    assert_eq!(moments.len(), 2, "a run that is there counts once");
+    assert_eq!(moments.len(), 3, "a run that is there counts once");
     assert_eq!(
-        moments[0].figure(figures()[0]).map(|figure| figure.value),
+        moments[1].figure(figures()[0]).map(|figure| figure.value),
         Some(90.0)
     );
-    assert_eq!(moments[0].page, "");
+    assert_eq!(moments[1].page, "");
+    assert_eq!(moments[1].break_after(moments[..1].iter()), None);
+    let why = moments[2].break_after(moments[..2].iter());
+    assert_eq!(
+        why.as_deref(),
+        Some("--step: 3ms → not set"),
+        "it has no settings, so those before count"
+    );
 }
 
 #[test]
