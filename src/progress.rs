@@ -241,10 +241,11 @@ impl State {
                     None => "met a warm cache",
                 };
                 self.print_line(&format!(
-                    "    {} ({:.2} %, target {} %): {shown}{doubt}",
+                    "    {} ({:.2} %, target {} %){}: {shown}{doubt}",
                     point.describe(),
                     100.0 * point.good as f64 / point.judged.max(1) as f64,
-                    100.0 * target
+                    100.0 * target,
+                    point.describe_after_start()
                 ));
             }
             Event::CellEnded {

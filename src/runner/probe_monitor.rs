@@ -59,6 +59,7 @@ impl ProbeProgress {
             tier: self.tier,
             judged: self.judged.load(Ordering::Relaxed),
             good: self.good.load(Ordering::Relaxed),
+            after_start: None,
         }
     }
 }

@@ -47,6 +47,7 @@ pub(crate) fn judge_point(
         None => Some(PointDoubt::TooFew),
         Some(Some(_)) if is_too_few => Some(PointDoubt::TooFew),
         Some(Some(Doubt::NearTarget)) => Some(PointDoubt::NearTarget),
+        Some(Some(Doubt::TooFew)) => Some(PointDoubt::Clustered),
         Some(Some(Doubt::Growing)) => Some(PointDoubt::Growing),
         Some(Some(Doubt::Unsettled)) => Some(PointDoubt::Unsettled),
         Some(None) => None,
@@ -59,6 +60,7 @@ pub(crate) fn judge_point(
             false => good as f64 / outcomes.len() as f64,
         },
         interval: estimate.map_or([0.0, 1.0], |estimate| estimate.interval(good, outcomes.len())),
+        after_start: estimate.map(|estimate| estimate.judged),
         severity: estimate
             .map(|estimate| estimate.severity)
             .filter(|severity| severity.is_finite()),

@@ -6,6 +6,8 @@
 //! about 5 % of cases, one further away less often. A search uses a level as an end of its interval only
 //! if two probes agree.
 
+use crate::results::record::search::RequestsAfterStart;
+
 /// Number of batches of consecutive requests.
 const BATCHES: usize = 16;
 
@@ -43,6 +45,9 @@ const FAR_BELOW: f64 = 4.0;
 /// The same for requests that come at a rate: a severity below this one, while the number in flight does not grow.
 const FAR_BELOW_AT_A_RATE: f64 = 0.125;
 
+/// The share of misses is near the allowed one if they differ by no more than this part of the allowed one.
+const NEAR_TARGET: f64 = 0.5;
+
 /// Growth of the number of requests from one look to the next.
 const LOOK_GROWTH: f64 = 1.5;
 
@@ -67,8 +72,10 @@ pub(crate) enum ProbeDecision {
 /// Why a probe is undecided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Doubt {
-    /// So many requests cannot tell the share of good ones from the target.
+    /// The share of good requests is near the target: so many requests cannot tell one from the other.
     NearTarget,
+    /// The share is not near the target, but misses may come together, so that so many requests show nothing.
+    TooFew,
     /// Latencies or the number in flight still grow.
     Growing,
     /// Latencies change so slowly that the requests show too few independent ones.
@@ -85,7 +92,9 @@ pub(crate) struct ProbeEstimate {
     pub(crate) severity: f64,
     /// Requests that count as one, because their misses come together: at least 1.
     pub(crate) dispersion: f64,
-    /// The same by the variance of the share of misses that were seen.
+    /// The requests that were judged, and those of them that met the SLO.
+    pub(crate) judged: RequestsAfterStart,
+    /// The dispersion by the variance of the share of misses that were seen.
     design_effect: f64,
 }
 
@@ -139,8 +148,8 @@ pub(crate) fn judge(outcomes: &[ProbeOutcome], target: f64) -> Option<ProbeEstim
     let severity_share = batch_share(&clamped);
     let is_closed = variance(&in_flight) == 0.0;
     let is_settled = |share: f64| severity_share <= share && level.growth() <= MAX_VARIANCE_GROWTH;
-    let fails = beyond_chance(missed - allowed, expected.max(seen)) > FAILS_BEYOND
-        && (is_settled(MAX_FAILING_SHARE) || missed > 0.5);
+    let is_missed = beyond_chance(missed - allowed, expected.max(seen)) > FAILS_BEYOND;
+    let fails = is_missed && (is_settled(MAX_FAILING_SHARE) || missed > 0.5);
     // No queue grows in a closed loop. What is far below the limit may change slowly, as with the speed of a busy host.
     let is_far_below = match is_closed {
         true => severity + FAR_BELOW * level.deviation(count / BATCHES as f64) < 1.0,
@@ -153,11 +162,13 @@ pub(crate) fn judge(outcomes: &[ProbeOutcome], target: f64) -> Option<ProbeEstim
     let is_growing = !is_far_below && trend(&clamped) >= MAX_TREND;
     let is_steady = is_far_below
         || is_settled(MAX_SEVERITY_SHARE) && (is_closed || batch_share(&in_flight) <= MAX_IN_FLIGHT_SHARE);
-    let doubt = match (is_growing, is_beyond, is_steady) {
-        (true, ..) => Some(Doubt::Growing),
-        (false, false, _) => Some(Doubt::NearTarget),
-        (false, true, false) => Some(Doubt::Unsettled),
-        (false, true, true) => None,
+    let is_near = (missed - allowed).abs() <= NEAR_TARGET * allowed;
+    let doubt = match (is_growing, is_beyond) {
+        (true, _) => Some(Doubt::Growing),
+        (false, true) => (!is_steady).then_some(Doubt::Unsettled),
+        (false, false) if is_missed => Some(Doubt::Unsettled),
+        (false, false) if is_near => Some(Doubt::NearTarget),
+        (false, false) => Some(Doubt::TooFew),
     };
     Some(ProbeEstimate {
         decision: match doubt {
@@ -168,6 +179,10 @@ pub(crate) fn judge(outcomes: &[ProbeOutcome], target: f64) -> Option<ProbeEstim
         doubt: doubt.filter(|_| !fails),
         severity,
         dispersion,
+        judged: RequestsAfterStart {
+            requests: series.len() as u64,
+            good: misses.iter().filter(|miss| **miss == 0.0).count() as u64,
+        },
         design_effect: match missed * (1.0 - missed) {
             share if share > 0.0 => seen / share,
             _ => 1.0,

@@ -85,14 +85,15 @@ pub(super) fn describe_point(point: &Point, search: &SearchRecord) -> String {
         .doubt
         .map_or_else(String::new, |doubt| format!(": {}", doubt.describe()));
     format!(
-        "{} {}{due} {}: {unreached}{} of {} requests meet the SLO ({:.2} %, target {} %){doubt}\n",
+        "{} {}{due} {}: {unreached}{} of {} requests meet the SLO ({:.2} %, target {} %){}{doubt}\n",
         search.by.name(),
         point.value,
         point_word(point, "holds", "does not hold"),
         judged.good,
         judged.requests,
         judged.attainment * 100.0,
-        search.target * 100.0
+        search.target * 100.0,
+        judged.describe_after_start()
     )
 }
 

@@ -91,6 +91,9 @@ pub(crate) struct SearchFacts {
     /// Failed requests at `fails_at`; absent without any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) failed_above: Option<String>,
+    /// The load that is undecided, in words, if any is.
+    #[serde(skip)]
+    undecided: Option<String>,
 }
 
 impl SearchFacts {
@@ -102,6 +105,7 @@ impl SearchFacts {
             capacity: record.capacity.map(|capacity| CapacityInterval::new(capacity, 1)),
             result: record.describe(),
             failed_above: record.describe_failed_above(),
+            undecided: record.describe_undecided_load(),
         }
     }
 
@@ -111,7 +115,12 @@ impl SearchFacts {
             (None, Some(found)) => {
                 return format!("meets the SLO at {found} {unit}; the exact capacity was not found");
             }
-            (None, None) => return "no load met the SLO; the exact capacity was not found".to_owned(),
+            (None, None) => {
+                return match &self.undecided {
+                    Some(undecided) => format!("no load was shown to meet the SLO: {undecided}"),
+                    None => "no load was shown to meet the SLO; the exact capacity was not found".to_owned(),
+                };
+            }
         };
         match &self.failed_above {
             Some(failed) => format!("{what}; above it {failed}"),

@@ -175,6 +175,7 @@ impl Point {
             value: self.value,
             judged: self.judged.requests,
             good: self.judged.good,
+            after_start: self.judged.after_start,
         }
     }
 
@@ -210,6 +211,9 @@ pub struct PointProgress {
     pub judged: u64,
     /// Those of `judged` that met the SLO.
     pub good: u64,
+    /// The requests that decide it; absent until it is judged, and in records of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) after_start: Option<RequestsAfterStart>,
     /// The tier of the SLO; absent if there is only one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tier: Option<Tier>,
@@ -224,12 +228,38 @@ impl PointProgress {
             good,
             tier,
             by,
+            ..
         } = self;
         let tier = tier.map_or_else(String::new, |tier| format!(" of tier {tier}"));
         format!(
             "{value} {}: {good} of {judged} requests meet the SLO{tier}",
             by.unit()
         )
+    }
+
+    /// The requests after the start, such as `, after the start 416 of 416 (100.00 %)`, if the start had misses; else empty.
+    pub(crate) fn describe_after_start(&self) -> String {
+        describe_after_start(self.judged.saturating_sub(self.good), self.after_start)
+    }
+}
+
+/// Requests after the start of a point, which alone decide it: a system that was empty before serves its first requests faster
+/// or, where they come all at once, slower.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RequestsAfterStart {
+    pub(crate) requests: u64,
+    /// Those that met the SLO.
+    pub(crate) good: u64,
+}
+
+/// The requests after the start in words, if some of all misses are not among them.
+fn describe_after_start(misses: u64, after_start: Option<RequestsAfterStart>) -> String {
+    match after_start {
+        Some(RequestsAfterStart { requests, good }) if requests.saturating_sub(good) < misses => {
+            let percent = 100.0 * good as f64 / requests.max(1) as f64;
+            format!(", after the start {good} of {requests} ({percent:.2} %)")
+        }
+        Some(_) | None => String::new(),
     }
 }
 
@@ -251,8 +281,10 @@ pub enum PointDecision {
 pub enum PointDoubt {
     /// It has fewer requests than show that the target is met, even if all are good.
     TooFew,
-    /// So many requests cannot tell the share of good ones from the target.
+    /// The share of good requests is near the target: so many requests cannot tell one from the other.
     NearTarget,
+    /// The share is not near the target, but misses may come together, so that so many requests show nothing.
+    Clustered,
     /// Latencies still grew.
     Growing,
     /// Latencies change so slowly that neighbouring requests are alike, which leaves too few independent ones.
@@ -265,6 +297,9 @@ impl PointDoubt {
             Self::TooFew => "there are too few requests to decide, even if all meet the SLO",
             Self::NearTarget => {
                 "the share of requests that meet the SLO is too near to the target to decide with this number of requests"
+            }
+            Self::Clustered => {
+                "there are too few requests to decide: slow requests may come together, so more requests are needed than if they were independent"
             }
             Self::Growing => "latencies were still growing",
             Self::Unsettled => {
@@ -294,6 +329,9 @@ pub struct PointJudgement {
     /// Why it is undecided; absent if it is not, and in records of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) doubt: Option<PointDoubt>,
+    /// The requests that decide it; absent if there are too few, and in records of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) after_start: Option<RequestsAfterStart>,
     /// The share of a limit of the SLO that the target share of requests does not exceed; absent if it is
     /// infinite.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -323,6 +361,11 @@ impl PointJudgement {
             (false, Some(_)) => PointDecision::Undecided,
             (false, None) => PointDecision::Fails,
         })
+    }
+
+    /// The requests after the start, such as `, after the start 416 of 416 (100.00 %)`, if the start had misses; else empty.
+    pub(crate) fn describe_after_start(&self) -> String {
+        describe_after_start(self.requests.saturating_sub(self.good), self.after_start)
     }
 
     /// Returns the judgement of a point whose prompts ran out after `seconds`.
@@ -469,12 +512,31 @@ impl SearchRecord {
                     .doubt
                     .map_or_else(String::new, |doubt| format!(": {}", doubt.describe()));
                 format!(
-                    "{value} {unit} is undecided: {} of {} requests meet the SLO, and the target is {target}{doubt}; {LONGER_POINTS}",
-                    judged.good, judged.requests
+                    "{value} {unit} is undecided: {} of {} requests meet the SLO{}, and the target is {target}{doubt}; {LONGER_POINTS}",
+                    judged.good,
+                    judged.requests,
+                    judged.describe_after_start()
                 )
             }
             None => "the results at different points of the search contradict each other".to_owned(),
         }
+    }
+
+    /// Names the last load that is undecided, such as `undecided at 32 req/s, where 146 of 146 requests met it`; `None` if there is
+    /// none.
+    pub(crate) fn describe_undecided_load(&self) -> Option<String> {
+        let is_undecided = |point: &&Point| {
+            point.judged.decision() == PointDecision::Undecided
+                && !point.has_warm_cache()
+                && !point.is_unanswered()
+        };
+        let Point { value, judged, .. } = self.points.iter().rev().find(is_undecided)?;
+        Some(format!(
+            "undecided at {value} {}, where {} of {} requests met it",
+            self.by.unit(),
+            judged.good,
+            judged.requests
+        ))
     }
 
     fn describe_nothing_found(&self) -> String {

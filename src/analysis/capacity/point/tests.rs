@@ -1,5 +1,6 @@
 use super::*;
 use crate::base::units::HumanDuration;
+use crate::results::record::search::RequestsAfterStart;
 
 fn slo() -> Slo {
     Slo {
@@ -130,6 +131,33 @@ fn a_concurrency_that_was_not_reached_shows_nothing() {
         (short.holds, short.decision(), short.peak_concurrency),
         (false, PointDecision::Undecided, Some(10.0))
     );
+}
+
+/// The first requests come all at once and miss the SLO; a start does not decide.
+#[test]
+fn the_requests_that_decide_are_stored_and_printed_beside_all() {
+    let burst = requests(505, |_| 0, |due| Some(if due < 600 { 1500 } else { 100 }));
+    let search = search_by(SearchVariable::Concurrency, 0.9);
+    let judged = judge_point(&burst, &slo(), &search, None, true);
+    assert!(judged.holds && judged.attainment < search.target, "{judged:?}");
+    assert_eq!((judged.requests, judged.good), (505, 445));
+    let after_start = RequestsAfterStart {
+        requests: 416,
+        good: 416,
+    };
+    assert_eq!(judged.after_start, Some(after_start));
+    assert_eq!(
+        judged.describe_after_start(),
+        ", after the start 416 of 416 (100.00 %)"
+    );
+    let steady = requests(505, |_| 0, |due| Some(if due == 4000 { 1500 } else { 100 }));
+    let judged = judge_point(&steady, &slo(), &search, None, true);
+    assert_eq!(judged.describe_after_start(), "", "no miss is left out");
+    let old = PointJudgement {
+        after_start: None,
+        ..judged
+    };
+    assert_eq!(old.describe_after_start(), "");
 }
 
 /// What was sent after the decision was sent until the client heard of it, and may have been cut.

@@ -73,11 +73,46 @@ fn misses_that_come_together_decide_less() {
     let (apart, together) = (judge(&apart, 0.95).unwrap(), judge(&together, 0.95).unwrap());
     assert_eq!(apart.decision, ProbeDecision::Fails);
     assert_eq!(together.decision, ProbeDecision::Undecided);
-    assert_eq!((apart.doubt, together.doubt), (None, Some(Doubt::NearTarget)));
+    assert_eq!((apart.doubt, together.doubt), (None, Some(Doubt::TooFew)));
     let [low, high] = together.interval(2880, 3200);
     assert!(low < 0.85 && 0.95 < high, "{low} {high}");
     let [low, high] = apart.interval(2880, 3200);
     assert!(0.88 < low && high < 0.92, "{low} {high}");
+}
+
+/// Every request meets the SLO, but slow ones come together: nothing is near the target.
+#[test]
+fn only_a_share_near_the_target_is_called_near() {
+    let doubt = |count: usize, severity: &dyn Fn(usize) -> f64| {
+        let estimate = judge(&outcomes(count, severity), 0.9).expect("there are enough requests");
+        (estimate.decision, estimate.doubt, estimate.judged)
+    };
+    let all_good = |place: usize| match place {
+        100..116 => 0.85 + 0.005 * (place - 100) as f64,
+        _ => 0.6,
+    };
+    let judged = |requests, good| RequestsAfterStart { requests, good };
+    assert_eq!(
+        doubt(146, &all_good),
+        (ProbeDecision::Undecided, Some(Doubt::TooFew), judged(128, 128))
+    );
+    let near = |place: usize| if place % 11 == 5 { 2.0 } else { 0.6 };
+    let (decision, why, _) = doubt(400, &near);
+    assert_eq!(
+        (decision, why),
+        (ProbeDecision::Undecided, Some(Doubt::NearTarget))
+    );
+}
+
+/// More requests miss than may by chance, but latencies change slowly.
+#[test]
+fn what_misses_beyond_chance_but_changes_slowly_is_not_near_the_target() {
+    let waves = |place: usize| 0.9 + 0.4 * (place as f64 / 60.0).sin();
+    let estimate = judge(&outcomes(3200, waves), 0.9).expect("there are enough requests");
+    assert_eq!(
+        (estimate.decision, estimate.doubt),
+        (ProbeDecision::Undecided, Some(Doubt::Unsettled))
+    );
 }
 
 #[test]

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::base::ids::ContentHash;
-use crate::results::record::search::PointJudgement;
+use crate::results::record::search::{PointDoubt, PointJudgement};
 
 fn point(value: f64, decision: PointDecision) -> Point {
     let holds = decision == PointDecision::Holds;
@@ -16,6 +16,7 @@ fn point(value: f64, decision: PointDecision) -> Point {
             holds,
             decision: Some(decision),
             doubt: None,
+            after_start: None,
             severity: (decision != PointDecision::Fails).then_some(0.5),
             dispersion: Some(1.0),
             due_per_s: None,
@@ -127,6 +128,30 @@ fn what_is_too_close_to_call_is_no_end() {
     );
     let text = record.describe();
     assert!(text.contains("1 req/s is undecided: 0 of 1000"), "{text}");
+}
+
+/// A share of 100 % is not near a target of 99 %.
+#[test]
+fn a_load_that_every_request_met_is_undecided_for_want_of_requests() {
+    let mut state = SloSearch::new(Search::new(SearchVariable::Rate));
+    while let Next::Try(value) = state.next() {
+        let mut undecided = point(value, PointDecision::Undecided);
+        undecided.judged.good = 1000;
+        undecided.judged.doubt = Some(PointDoubt::Clustered);
+        state.add_point(undecided);
+    }
+    let record = state.record();
+    let text = record.describe();
+    assert!(
+        text.contains(
+            "1000 of 1000 requests meet the SLO, and the target is 99 %: there are too few requests"
+        ),
+        "{text}"
+    );
+    assert_eq!(
+        record.describe_undecided_load().as_deref(),
+        Some("undecided at 1 req/s, where 1000 of 1000 requests met it")
+    );
 }
 
 /// A disturbance during one probe of an end: the other probe contradicts it, so that the level is no end.

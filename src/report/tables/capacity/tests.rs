@@ -101,8 +101,27 @@ fn a_start_without_a_capacity_leaves_none_for_all() {
     let text = search_value(&case.report_cell()).to_string();
     assert!(
         text.starts_with("3 of 4 starts found the exact capacity: 10 req/s [9 .. 11] | ")
-            && text.ends_with(" | no load met the SLO; the exact capacity was not found"),
+            && text.ends_with(" | no load was shown to meet the SLO; the exact capacity was not found"),
         "{text}"
+    );
+}
+
+/// Too few requests decide nothing, even if each of them met the SLO.
+#[test]
+fn an_undecided_load_is_not_one_that_missed_the_slo() {
+    let mut case = case(1, &[None]);
+    let point = serde_json::json!({
+        "value": 32.0, "schedule_hash": crate::base::ids::ContentHash::from_bytes(b""), "figures": {},
+        "judged": {
+            "requests": 146, "good": 146, "attainment": 1.0, "interval": [0.88, 1.0], "holds": false,
+            "decision": "undecided", "doubt": "near-target",
+        },
+    });
+    let record = case.summaries[0].search.as_mut().expect("it searches");
+    record.points = vec![serde_json::from_value(point).expect("it is a point of an older version")];
+    assert_eq!(
+        search_value(&case.report_cell()).to_string(),
+        "no load was shown to meet the SLO: undecided at 32 req/s, where 146 of 146 requests met it"
     );
 }
 
