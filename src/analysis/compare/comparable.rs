@@ -260,9 +260,8 @@ fn compare_conditions(
     first: &ComparedCell<'_>,
     second: &ComparedCell<'_>,
 ) {
-    let differing = Conditions::from_summaries(first.summaries)
-        .differences(&Conditions::from_summaries(second.summaries));
-    for differs in differing {
+    let [first, second] = [first, second].map(|side| Conditions::from_cell(side.cell, side.summaries));
+    for differs in first.differences(&second) {
         let words = format!(
             "{} {} against {}",
             differs.condition, differs.before, differs.after
@@ -285,5 +284,42 @@ fn compare_searches(differences: &mut FoundDifferences, first: &ComparedCell<'_>
         differences
             .incomparable
             .extend(doubt.map(|doubt| format!("{name}: {doubt}")));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::store::testing;
+
+    #[test]
+    fn sides_whose_servers_count_very_different_tokens_for_the_same_prompts_are_not_comparable() {
+        let plan = testing::plan();
+        let cell = &plan.cells[0];
+        let compared = |reported: f64| {
+            let [summary, reference] = [reported, 62_892.0].map(|reported| {
+                let mut summary = testing::summary(cell);
+                let totals = [
+                    ("completed_requests", 24.0),
+                    ("input_tokens", 49_152.0),
+                    ("reported_input_tokens", reported),
+                ];
+                let totals = totals.map(|(name, value)| (name.to_owned(), Some(value)));
+                summary.figures.insert(Definitions::Matrix, totals.into());
+                summary
+            });
+            let side = |summaries| ComparedCell {
+                launch: &plan.launches[0],
+                cell,
+                summaries,
+                machine: None,
+            };
+            comparable(&side(&[&summary]), &side(&[&reference]))
+        };
+        let difference =
+            "mean tokens of a prompt by the server's count 256 (2048 sent) against 2620 (2048 sent)"
+                .to_owned();
+        assert_eq!(compared(6_144.0), Comparability::Not(vec![difference]));
+        assert!(compared(62_870.0).allows_ratio());
     }
 }

@@ -1,7 +1,11 @@
 //! Conditions in which the measurements of a cell were made and in which two sides must agree. They do not
 //! make a single cell suspect, but two cells that differ in them are not comparable.
 
-use crate::results::record::cell::MeasurementSummary;
+use crate::analysis::metrics::{Metric, TokenCount, metric_value};
+use crate::config::dataset::PromptForm;
+use crate::plan::Cell;
+use crate::results::record::cell::{Definitions, MeasurementSummary};
+use crate::results::record::prompt::MeanPromptTokens;
 use crate::results::record::telemetry::GpuWindow;
 
 /// Busy clocks are different if they differ by more than this share.
@@ -55,6 +59,8 @@ pub(crate) struct Conditions {
     pub(crate) tokens_per_event: Option<f64>,
     /// Tokens of a prompt that stand for images, as the server reports them.
     pub(crate) vision_tokens: Option<f64>,
+    /// Tokens of a prompt, as sent and as the server counts them.
+    pub(crate) prompt_tokens: Option<MeanPromptTokens>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +81,17 @@ pub(crate) enum ConditionKind {
 }
 
 impl Conditions {
-    pub(crate) fn from_summaries(summaries: &[&MeasurementSummary]) -> Self {
+    pub(crate) fn from_cell(cell: &Cell, summaries: &[&MeasurementSummary]) -> Self {
+        // Servers count the query of a rerank request once, or once with each document.
+        let has_documents = cell.scenario.workload.facts().prompts == PromptForm::Documents;
+        Self {
+            prompt_tokens: mean_prompt_tokens(summaries).filter(|_| !has_documents),
+            ..Self::from_summaries(summaries)
+        }
+    }
+
+    /// Returns the conditions without the tokens of prompts.
+    fn from_summaries(summaries: &[&MeasurementSummary]) -> Self {
         let gpus = || {
             let windows = summaries.iter().filter_map(|summary| summary.telemetry.as_ref());
             windows.flat_map(|telemetry| &telemetry.gpus)
@@ -112,6 +128,7 @@ impl Conditions {
             one_token_share: share(one_token, MIN_RESPONSES),
             loop_share: share(loops, MIN_RESPONSES_OF_FREQUENT_KIND),
             canned_share: share(canned, MIN_RESPONSES_OF_FREQUENT_KIND),
+            prompt_tokens: None,
         }
     }
 
@@ -170,6 +187,7 @@ impl Conditions {
         }
         differences.extend(self.token_count_difference(other));
         differences.extend(self.image_token_difference(other));
+        differences.extend(self.prompt_token_difference(other));
         differences
     }
 
@@ -180,6 +198,18 @@ impl Conditions {
             condition: "prompt tokens of images",
             before: format!("{before:.1}"),
             after: format!("{after:.1}"),
+            kind: ConditionKind::Prompts,
+        })
+    }
+
+    /// Returns the difference in the tokens that each server counts for the same prompts.
+    fn prompt_token_difference(&self, other: &Self) -> Option<ConditionDifference> {
+        let (before, after) = self.prompt_tokens.zip(other.prompt_tokens)?;
+        let words = |tokens: MeanPromptTokens| format!("{:.0} ({:.0} sent)", tokens.reported, tokens.sent);
+        before.contradicts(&after).then(|| ConditionDifference {
+            condition: "mean tokens of a prompt by the server's count",
+            before: words(before),
+            after: words(after),
             kind: ConditionKind::Prompts,
         })
     }
@@ -207,6 +237,32 @@ impl Conditions {
     }
 }
 
+/// Returns the tokens of a prompt, over all completed requests of measurements whose server counted every prompt. A
+/// server that counts no tokens at all did not count.
+fn mean_prompt_tokens(summaries: &[&MeasurementSummary]) -> Option<MeanPromptTokens> {
+    let totals = |summary: &&MeasurementSummary| {
+        let figure = |metric| {
+            [Definitions::Matrix, Definitions::Classic, Definitions::Current]
+                .iter()
+                .find_map(|definitions| metric_value(summary.figures.get(definitions)?, metric))
+        };
+        let totals = [
+            figure(Metric::Completed)?,
+            figure(Metric::Tokens(TokenCount::Input))?,
+            figure(Metric::Tokens(TokenCount::InputReported))?,
+        ];
+        totals.iter().all(|total| *total > 0.0).then_some(totals)
+    };
+    let [prompts, sent, reported] = summaries
+        .iter()
+        .filter_map(totals)
+        .reduce(|sums, totals| std::array::from_fn(|index| sums[index] + totals[index]))?;
+    Some(MeanPromptTokens {
+        sent: sent / prompts,
+        reported: reported / prompts,
+    })
+}
+
 fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     let values: Vec<f64> = values.collect();
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
@@ -215,6 +271,8 @@ fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::dataset::DatasetName;
+    use crate::results::store::testing;
 
     #[test]
     fn conditions_differ_from_a_bound_on_and_never_where_one_is_unknown() {
@@ -253,11 +311,55 @@ mod tests {
         assert!(differ(Some(256.0), Some(64.0)) && differ(Some(0.0), Some(256.0)));
     }
 
+    /// A cell of the test plan with this data set, and its conditions with these totals over 24 prompts.
+    fn conditions_of_prompts(dataset: DatasetName, sent: f64, reported: Option<f64>) -> Conditions {
+        let mut cell = testing::plan().cells[0].clone();
+        cell.scenario.workload.dataset = dataset.into();
+        let mut summary = testing::summary(&cell);
+        let totals = [
+            ("completed_requests", Some(24.0)),
+            ("input_tokens", Some(sent)),
+            ("reported_input_tokens", reported),
+        ];
+        let totals = totals.map(|(name, value)| (name.to_owned(), value));
+        summary.figures.insert(Definitions::Matrix, totals.into());
+        Conditions::from_cell(&cell, &[&summary, &summary])
+    }
+
+    #[test]
+    fn servers_that_count_very_different_tokens_for_the_same_prompts_differ() {
+        let conditions = |reported| conditions_of_prompts(DatasetName::RandomIds, 49_152.0, reported);
+        let honest = conditions(Some(62_892.0));
+        assert_eq!(
+            honest.differences(&conditions(Some(6_144.0))),
+            [ConditionDifference {
+                condition: "mean tokens of a prompt by the server's count",
+                before: "2620 (2048 sent)".to_owned(),
+                after: "256 (2048 sent)".to_owned(),
+                kind: ConditionKind::Prompts,
+            }]
+        );
+        for close_or_unknown in [Some(62_870.0), Some(49_152.0), Some(0.0), None] {
+            let other = conditions(close_or_unknown);
+            assert_eq!(honest.differences(&other), [], "{close_or_unknown:?}");
+        }
+    }
+
+    #[test]
+    fn tokens_of_short_prompts_and_of_documents_are_not_compared() {
+        let differ = |dataset, sent, reported| {
+            let of = |reported| conditions_of_prompts(dataset, sent, Some(reported));
+            !of(sent).differences(&of(reported)).is_empty()
+        };
+        assert!(differ(DatasetName::RandomIds, 64.0 * 24.0, 20.0 * 24.0));
+        assert!(!differ(DatasetName::RandomIds, 63.0 * 24.0, 20.0 * 24.0));
+        assert!(!differ(DatasetName::RandomRerank, 64.0 * 24.0, 20.0 * 24.0));
+    }
+
     #[test]
     fn answers_that_repeat_on_one_side_alone_differ() {
         let conditions = |read, loops, canned| {
-            let mut summary =
-                crate::results::store::testing::summary(&crate::results::store::testing::plan().cells[0]);
+            let mut summary = testing::summary(&testing::plan().cells[0]);
             summary.answers = Some(crate::results::record::cell::AnswerStats {
                 read,
                 loops,

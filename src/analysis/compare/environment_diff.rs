@@ -182,6 +182,7 @@ const fn conditions(cell: &CellStats) -> Conditions {
         tokens_per_counted: cell.tokens_per_counted,
         tokens_per_event: cell.tokens_per_event,
         vision_tokens: cell.vision_tokens,
+        prompt_tokens: cell.prompt_tokens,
     }
 }
 

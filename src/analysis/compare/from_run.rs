@@ -105,7 +105,7 @@ fn cell_stats(
         .filter(|(_, starts)| !starts.is_empty())
         .map(|(name, starts)| (name, starts.into_values().collect()))
         .collect();
-    let conditions = Conditions::from_summaries(&counted);
+    let conditions = Conditions::from_cell(cell, &counted);
     CellStats {
         axes: cell.axes.clone(),
         content: cell.content.clone(),
@@ -129,6 +129,7 @@ fn cell_stats(
         tokens_per_counted: conditions.tokens_per_counted,
         tokens_per_event: conditions.tokens_per_event,
         vision_tokens: conditions.vision_tokens,
+        prompt_tokens: conditions.prompt_tokens,
         devices: launch.gpus().unwrap_or(0),
         attached: launch.is_attached(),
         requests: counted.iter().filter_map(completed).min(),

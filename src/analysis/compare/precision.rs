@@ -250,6 +250,7 @@ mod tests {
             tokens_per_counted: None,
             tokens_per_event: None,
             vision_tokens: None,
+            prompt_tokens: None,
             attached: false,
             devices: 1,
             requests: Some(100),

@@ -13,6 +13,7 @@ use crate::results::record::cell::Origin;
 use crate::results::record::cell_stats::{
     CellStats, ExcludedMeasurement, ExclusionCause, Facts, Noise, NoiseEstimate, RunStats,
 };
+use crate::results::record::prompt::MeanPromptTokens;
 
 const FIGURE: &str = "output_throughput_tok_s";
 
@@ -38,6 +39,7 @@ fn cell(key: &str, starts: &[f64]) -> (CellKey, CellStats) {
         tokens_per_counted: None,
         tokens_per_event: None,
         vision_tokens: None,
+        prompt_tokens: None,
         attached: false,
         devices: 1,
         requests: Some(100),
@@ -158,6 +160,42 @@ fn another_engine_build_is_what_comparisons_are_for_and_other_prompts_are_not() 
     assert_eq!(comparison.rows[0].verdict(), Some(Verdict::Worse));
     second.cells.values_mut().next().unwrap().prompts = Some(ContentHash::from_bytes(b"others"));
     assert_eq!(compare_sides(&first, &second).rows[0].verdict(), None);
+}
+
+#[test]
+fn a_server_that_reads_an_eighth_of_the_prompts_is_not_better() {
+    let faster = LEVEL.map(|value| value * 1.4);
+    let sides = |reported: Option<f64>| {
+        let mut sides = [side([cell("model=a", &LEVEL)]), side([cell("model=a", &faster)])];
+        for (run, reported) in sides.iter_mut().zip([Some(2620.5), reported]) {
+            let stats = run.cells.values_mut().next().unwrap();
+            stats.prompt_tokens = reported.map(|reported| MeanPromptTokens {
+                sent: 2048.0,
+                reported,
+            });
+        }
+        sides
+    };
+    let compared = |reported| {
+        let [honest, truncating] = sides(reported);
+        compare_sides(&honest, &truncating)
+    };
+    let comparison = compared(Some(256.0));
+    assert_eq!(comparison.rows[0].verdict(), None);
+    let reason = comparison.rows[0].answer.reason();
+    assert!(
+        reason.contains(
+            "load mean tokens of a prompt by the server's count: 2620 (2048 sent) → 256 (2048 sent)"
+        ),
+        "{reason}"
+    );
+    for judged in [Some(2620.5), None] {
+        assert_eq!(
+            compared(judged).rows[0].verdict(),
+            Some(Verdict::Better),
+            "{judged:?}"
+        );
+    }
 }
 
 #[test]

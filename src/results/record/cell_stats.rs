@@ -9,6 +9,7 @@ use crate::base::ids::{CellKey, ContentHash, LaunchId, RunId};
 use crate::config::select::{self, AxisValues};
 use crate::plan::Launch;
 use crate::results::record::cell::Origin;
+use crate::results::record::prompt::MeanPromptTokens;
 use crate::results::record::validity::MetricFamily;
 
 /// Facts by name, such as `driver`, as they are shown to users.
@@ -109,6 +110,9 @@ pub(crate) struct CellStats {
     /// Tokens per prompt that stand for images, by the server's count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) vision_tokens: Option<f64>,
+    /// Tokens of a prompt by our count and by the server's; absent if the server did not count every prompt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) prompt_tokens: Option<MeanPromptTokens>,
     /// GPUs of the engine; 0 if it uses none, or for an attached server whose GPUs are unknown.
     pub(crate) devices: u32,
     /// Whether the server is attached. Its "starts" are then repeats on one server.

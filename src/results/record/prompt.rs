@@ -1,5 +1,7 @@
 //! Token counts of a prompt by us and by the server, and the allowed difference.
 
+use serde::{Deserialize, Serialize};
+
 use super::request::Request;
 
 /// Allowed difference between the server's count and ours for one prompt, in tokens: a BOS token, and small
@@ -17,6 +19,32 @@ const TRIMMED_TOKENS: f64 = 2.0;
 
 /// Allowed relative difference of the server's count for it to be used as the figure.
 const SLACK_SHARE: f64 = 0.02;
+
+/// Fewest tokens of a prompt for which two counts of different tokenizers are compared. In shorter prompts, templates and
+/// special tokens explain large differences.
+pub(crate) const MIN_COMPARED_TOKENS: u32 = 64;
+
+/// Two servers cannot have read the same prompts if their counts differ by more than this factor.
+const MAX_READ_FACTOR: f64 = 1.5;
+
+/// Mean token counts of the prompts of a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct MeanPromptTokens {
+    /// Tokens of a prompt by our own count.
+    pub(crate) sent: f64,
+    /// Tokens of a prompt by the server's count.
+    pub(crate) reported: f64,
+}
+
+impl MeanPromptTokens {
+    /// Whether two servers cannot have read the same prompts. Each count is divided by what was sent, because the sides may
+    /// have completed different requests. Short prompts are not judged.
+    pub(crate) fn contradicts(&self, other: &Self) -> bool {
+        let (one, two) = (self.reported / self.sent, other.reported / other.sent);
+        self.sent.min(other.sent) >= f64::from(MIN_COMPARED_TOKENS)
+            && one.max(two) > MAX_READ_FACTOR * one.min(two)
+    }
+}
 
 /// Whether the server's count of `prompts` prompts differs from ours by more than BOS tokens and the
 /// tokenizer explain.
