@@ -167,6 +167,7 @@ pub(crate) const TABLE: &[CodeEntry] = &[
             "The simulated engine has no tokenizer. Its prompts are judged only if they are sent as token ids.",
             "The measurement is suspect if the server counts fewer than 4 tokens for images, or more cached tokens than a prompt has.",
             "The figures of two engines or runs are not compared if their numbers of image tokens differ by more than a tenth.",
+            "The measurement is suspect if the server counts less than half of the tokens of prompts that `matrix` can count only roughly (`tokenizer: built-in`). This is judged for texts of 64 tokens or more that do not come from a file. One prompt of 100 may have fewer tokens.",
             "The figures of two engines or runs are not compared if the servers' token counts of the same prompts differ by more than a factor of 1.5. This is judged for prompts of 64 tokens or more, but not for documents to rank.",
             "The engine's counter of prompt tokens may be lower than the sum over all completed requests. The allowed difference is `max_cache_hits` (0.05) of the sum, plus the tokens that prompts have in common, plus the tokens reported as cached.",
         ],

@@ -360,6 +360,48 @@ fn several_choices_share_one_stream_and_pictures_of_no_tokens_were_not_looked_at
 }
 
 #[test]
+fn a_server_that_counts_less_than_half_of_a_drawn_prompt_is_doubted() {
+    let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
+    let plan: crate::plan::Plan = serde_json::from_str(plan).unwrap();
+    let mut scenario = plan.cells[0].scenario.clone();
+    let judged = |scenario: &Scenario, sent: u32, reported: u32, is_simulated: bool| {
+        let mut answers = streamed_requests(20, 100, &[90, 180, 270]);
+        for answer in &mut answers {
+            answer.prompt_tokens = sent;
+            let usage = serde_json::json!({"prompt": reported, "completion": 3, "cached": null});
+            answer.usage = serde_json::from_value(usage).unwrap();
+        }
+        let reasons = response_reasons(&Responses {
+            requests: &answers,
+            scenario,
+            names: &["m"],
+            listed: &[],
+            protocol: Protocol::Completions,
+            is_simulated,
+            bounds: &ValidityBounds::default(),
+        });
+        let mut reasons = reasons.into_iter();
+        let found = reasons.find(|reason| reason.code == ReasonCode::PromptTokensDisagree);
+        found.map(|reason| (reason.weight, reason.measured))
+    };
+    let measured = "by the server's count, 20 of 20 prompts have less than half of the tokens that were sent: the server counted 5120 tokens in total, but 40960 were sent by the count of the data set";
+    assert_eq!(
+        judged(&scenario, 2048, 256, false),
+        Some((Verdict::Suspect, measured.to_owned()))
+    );
+    for (sent, reported) in [(2048, 1024), (2048, 2620), (63, 20)] {
+        assert_eq!(
+            judged(&scenario, sent, reported, false),
+            None,
+            "{sent} {reported}"
+        );
+    }
+    assert_eq!(judged(&scenario, 2048, 256, true), None, "it has no tokenizer");
+    scenario.workload.dataset = crate::config::dataset::DatasetName::Sharegpt.into();
+    assert_eq!(judged(&scenario, 2048, 256, false), None, "texts of a file");
+}
+
+#[test]
 fn recordings_of_another_length_by_the_answers_are_doubted() {
     let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
     let plan: crate::plan::Plan = serde_json::from_str(plan).unwrap();

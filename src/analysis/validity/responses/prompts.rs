@@ -4,7 +4,7 @@ use super::input::{MAX_OUTLIER_SHARE, Responses};
 use crate::analysis::validity::reason::{new_reason, percent};
 use crate::config::api::ServerTemplate;
 use crate::config::dataset::PromptForm;
-use crate::results::record::prompt::{CountedPrompt, SLACK_TOKENS, TEMPLATE_TOKENS};
+use crate::results::record::prompt::{CountedPrompt, MIN_COMPARED_TOKENS, SLACK_TOKENS, TEMPLATE_TOKENS};
 use crate::results::record::request::Request;
 use crate::results::record::validity::{Reason, ReasonCode, Verdict};
 
@@ -84,6 +84,45 @@ fn impossible_cache_reason(responses: &Responses<'_>) -> Option<Reason> {
     Some(reason)
 }
 
+/// Reports that the server counts less than half of the tokens of prompts whose exact number is unknown, because the
+/// tokenizer is not the model's. That tokenizer may split a text from a file into far more tokens than the model's
+/// does (other languages, program code), so only drawn texts are judged.
+fn half_read_reason(responses: &Responses<'_>) -> Option<Reason> {
+    let facts = responses.scenario.workload.facts();
+    if facts.prompts != PromptForm::Text || facts.file.is_some() {
+        return None;
+    }
+    let is_rough = |request: &&Request| {
+        let is_text = request.vision_tokens == 0 && request.audio.is_none() && request.round.is_none();
+        is_text && request.prompt_tokens >= MIN_COMPARED_TOKENS && counted_prompt(request).is_none()
+    };
+    let counts: Vec<[u64; 2]> = responses
+        .completed_requests()
+        .filter(is_rough)
+        .filter_map(|request| Some([request.prompt_tokens, request.usage?.prompt?].map(u64::from)))
+        .collect();
+    let few = counts
+        .iter()
+        .filter(|[sent, reported]| 2 * reported < *sent)
+        .count();
+    if few as f64 <= MAX_OUTLIER_SHARE * counts.len() as f64 {
+        return None;
+    }
+    let [sent, reported] = [0, 1].map(|side| counts.iter().map(|count| count[side]).sum::<u64>());
+    let mut reason = new_reason(
+        ReasonCode::PromptTokensDisagree,
+        format!(
+            "by the server's count, {few} of {} prompts have less than half of the tokens that were sent: the server counted {reported} tokens in total, but {sent} were sent by the count of the data set",
+            counts.len()
+        ),
+        Some(format!(
+            "the server must count at least half of the tokens of a prompt of {MIN_COMPARED_TOKENS} tokens or more"
+        )),
+    );
+    reason.weight = Verdict::Suspect;
+    Some(reason)
+}
+
 /// Reports prompts that are shorter or longer in the server's count. An engine that reads less than was sent
 /// is fast for the wrong reason.
 pub(crate) fn judge_prompts(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
@@ -94,6 +133,7 @@ pub(crate) fn judge_prompts(responses: &Responses<'_>, reasons: &mut Vec<Reason>
     if responses.is_simulated && is_text {
         return;
     }
+    reasons.extend(half_read_reason(responses));
     let counted: Vec<CountedPrompt> = responses
         .completed_requests()
         .filter_map(counted_prompt)
