@@ -216,10 +216,13 @@ fn request_events(request: &Request) -> Vec<(i64, Event)> {
     events
 }
 
+/// Values of a source and device by name, with their times.
+type ValuesByName<'s> = BTreeMap<&'s str, Vec<(i64, f64)>>;
+
 /// A group for each source and device, with a counter for each value. A total is shown as its growth per second, and sums and numbers of
 /// histograms are left out.
 fn counter_groups(samples: &[Sample]) -> Vec<Group> {
-    let mut places: BTreeMap<(String, Option<u32>), BTreeMap<&str, Vec<(i64, f64)>>> = BTreeMap::new();
+    let mut places: BTreeMap<(String, Option<u32>), ValuesByName<'_>> = BTreeMap::new();
     for sample in samples {
         let node = sample.node.iter().cloned();
         let source: Vec<String> = node.chain([sample.source.name().to_owned()]).collect();
@@ -228,14 +231,13 @@ fn counter_groups(samples: &[Sample]) -> Vec<Group> {
             values.entry(name).or_default().push((sample.at_ns, *value));
         }
     }
-    let group =
-        |((source, device), values): ((String, Option<u32>), BTreeMap<&str, Vec<(i64, f64)>>)| Group {
-            name: device.map_or(source.clone(), |device| format!("{source} {device}")),
-            tracks: values
-                .into_iter()
-                .filter_map(|(name, values)| counter_track(name, &values))
-                .collect(),
-        };
+    let group = |((source, device), values): ((String, Option<u32>), ValuesByName<'_>)| Group {
+        name: device.map_or(source.clone(), |device| format!("{source} {device}")),
+        tracks: values
+            .into_iter()
+            .filter_map(|(name, values)| counter_track(name, &values))
+            .collect(),
+    };
     places.into_iter().map(group).collect()
 }
 

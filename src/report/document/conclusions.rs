@@ -587,7 +587,7 @@ mod tests {
         assert!(other.sentence.contains("prompts"), "{}", other.sentence);
         let alone = conclusion_of(&[one("a@1", 1000.0)]);
         assert_eq!(alone.outcome, ConclusionOutcome::NoComparison);
-        let reached = headlines(&[alone.clone()]).remove(0).sentence;
+        let reached = headlines(std::slice::from_ref(&alone)).remove(0).sentence;
         assert_eq!(
             reached,
             "the output throughput of a@1 is 1000 tok/s; there is no other row for a comparison."

@@ -229,10 +229,18 @@ fn operating_points(cell: &ReportCell<'_>, line: &str, output: Metric) -> Vec<Op
     .collect()
 }
 
+/// A load that searches tried.
+struct TriedLoad {
+    value: f64,
+    name: String,
+    /// Output per user and output of each measurement, by start.
+    by_start: BTreeMap<u32, Vec<[f64; 2]>>,
+}
+
 /// The loads that the searches of a cell tried, each with output per user and output of each start that tried it: the means of its
 /// measurements on that start, as a search measures the ends of its bracket twice.
 fn searched_loads(cell: &ReportCell<'_>, output: Metric) -> Vec<(String, Vec<[f64; 2]>)> {
-    let mut loads: Vec<(f64, String, BTreeMap<u32, Vec<[f64; 2]>>)> = Vec::new();
+    let mut loads: Vec<TriedLoad> = Vec::new();
     for summary in cell.counted_summaries() {
         let Some(record) = summary.search.as_ref() else {
             continue;
@@ -242,10 +250,13 @@ fn searched_loads(cell: &ReportCell<'_>, output: Metric) -> Vec<(String, Vec<[f6
             let Some((user, output)) = figure(Metric::Interactivity).zip(figure(output)) else {
                 continue;
             };
-            let known = loads.iter().position(|(value, ..)| *value == search_point.value);
+            let known = loads.iter().position(|load| load.value == search_point.value);
             let at = known.unwrap_or_else(|| {
-                let load = format!("{} {}", search_point.value, record.by.unit());
-                loads.push((search_point.value, load, BTreeMap::new()));
+                loads.push(TriedLoad {
+                    value: search_point.value,
+                    name: format!("{} {}", search_point.value, record.by.unit()),
+                    by_start: BTreeMap::new(),
+                });
                 loads.len() - 1
             });
             // An attached server has one start.
@@ -254,16 +265,14 @@ fn searched_loads(cell: &ReportCell<'_>, output: Metric) -> Vec<(String, Vec<[f6
             } else {
                 summary.start
             };
-            loads[at].2.entry(start).or_default().push([user, output]);
+            loads[at].by_start.entry(start).or_default().push([user, output]);
         }
     }
     let mean = |measured: Vec<[f64; 2]>| {
         let count = measured.len() as f64;
         [0, 1].map(|at: usize| measured.iter().map(|values| values[at]).sum::<f64>() / count)
     };
-    let of_starts = |(_, load, starts): (f64, String, BTreeMap<u32, Vec<[f64; 2]>>)| {
-        (load, starts.into_values().map(mean).collect())
-    };
+    let of_starts = |load: TriedLoad| (load.name, load.by_start.into_values().map(mean).collect());
     loads.into_iter().map(of_starts).collect()
 }
 
