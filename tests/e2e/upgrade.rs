@@ -91,7 +91,7 @@ fn equal_builds_may_be_upgraded_and_a_slower_one_may_not() {
         }
     }
     let markdown = fs::read_to_string(bench.run_folder().join("upgrade.md")).expect("there is a page");
-    assert!(markdown.contains("among all 3 figures together"), "{markdown}");
+    assert!(markdown.contains("in the joint test of 3 figures"), "{markdown}");
 }
 
 /// A program that runs the simulated engine with more arguments and changes its help.

@@ -7,7 +7,9 @@ use crate::config::scenario::Slo;
 use crate::config::search::{Search, SearchVariable};
 use crate::config::validity::ValidityBounds;
 use crate::results::record::request::{Request, judged_requests};
-use crate::results::record::search::{PointDecision, PointDoubt, PointJudgement, UnreachedRate};
+use crate::results::record::search::{
+    PointDecision, PointDoubt, PointJudgement, RequestsAfterStart, UnreachedRate,
+};
 
 /// Fewest requests for which a rate is meaningful.
 const MIN_REQUESTS: usize = 8;
@@ -60,7 +62,10 @@ pub(crate) fn judge_point(
             false => good as f64 / outcomes.len() as f64,
         },
         interval: estimate.map_or([0.0, 1.0], |estimate| estimate.interval(good, outcomes.len())),
-        after_start: estimate.map(|estimate| estimate.judged),
+        after_start: estimate.map(|estimate| RequestsAfterStart {
+            requests: estimate.judged,
+            good: estimate.judged_good,
+        }),
         severity: estimate
             .map(|estimate| estimate.severity)
             .filter(|severity| severity.is_finite()),

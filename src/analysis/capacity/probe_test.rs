@@ -6,8 +6,6 @@
 //! about 5 % of cases, one further away less often. A search uses a level as an end of its interval only
 //! if two probes agree.
 
-use crate::results::record::search::RequestsAfterStart;
-
 /// Number of batches of consecutive requests.
 const BATCHES: usize = 16;
 
@@ -92,8 +90,10 @@ pub(crate) struct ProbeEstimate {
     pub(crate) severity: f64,
     /// Requests that count as one, because their misses come together: at least 1.
     pub(crate) dispersion: f64,
-    /// The requests that were judged, and those of them that met the SLO.
-    pub(crate) judged: RequestsAfterStart,
+    /// The number of requests that were judged: those after the first ones.
+    pub(crate) judged: u64,
+    /// The number of them that met the SLO.
+    pub(crate) judged_good: u64,
     /// The dispersion by the variance of the share of misses that were seen.
     design_effect: f64,
 }
@@ -179,10 +179,8 @@ pub(crate) fn judge(outcomes: &[ProbeOutcome], target: f64) -> Option<ProbeEstim
         doubt: doubt.filter(|_| !fails),
         severity,
         dispersion,
-        judged: RequestsAfterStart {
-            requests: series.len() as u64,
-            good: misses.iter().filter(|miss| **miss == 0.0).count() as u64,
-        },
+        judged: series.len() as u64,
+        judged_good: misses.iter().filter(|miss| **miss == 0.0).count() as u64,
         design_effect: match missed * (1.0 - missed) {
             share if share > 0.0 => seen / share,
             _ => 1.0,

@@ -85,16 +85,19 @@ fn misses_that_come_together_decide_less() {
 fn only_a_share_near_the_target_is_called_near() {
     let doubt = |count: usize, severity: &dyn Fn(usize) -> f64| {
         let estimate = judge(&outcomes(count, severity), 0.9).expect("there are enough requests");
-        (estimate.decision, estimate.doubt, estimate.judged)
+        (
+            estimate.decision,
+            estimate.doubt,
+            [estimate.judged, estimate.judged_good],
+        )
     };
     let all_good = |place: usize| match place {
         100..116 => 0.85 + 0.005 * (place - 100) as f64,
         _ => 0.6,
     };
-    let judged = |requests, good| RequestsAfterStart { requests, good };
     assert_eq!(
         doubt(146, &all_good),
-        (ProbeDecision::Undecided, Some(Doubt::TooFew), judged(128, 128))
+        (ProbeDecision::Undecided, Some(Doubt::TooFew), [128, 128])
     );
     let near = |place: usize| if place % 11 == 5 { 2.0 } else { 0.6 };
     let (decision, why, _) = doubt(400, &near);
