@@ -196,12 +196,12 @@ fn costs_text(rows: &[&ReportCell<'_>], between: &str) -> String {
     )
 }
 
-/// Such as `$0.31`, or `$0.31 at 6 requests at once` for the load that a search found.
+/// Such as `$0.31`, or `$0.31 (at 6 requests at once)` for the load that a search found.
 fn dollars_at_load(cost: &CellCost) -> String {
     let load = cost
         .load
         .as_ref()
-        .map_or_else(String::new, |load| format!(" at {load}"));
+        .map_or_else(String::new, |load| format!(" (at {load})"));
     format!("{}{load}", dollars(cost.output_usd_per_million))
 }
 

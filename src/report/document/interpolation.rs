@@ -33,7 +33,7 @@ pub(crate) struct InterpolatedOutput {
     pub(crate) engine: String,
     /// Output tokens per second per GPU, or in total (`is_per_gpu`), on a monotone curve through the measured points.
     pub(crate) output_tok_s: f64,
-    /// Smallest and largest of the value itself and of the curves through each start; absent with one start.
+    /// Smallest and largest of the curves through each start, between which the value is; absent with one start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) range_of_starts: Option<[f64; 2]>,
     /// Number of starts of the range; 0 without one.
@@ -98,7 +98,8 @@ impl EngineCurve {
         })
     }
 
-    /// The output at a speed; `None` where a start did not reach it, or the load next to it is invalid.
+    /// The output at a speed; `None` where a start did not reach it, the load next to it is invalid, or it is outside of the curves of all
+    /// starts.
     fn at(&self, interactivity_tok_s: f64) -> Option<InterpolatedOutput> {
         let is_between = |gap: &f64| self.curve.is_between_same_points(*gap, interactivity_tok_s);
         if self.gaps.iter().any(is_between) || !(self.range[0]..=self.range[1]).contains(&interactivity_tok_s)
@@ -111,11 +112,14 @@ impl EngineCurve {
             .map(|curve| curve.at(interactivity_tok_s))
             .collect();
         let output_tok_s = self.curve.at(interactivity_tok_s)?;
-        // The curve of the means may lie outside of all curves of starts.
         let range = of_starts.filter(|values| values.len() > 1).map(|values| {
-            let least = values.iter().copied().fold(output_tok_s, f64::min);
-            [least, values.into_iter().fold(output_tok_s, f64::max)]
+            let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+            [least, values.into_iter().fold(f64::NEG_INFINITY, f64::max)]
         });
+        // Where the loads of some starts are in another order, the curve of the means lies outside of all curves of starts.
+        if range.is_some_and(|[least, most]| !(least..=most).contains(&output_tok_s)) {
+            return None;
+        }
         Some(InterpolatedOutput {
             engine: self.engine.clone(),
             output_tok_s,
@@ -456,19 +460,22 @@ mod tests {
         assert_eq!(at_slo.engines[0].starts, 2);
     }
 
-    /// The curve of the means lies outside of both curves of starts where these bend at other speeds.
+    /// At 15 both starts have 300 or more, but the mean of their loads at 10 and 20 gives less.
     #[test]
-    fn the_range_contains_the_value() {
-        let points = [
-            point("a", 30.0, 100.0, &[[29.0, 100.0], [31.0, 100.0]]),
-            point("a", 20.0, 480.0, &[[16.0, 470.0], [24.0, 490.0]]),
-            point("a", 10.0, 500.0, &[[9.0, 500.0], [11.0, 500.0]]),
+    fn a_value_outside_of_the_curves_of_all_starts_is_not_given() {
+        let inside = [
+            point("a", 20.0, 100.0, &[[20.0, 90.0], [20.0, 110.0]]),
+            point("a", 10.0, 500.0, &[[10.0, 490.0], [10.0, 510.0]]),
         ];
-        for speed in interpolations(&points, Some(20.0)) {
-            let output = &speed.engines[0];
-            let [least, most] = output.range_of_starts.unwrap();
-            assert!((least..=most).contains(&output.output_tok_s), "{output:?}");
-        }
+        let outside = [
+            point("a", 20.0, 100.0, &[[20.0, 300.0], [20.0, 310.0]]),
+            inside[1].clone(),
+        ];
+        let at_slo = |points: &[OperatingPoint]| {
+            let speeds = interpolations(points, Some(15.0));
+            speeds.iter().filter(|speed| speed.is_slo).count()
+        };
+        assert_eq!((at_slo(&inside), at_slo(&outside)), (1, 0));
     }
 
     #[test]

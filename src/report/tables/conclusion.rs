@@ -158,7 +158,12 @@ fn missing(group: &Group<'_, '_>, answers: &Answers, one: usize, other: usize) -
     let rows = [one, other].map(|at| group.rows[at]);
     let Some(standing) = standing(answers, one, other) else {
         return Some(match ratio::comparability(rows[1], rows[0]) {
-            Comparability::PerGpuOnly(why) | Comparability::Not(why) => why.join(", "),
+            Comparability::PerGpuOnly(why) | Comparability::Not(why) => {
+                let named = why
+                    .iter()
+                    .map(|why| with_names(why, &group.names[other], &group.names[one]));
+                named.collect::<Vec<_>>().join(", ")
+            }
             _ => format!("{} is not known", group.metric().label()),
         });
     };
@@ -169,6 +174,14 @@ fn missing(group: &Group<'_, '_>, answers: &Answers, one: usize, other: usize) -
         RatioVerdict::Worse => doubt(rows[1], rows[0]),
         RatioVerdict::Same | RatioVerdict::Unclear => None,
     }
+}
+
+/// A reason that begins with the place of a row in a table, such as `this row: …`, with the name of the row instead.
+fn with_names(why: &str, row: &str, reference: &str) -> String {
+    let named = |place: &str, name: &str| Some(format!("{name}{}", why.strip_prefix(place)?));
+    named("this row", row)
+        .or_else(|| named("the reference", reference))
+        .unwrap_or_else(|| why.to_owned())
 }
 
 /// Why no row of judged pairs wins.
@@ -233,5 +246,24 @@ fn percent(share: f64) -> String {
     match share * 100.0 {
         tenth if tenth < 1.0 => format!("{tenth:.1} %"),
         whole => format!("{whole:.0} %"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_name_the_rows_instead_of_their_places_in_a_table() {
+        let named = |why: &str| with_names(why, "b@2", "a@1");
+        assert_eq!(
+            named("this row: the search found nothing"),
+            "b@2: the search found nothing"
+        );
+        assert_eq!(
+            named("the reference: the search found nothing"),
+            "a@1: the search found nothing"
+        );
+        assert_eq!(named("prompts differ"), "prompts differ");
     }
 }
