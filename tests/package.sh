@@ -15,7 +15,7 @@ bash packaging/build.sh "${1:-target/package}"
 dir=$(cd "${1:-target/package}" && pwd)
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 (cd "$dir/dist" && sha256sum --check --quiet SHA256SUMS)
-size=$(tar -xOzf "$dir"/dist/*.tar.gz --wildcards '*/matrix' | wc -c)
+size=$(tar -xOzf "$dir"/dist/*.tar.gz --wildcards --no-wildcards-match-slash '*/matrix' | wc -c)
 [ "$size" -le 25000000 ] || { echo "the binary has $size bytes, more than 25 MB" >&2; exit 1; }
 
 work=$(mktemp -d /tmp/matrix-package.XXXXXX)
