@@ -402,7 +402,7 @@ fn read_stack(result: &mut ResultBlock, document: &Value) {
     }
 }
 
-/// Describes a number of accelerators on which engines of the given parallel sizes do not fit. Data-parallel ranks
+/// Describes a number of accelerators that contradicts the parallel sizes of the engines. Data-parallel ranks
 /// may share the accelerators of tensor-parallel ranks, and several replicas may be counted together.
 fn count_contradiction(accelerator: &Value) -> Option<String> {
     let count = small_count(accelerator, "/count").filter(|count| *count > 0)?;

@@ -484,7 +484,7 @@ mod tests {
         );
     }
 
-    /// With an SLO, throughput alone decides nothing where nobody knows whether the answers meet it.
+    /// With an SLO, throughput alone decides nothing where it is unknown whether the answers meet it.
     #[test]
     fn unknown_goodput_and_a_slower_whole_run_give_no_winner() {
         let with = |mut case: Case, figures_of: &dyn Fn(usize) -> Vec<(Metric, f64)>| {
@@ -513,6 +513,12 @@ mod tests {
         assert_eq!(drawn.outcome, ConclusionOutcome::NotJudged);
         let why = "the goodput of b@2 is known in 2 of 5 measurements";
         assert!(drawn.sentence.contains(why), "{}", drawn.sentence);
+        let three = conclusion_of(&[
+            with(starts("a@1", 1000.0, &STEADY), &known),
+            with(starts("b@2", 1100.0, &STEADY), &partly),
+            with(starts("c@3", 1100.0, &STEADY), &partly),
+        ]);
+        assert!(!three.sentence.contains("is better than"), "{}", three.sentence);
         // The steady state says the opposite of the whole run.
         let steady = |value: f64, whole: f64| {
             move |_: usize| {

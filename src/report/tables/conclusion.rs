@@ -37,7 +37,7 @@ pub(crate) enum Conclusion {
     NoComparison,
 }
 
-/// A row that is no leader, because another row is better.
+/// A row that is no leader, because another row is better beyond doubt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Beaten {
     pub(crate) row: usize,
@@ -76,12 +76,18 @@ pub(super) fn conclude(group: &Group<'_, '_>, answers: &Answers, best: Option<us
         .copied()
         .filter(|at| beaten_by(at).is_none())
         .collect();
+    // A row that may not win is not said to be better, either.
+    let has_verdict = |beaten: &Beaten| {
+        let [by, row] = [beaten.by, beaten.row].map(|at| group.rows[at]);
+        !by.launch.is_attached() && no_win_reason(by, row).is_none()
+    };
     let mut beaten: Vec<Beaten> = rivals
         .iter()
         .filter_map(|at| {
             let by = beaten_by(at)?;
             Some(Beaten { row: *at, by })
         })
+        .filter(has_verdict)
         .collect();
     if leaders.len() < 2 {
         // The row that beats all others may not win.
